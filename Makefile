@@ -1,0 +1,82 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Override to choose an interpreter: make setup PYTHON=/path/to/python
+PYTHON ?=
+# More arguments for pytest or the benchmarks: make test ARGS="-k quorum"
+ARGS ?=
+# How many seeds `make sim` runs, or the one it replays.
+SEEDS ?= 1000
+SEED ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+CODE := $(wildcard src tests bench examples)
+
+.PHONY: help setup demo test check fmt bench sim clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+setup: $(STAMP) ## Make .venv with the package and the tools, if anything changed since the last time
+
+demo: setup ## Show what Penstock can do, in a scratch directory
+	$(BIN)/penstock demo $(ARGS)
+
+test: check ## Check, then run all tests but the soak ones (ARGS="-k name" to choose)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## Check format, lint, types and the order of layers
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-logo
+
+fmt: setup ## Format the code and apply the safe fixes
+	$(BIN)/ruff check --fix-only $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: setup ## Measure, each figure against a limit or a raw loop of the same run
+	$(BIN)/python -m bench $(ARGS)
+
+sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one
+	$(BIN)/python -m penstock.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+clean: ## Remove .venv, caches and build products
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment that works is kept and brought up to date; PYTHON=... asks for a new one. The build tools are pinned as well,
+# which an isolated build would not honour: hence --no-build-isolation.
+$(STAMP): pyproject.toml constraints.txt
+	@set -e; \
+	is_new_enough='import sys; sys.exit(sys.version_info < (3, 11))'; \
+	candidates="$(or $(PYTHON),.venv/bin/python python3 python3.13 python3.12 python3.11)"; \
+	python=; \
+	for candidate in $$candidates; do \
+		if "$$candidate" -c "$$is_new_enough" >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "Penstock needs Python 3.11 or newer, and none of these is one: $$candidates." >&2; \
+		echo "Install one, or name it: make setup PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi; \
+	pip=".venv/bin/python -m pip"; \
+	if [ "$$python" != .venv/bin/python ] || ! $$pip --version >/dev/null 2>&1; then \
+		if [ "$$python" = .venv/bin/python ]; then python=$$(.venv/bin/python -c 'import sys; print(sys._base_executable)'); fi; \
+		echo "Making .venv with $$("$$python" --version)"; \
+		if "$$python" -m venv --clear .venv >/dev/null 2>&1; then :; \
+		elif "$$python" -m venv --clear --without-pip .venv >/dev/null 2>&1 \
+			&& "$$python" -m pip --python .venv/bin/python --version >/dev/null 2>&1; then \
+			pip="$$python -m pip --python .venv/bin/python"; \
+		else \
+			rm -rf .venv; \
+			echo "$$python cannot make a virtual environment: it has neither ensurepip nor pip 22.3 or newer." >&2; \
+			echo "Install what its distribution offers for that (python3-venv on Debian and Ubuntu) and run make again." >&2; \
+			exit 1; \
+		fi; \
+	fi; \
+	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
+	$$pip install --quiet --constraint constraints.txt setuptools; \
+	$$pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'; \
+	touch $@
