@@ -1,0 +1,1 @@
+"""Ground under all layers: errors, clock, checksums. Imports nothing of ours."""
