@@ -1,0 +1,76 @@
+"""What a VDisk needs of the thing it stands on: named append-only files, and nothing else.
+
+Small on purpose: a local directory, a simulated disk with faults and an object store (one PUT a flush) all fit behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Room on the disk, in bytes."""
+
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """A range of an open local file, ready for `os.sendfile`. The file stays open while `holder` is referenced."""
+
+    fd: int
+    offset: int
+    length: int
+    holder: object
+
+
+class Disk(Protocol):
+    """Append-only files by name. Failures are `OSError`; `ENOSPC` means full and nothing else is wrong.
+
+    A file comes to be with its first append, and is written by one opening of the disk only. Bytes are readable once a flush
+    that covers them has returned; what was appended after the last good flush may be whole, torn or absent after a crash. After
+    a failed flush the file's tail is unknown: the owner goes on in another file.
+    """
+
+    async def files(self) -> dict[str, int]:
+        """Every file with the bytes it holds, including preallocated zeros at its end."""
+        ...
+
+    def reserve(self, name: str, length: int) -> None:
+        """Tell that a file will grow to about `length` bytes, so that room can be set aside at its next flush. The file may
+        then end in zeros. A reservation of 0 completes the file: the next flush is its last, and gives back what is not used."""
+        ...
+
+    def append(self, name: str, buffers: Sequence[Buffer]) -> None:
+        """Queue bytes for the end of a file. Does no I/O; the buffers must not change until the next flush returns."""
+        ...
+
+    async def flush(self, name: str) -> None:
+        """Write what was appended to the file so far and make it durable. One flush of a file at a time."""
+        ...
+
+    async def read(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of a range; fewer if the file ends before it does."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Forget a file for good. Deleting what is not there is not an error."""
+        ...
+
+    async def space(self) -> DiskSpace:
+        """Room left."""
+        ...
+
+    def piece(self, name: str, offset: int, length: int) -> FilePiece | None:
+        """The range as a piece of an open file, where the disk has such a thing."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and locks."""
+        ...

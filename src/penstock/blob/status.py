@@ -1,0 +1,29 @@
+"""How a command ended: the seed's statuses, and a few words for people."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Status(Enum):
+    """What became of a command."""
+
+    OK = "OK"
+    ERROR = "ERROR"  # a wrong command, or too few disks answered; it may still have taken effect
+    ALREADY = "ALREADY"  # it came before and was carried out
+    BLOCKED = "BLOCKED"  # a newer generation of the tablet is running: whoever is told this stops
+    RACE = "RACE"  # the group changed under the command: send it again
+    NODATA = "NODATA"  # there is no such blob
+    DEADLINE = "DEADLINE"  # time ran out; it may still have taken effect
+    OUT_OF_SPACE = "OUT_OF_SPACE"  # nothing was written because the disks are full
+
+
+class Reply(NamedTuple):
+    """The answer to a command that returns no data. `reason` is for people and empty when all is well."""
+
+    status: Status
+    reason: str = ""
+
+
+OK = Reply(Status.OK)
