@@ -1,0 +1,81 @@
+"""Reading a chunk from front to back, past whatever is damaged in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from penstock.blob.disk import Disk
+from penstock.blob.journal import chunk_name
+from penstock.blob.record import HEADER_SIZE, MAGIC, Header, body_is_sound, decode_header, table_size
+
+WINDOW_BYTES = 4 << 20
+
+
+class Scanned(NamedTuple):
+    """A record with a sound header; `sound` tells whether its body is too."""
+
+    header: Header
+    body: memoryview
+    sound: bool
+
+
+class Gap(NamedTuple):
+    """Bytes that are no record, from `offset` to `end`; `end` is None if no record follows in this chunk."""
+
+    chunk: int
+    offset: int
+    end: int | None
+
+
+class _Window:
+    """A stretch of a file in memory, moved along as it is read."""
+
+    def __init__(self, disk: Disk, name: str, size: int) -> None:
+        self._disk = disk
+        self._name = name
+        self._size = size
+        self._begin = 0
+        self._data = b""
+
+    async def read(self, offset: int, length: int) -> memoryview:
+        """The range, or as much of it as the file has."""
+        end = min(offset + length, self._size)
+        if offset < self._begin or end > self._begin + len(self._data):
+            self._data = await self._disk.read(self._name, offset, min(max(length, WINDOW_BYTES), self._size - offset))
+            self._begin = offset
+        return memoryview(self._data)[offset - self._begin : max(offset, end) - self._begin]
+
+
+async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> AsyncIterator[Scanned | Gap]:
+    """Records and gaps of a chunk in order of their places, from `start`, which must be where a record begins."""
+    window = _Window(disk, chunk_name(number), size)
+    at = start
+    while at < size:
+        header = decode_header(await window.read(at, HEADER_SIZE), number, at)
+        if header is None:
+            found = await _next_record(window, number, at + 1, size)
+            yield Gap(number, at, found)
+            if found is None:
+                return
+            at = found
+            continue
+        table_bytes = table_size(header.length)
+        raw = await window.read(at + HEADER_SIZE, table_bytes + header.length)
+        body = raw[table_bytes:]
+        yield Scanned(header, body, body_is_sound(header, raw[:table_bytes], body))
+        at += header.size
+
+
+async def _next_record(window: _Window, number: int, start: int, size: int) -> int | None:
+    at = start
+    while at < size:
+        raw = bytes(await window.read(at, WINDOW_BYTES))
+        found = raw.find(MAGIC)
+        while found >= 0:
+            header = decode_header(await window.read(at + found, HEADER_SIZE), number, at + found)
+            if header is not None:
+                return at + found
+            found = raw.find(MAGIC, found + 1)
+        at += max(len(raw) - len(MAGIC) + 1, len(MAGIC))
+    return None

@@ -1,0 +1,92 @@
+"""Who a data directory belongs to: a small file that is written once and checked at every opening.
+
+     0      4        6      8        12       16       28       44      48
+     +------+--------+------+--------+--------+--------+--------+-------+
+     |magic |version |zero  |group   |shape   |realm,  |guid    |crc32c |
+     |"PENd"|        |      |        |(code)  |domain, |of disk |       |
+     |      |        |      |        |        |vdisk   |        |       |
+     +------+--------+------+--------+--------+--------+--------+-------+
+
+The guid is drawn when the disk is made: a disk that was wiped comes back with another one.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.blob.disk import Disk
+from penstock.blob.topology import Erasure, VDiskId
+from penstock.core.checksum import crc32c
+from penstock.core.errors import ConfigError
+
+IDENTITY_NAME = "vdisk"
+MAGIC = b"PENd"
+VERSION = 1
+
+_IDENTITY = Struct(">4sHHIIIII16s")
+_CRC = Struct(">I")
+_ERASURE_CODES = {Erasure.NONE: 0, Erasure.BLOCK_4_2: 1, Erasure.MIRROR_3_DC: 2}
+
+
+class Identity(NamedTuple):
+    """The place of a disk in a group, whatever the group's generation, and the disk's own guid."""
+
+    group: int
+    erasure: Erasure
+    realm: int
+    domain: int
+    vdisk: int
+    guid: bytes
+
+    def pack(self) -> bytes:
+        """The stored form."""
+        code = _ERASURE_CODES[self.erasure]
+        head = _IDENTITY.pack(MAGIC, VERSION, 0, self.group, code, self.realm, self.domain, self.vdisk, self.guid)
+        return head + _CRC.pack(crc32c(head))
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Identity:
+        """The identity whose stored form is `raw`; ConfigError if it is not one, or one of a newer format."""
+        if len(raw) < _IDENTITY.size + _CRC.size or raw[:4] != MAGIC:
+            raise ConfigError(f"the file {IDENTITY_NAME!r} is not that of a Penstock VDisk; name another directory")
+        _, version, _, group, code, realm, domain, vdisk, guid = _IDENTITY.unpack_from(raw)
+        if version > VERSION:
+            raise ConfigError(
+                f"the VDisk was written in format {version}, this version of Penstock reads up to {VERSION}; upgrade Penstock"
+            )
+        if _CRC.unpack_from(raw, _IDENTITY.size)[0] != crc32c(raw[: _IDENTITY.size]):
+            raise ConfigError(f"the file {IDENTITY_NAME!r} is damaged; replace the disk, and the group will refill it")
+        erasure = next(kind for kind, known in _ERASURE_CODES.items() if known == code)
+        return cls(group, erasure, realm, domain, vdisk, guid)
+
+
+async def claim_disk(disk: Disk, vdisk_id: VDiskId, erasure: Erasure, random: Random) -> Identity:
+    """Check that the disk is this VDisk's, or make it so if it is empty. ConfigError if it is another's."""
+    files = await disk.files()
+    wanted = Identity(vdisk_id.group, erasure, vdisk_id.realm, vdisk_id.domain, vdisk_id.vdisk, random.randbytes(16))
+    if IDENTITY_NAME not in files:
+        if files:
+            strangers = ", ".join(sorted(files)[:3])
+            raise ConfigError(f"the disk for VDisk {vdisk_id} holds other files ({strangers}); name an empty directory")
+        return await _write(disk, wanted)
+    found_size = files[IDENTITY_NAME]
+    if found_size == 0:
+        # Its making was cut short by a crash before anything could be stored here.
+        await disk.delete(IDENTITY_NAME)
+        return await _write(disk, wanted)
+    found = Identity.unpack(await disk.read(IDENTITY_NAME, 0, found_size))
+    if found[:5] != wanted[:5]:
+        held = VDiskId(found.group, vdisk_id.generation, found.realm, found.domain, found.vdisk)
+        raise ConfigError(
+            f"the disk holds VDisk {held} of a {found.erasure.value} group, not {vdisk_id} of a {erasure.value} group; "
+            "check which directory belongs to which group"
+        )
+    return found
+
+
+async def _write(disk: Disk, identity: Identity) -> Identity:
+    disk.append(IDENTITY_NAME, [identity.pack()])
+    await disk.flush(IDENTITY_NAME)
+    return identity

@@ -1,0 +1,252 @@
+"""All that a VDisk knows, in memory: channels with their blobs, blocks, barriers, flags, and how full each chunk is.
+
+Pure state. The same methods serve a running disk and one that recovers its log; every change other than a dropped part merges,
+so replaying a stretch of the log twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
+from penstock.blob.channel import (
+    DAMAGED,
+    FLAGS_MASK,
+    Channel,
+    Entry,
+    has_part,
+    make_entry,
+    place_of,
+)
+from penstock.blob.meta import BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
+from penstock.blob.record import record_size
+
+SYNC_LOG_MAX = 100_000
+
+
+class ChunkUse:
+    """Bytes of a chunk, and how many of them belong to parts that are still wanted."""
+
+    __slots__ = ("live", "sealed", "size")
+
+    def __init__(self, size: int = 0, *, sealed: bool = False) -> None:
+        self.size = size
+        self.live = 0
+        self.sealed = sealed
+
+
+class DiskIndex:
+    """The state of one VDisk. `part_size` gives the stored length of a part from the size of its blob."""
+
+    def __init__(self, order: int, disks: int, quorum: Callable[[int], bool], part_size: Callable[[int], int]) -> None:
+        self.order = order
+        self.disks = disks
+        self._quorum = quorum
+        self.part_size = part_size
+        self.reset()
+
+    def reset(self) -> None:
+        """Know nothing, as at first."""
+        self.channels: dict[bytes, Channel] = {}
+        self.blocks: dict[bytes, BlockItem] = {}
+        self.chunks: dict[int, ChunkUse] = {}
+        self.state = DiskState.FRESH
+        self.parts = 0
+        self.tombstones: deque[tuple[int, bytes, bytes]] = deque()
+        self.sync_log: deque[MetaItem] = deque(maxlen=SYNC_LOG_MAX)
+        self.sync_end = 0
+
+    def channel(self, channel_key: bytes) -> Channel:
+        """The channel, made on first use."""
+        found = self.channels.get(channel_key)
+        if found is None:
+            found = self.channels[channel_key] = Channel(self.order, self.disks, self._quorum)
+        return found
+
+    def blocked_generation(self, tablet: bytes) -> int:
+        """The highest generation of a tablet that may change nothing; -1 if none."""
+        item = self.blocks.get(tablet)
+        return -1 if item is None else item.generation
+
+    def chunk_use(self, number: int) -> ChunkUse:
+        """The accounts of a chunk, opened on first use."""
+        use = self.chunks.get(number)
+        if use is None:
+            use = self.chunks[number] = ChunkUse()
+        return use
+
+    def add_part(self, blob_id: bytes, chunk: int, offset: int) -> Entry:
+        """A part lies at this place now; an older copy of it on this disk is given up. Returns its entry."""
+        channel = self.channel(blob_id[:CHANNEL_KEY_SIZE])
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
+        known = channel.entries(key)
+        entry = make_entry(chunk, offset, size_part, known[0] & FLAGS_MASK if known else 0)
+        kept = tuple(other for other in known if has_part(other) and not _same_part(other, entry))
+        for other in known:
+            if other not in kept and has_part(other):
+                self._account(other, -1)
+        channel.set_entries(key, (*kept, entry))
+        self._account(entry, 1)
+        return entry
+
+    def drop_part(self, blob_id: bytes, entry: Entry | None = None) -> None:
+        """Forget one part of a blob, only if it is this very entry where one is named; its flags stay."""
+        channel = self.channel(blob_id[:CHANNEL_KEY_SIZE])
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        part = blob_id[-1] & 0xF
+        known = channel.entries(key)
+        gone = [one for one in known if place_of(one).part == part and (entry is None or _same_place(one, entry))]
+        if not gone:
+            return
+        kept = tuple(one for one in known if one not in gone)
+        flags = known[0] & FLAGS_MASK
+        for one in gone:
+            self._account(one, -1)
+        channel.set_entries(key, kept or ((flags,) if flags else ()))
+
+    def holds_part(self, blob_id: bytes) -> bool:
+        """Whether this very part has a place here, damaged or not."""
+        channel = self.channels.get(blob_id[:CHANNEL_KEY_SIZE])
+        known = () if channel is None else channel.entries(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE])
+        return any(place_of(one).part == blob_id[-1] & 0xF for one in known)
+
+    def mark_damaged(self, blob_id: bytes, entry: Entry) -> bool:
+        """Note that the bytes of a part can no longer be trusted; whether that is news."""
+        channel = self.channel(blob_id[:CHANNEL_KEY_SIZE])
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        known = channel.entries(key)
+        marked = tuple(one | DAMAGED if _same_place(one, entry) else one for one in known)
+        if marked == known:
+            return False
+        channel.set_entries(key, marked)
+        return True
+
+    def apply(self, item: MetaItem) -> bool:
+        """Merge an item from the log, a checkpoint or another disk; whether it told anything new."""
+        match item:
+            case FlagsItem():
+                return self._merge_flags(item)
+            case BarrierItem():
+                channel = self.channel(item.channel)
+                barrier = channel.hard if item.hard else channel.soft
+                news = barrier.learn(item)
+                if news and item.holder == self.order:
+                    self._log(item)
+                return news
+            case BlockItem():
+                known = self.blocks.get(item.tablet)
+                if known is not None and known.generation >= item.generation:
+                    return False
+                self.blocks[item.tablet] = item
+                self._log(item)
+                return True
+            case DropItem():
+                self.drop_part(item.blob_id)
+                return True
+            case StateItem():
+                news = item.state > self.state
+                self.state = max(self.state, item.state)
+                return news
+
+    def collect_garbage(self, channel_key: bytes) -> int:
+        """Forget what the acting barriers have ended in a channel; the number of blobs forgotten."""
+        channel = self.channels.get(channel_key)
+        if channel is None:
+            return 0
+        found = channel.sweep()
+        for key in found:
+            self._forget(channel_key, channel, key)
+        return len(found)
+
+    def collect_blob(self, channel_key: bytes, key: bytes) -> None:
+        """Forget one blob if it is garbage, as when DoNotKeep comes to a blob below the barrier."""
+        channel = self.channels.get(channel_key)
+        if channel is not None and key in channel.blobs and channel.is_garbage(key):
+            self._forget(channel_key, channel, key)
+
+    def bury_tombstones(self, synced: int) -> None:
+        """Forget tombstones that every other disk has heard of: those up to `synced` in this disk's sync log."""
+        while self.tombstones and self.tombstones[0][0] <= synced:
+            _, channel_key, key = self.tombstones.popleft()
+            channel = self.channels[channel_key]
+            if key in channel.blobs and channel.is_garbage(key):
+                channel.set_entries(key, ())
+
+    def meta_items(self) -> Iterator[MetaItem]:
+        """Everything but parts and flags: for a checkpoint."""
+        yield StateItem(self.state)
+        yield from self.blocks.values()
+        for channel in self.channels.values():
+            for barrier in (channel.soft, channel.hard):
+                yield from (item for item in barrier.held if item is not None)
+
+    def sync_since(self, position: int) -> list[MetaItem] | None:
+        """What another disk that knows this one up to `position` has not heard; None if it must take everything."""
+        behind = self.sync_end - position
+        if position < 0 or not 0 <= behind <= len(self.sync_log):
+            return None
+        return [self.sync_log[index] for index in range(len(self.sync_log) - behind, len(self.sync_log))]
+
+    def sync_all(self) -> list[MetaItem]:
+        """All blocks, flags and barriers of this disk, flags before barriers."""
+        items: list[MetaItem] = list(self.blocks.values())
+        for channel_key, channel in self.channels.items():
+            items.extend(FlagsItem(channel_key + key, channel.flags(key)) for key in channel.blobs if channel.flags(key))
+        for channel in self.channels.values():
+            items.extend(own for own in (channel.soft.own, channel.hard.own) if own is not None)
+        return items
+
+    def forget_missing_chunks(self, present: set[int]) -> int:
+        """After recovery: parts that should lie in chunks which are not there are lost. The number of them."""
+        if all(use.live == 0 for number, use in self.chunks.items() if number not in present):
+            return 0
+        lost = 0
+        for channel_key, channel in self.channels.items():
+            for key in list(channel.blobs):
+                for entry in channel.entries(key):
+                    place = place_of(entry)
+                    if place.part and place.chunk not in present:
+                        size_part = place.size << 4 | place.part
+                        self.drop_part(channel_key + key + size_part.to_bytes(4, "big"))
+                        lost += 1
+        return lost
+
+    def _merge_flags(self, item: FlagsItem) -> bool:
+        channel_key, key = item.prefix[:CHANNEL_KEY_SIZE], item.prefix[CHANNEL_KEY_SIZE:]
+        channel = self.channel(channel_key)
+        if key not in channel.blobs and channel.is_garbage(key) and item.flags != 1:
+            # Long gone here: there is nothing that the flag could end, and a Keep that it must outlive is not known either.
+            return False
+        news = channel.merge_flags(key, item.flags)
+        if news:
+            self._log(item)
+        return news
+
+    def _forget(self, channel_key: bytes, channel: Channel, key: bytes) -> None:
+        for entry in channel.entries(key):
+            if has_part(entry):
+                self._account(entry, -1)
+        if self.disks > 1 and channel.is_tombstone_needed(key):
+            channel.set_entries(key, (channel.flags(key),))
+            self.tombstones.append((self.sync_end, channel_key, key))
+        else:
+            channel.set_entries(key, ())
+
+    def _account(self, entry: Entry, sign: int) -> None:
+        place = place_of(entry)
+        self.chunk_use(place.chunk).live += sign * record_size(self.part_size(place.size))
+        self.parts += sign
+
+    def _log(self, item: MetaItem) -> None:
+        self.sync_log.append(item)
+        self.sync_end += 1
+
+
+def _same_part(one: Entry, other: Entry) -> bool:
+    return place_of(one).part == place_of(other).part
+
+
+def _same_place(one: Entry, other: Entry) -> bool:
+    return place_of(one)[:2] == place_of(other)[:2]

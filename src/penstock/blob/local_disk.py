@@ -1,0 +1,300 @@
+"""A local directory as a Disk: one thread writes and syncs, a few read, and the event loop never blocks.
+
+Writes go out in pieces of at most 1 MiB, because the kernel takes several such faster than one large one, into preallocated
+files, so that a sync need not grow them. A bounded number of files is open; a piece handed out keeps its own open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from penstock.blob.disk import Buffer, DiskSpace, FilePiece
+from penstock.core.errors import ConfigError
+
+WRITE_PIECE_BYTES = 1 << 20
+VECTOR_MAX = 1024
+OPEN_FILES_MAX = 64
+READ_THREADS = 4
+LOCK_NAME = "lock"
+
+
+class _OpenFile:
+    """A descriptor that closes with its last reference."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class _Tail:
+    """The growing end of a file: where it stands, what waits to be written, and whether its end is still known."""
+
+    __slots__ = ("failed", "file", "length", "reserved", "waiting")
+
+    def __init__(self) -> None:
+        self.file: _OpenFile | None = None
+        self.length = 0
+        self.reserved: int | None = None
+        self.waiting: list[Buffer] = []
+        self.failed = False
+
+
+class _Writer(threading.Thread):
+    """Runs jobs in order off the loop and brings each result back to it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._loop = loop
+        self._jobs: SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None] = SimpleQueue()
+
+    def submit(self, job: Callable[[], None]) -> asyncio.Future[None]:
+        done = self._loop.create_future()
+        self._jobs.put((job, done))
+        return done
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+
+    def run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            error: OSError | None = None
+            try:
+                job()
+            except OSError as caught:
+                error = caught
+            try:
+                self._loop.call_soon_threadsafe(_settle, done, error)
+            except RuntimeError:  # the loop is gone: nobody is left to be told
+                return
+
+
+def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+class LocalDisk:
+    """Files in one directory, locked against other processes. `durable=False` acknowledges after the write, before any sync."""
+
+    def __init__(self, path: Path, lock: _OpenFile, *, durable: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self._path = path
+        self._lock = lock
+        self._durable = durable
+        self._tails: dict[str, _Tail] = {}
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._open_guard = threading.Lock()
+        self._writer = _Writer(loop, f"penstock-write-{path.name}")
+        self._writer.start()
+        self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix=f"penstock-read-{path.name}")
+        self._loop = loop
+
+    @classmethod
+    async def open(cls, path: Path, *, durable: bool = True) -> LocalDisk:
+        """Take the directory, making it if needed. ConfigError says why it cannot be taken."""
+        lock = await asyncio.to_thread(_lock_directory, path)
+        return cls(path, lock, durable=durable)
+
+    async def files(self) -> dict[str, int]:
+        def scan() -> dict[str, int]:
+            with os.scandir(self._path) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file() and entry.name != LOCK_NAME}
+
+        return await self._loop.run_in_executor(self._readers, scan)
+
+    def reserve(self, name: str, length: int) -> None:
+        self._tail(name).reserved = length
+
+    def append(self, name: str, buffers: Sequence[Buffer]) -> None:
+        self._tail(name).waiting.extend(buffers)
+
+    async def flush(self, name: str) -> None:
+        tail = self._tail(name)
+        buffers, tail.waiting = tail.waiting, []
+        reserved, tail.reserved = tail.reserved, None
+        if tail.failed:
+            raise OSError(errno.EIO, f"an earlier flush of {name} failed, so its end is unknown; go on in another file")
+        try:
+            await self._writer.submit(lambda: self._write(name, tail, buffers, reserved))
+        except OSError:
+            tail.failed = True
+            raise
+        if reserved == 0:
+            # The file is complete: from here on it is opened by whoever reads it.
+            self._tails.pop(name, None)
+
+    async def read(self, name: str, offset: int, length: int) -> bytes:
+        return await self._loop.run_in_executor(self._readers, self._read, name, offset, length)
+
+    async def delete(self, name: str) -> None:
+        await self._writer.submit(lambda: self._unlink(name))
+
+    async def space(self) -> DiskSpace:
+        stat = await self._loop.run_in_executor(self._readers, os.statvfs, self._path)
+        return DiskSpace(total=stat.f_blocks * stat.f_frsize, free=stat.f_bavail * stat.f_frsize)
+
+    def piece(self, name: str, offset: int, length: int) -> FilePiece | None:
+        file = self._opened(name)
+        return FilePiece(file.fd, offset, length, file)
+
+    async def close(self) -> None:
+        await self._writer.submit(lambda: None)
+        self._writer.stop()
+        await asyncio.to_thread(self._writer.join)
+        self._readers.shutdown(wait=False)
+        self._tails.clear()
+        self._open.clear()
+        fcntl.flock(self._lock.fd, fcntl.LOCK_UN)
+
+    def _tail(self, name: str) -> _Tail:
+        tail = self._tails.get(name)
+        if tail is None:
+            tail = self._tails[name] = _Tail()
+        return tail
+
+    def _write(self, name: str, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> None:
+        created = tail.file is None
+        if tail.file is None:
+            fd = os.open(self._path / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            tail.file = _OpenFile(fd)
+        fd = tail.file.fd
+        try:
+            if reserved:
+                _set_aside(fd, reserved)
+            written = _write_all(fd, buffers, tail.length)
+            if reserved == 0:
+                os.ftruncate(fd, tail.length + written)
+            if self._durable:
+                os.fdatasync(fd)
+                if created:
+                    _sync_directory(self._path)
+        except OSError:
+            # Nothing more is written here: give back what was set aside.
+            os.ftruncate(fd, tail.length)
+            raise
+        tail.length += written
+
+    def _read(self, name: str, offset: int, length: int) -> bytes:
+        file = self._opened(name)
+        data = os.pread(file.fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        got = len(data)
+        while got < length and (data := os.pread(file.fd, length - got, offset + got)):
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def _opened(self, name: str) -> _OpenFile:
+        with self._open_guard:
+            file = self._open.get(name)
+            if file is not None:
+                self._open.move_to_end(name)
+                return file
+            file = _OpenFile(os.open(self._path / name, os.O_RDONLY | os.O_CLOEXEC))
+            self._open[name] = file
+            while len(self._open) > OPEN_FILES_MAX:
+                self._open.popitem(last=False)
+            return file
+
+    def _unlink(self, name: str) -> None:
+        self._tails.pop(name, None)
+        with self._open_guard:
+            self._open.pop(name, None)
+        try:
+            os.unlink(self._path / name)
+        except FileNotFoundError:
+            return
+        if self._durable:
+            _sync_directory(self._path)
+
+
+def _set_aside(fd: int, length: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, length)
+    except OSError as error:
+        # A file system without preallocation works too, only slower; a nearly full one may still take the write itself.
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOSPC):
+            raise
+
+
+def _write_all(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+    """Write the buffers one after another from `offset`; the number of bytes written."""
+    start = offset
+    vector: list[Buffer] = []
+    vector_bytes = 0
+    for buffer in buffers:
+        length = len(buffer)
+        if vector_bytes + length <= WRITE_PIECE_BYTES and len(vector) < VECTOR_MAX:
+            vector.append(buffer)
+            vector_bytes += length
+            continue
+        offset += _write_vector(fd, vector, vector_bytes, offset)
+        if length <= WRITE_PIECE_BYTES:
+            vector, vector_bytes = [buffer], length
+            continue
+        vector, vector_bytes = [], 0
+        view = memoryview(buffer)
+        for begin in range(0, length, WRITE_PIECE_BYTES):
+            piece = view[begin : begin + WRITE_PIECE_BYTES]
+            offset += _write_vector(fd, [piece], len(piece), offset)
+    offset += _write_vector(fd, vector, vector_bytes, offset)
+    return offset - start
+
+
+def _write_vector(fd: int, vector: list[Buffer], length: int, offset: int) -> int:
+    if not vector:
+        return 0
+    written = os.pwritev(fd, vector, offset)
+    if written < length:
+        # Rare: a short write, as near the end of space. What is left goes out plainly, and then fails plainly.
+        rest = memoryview(b"".join(vector))[written:]
+        while rest:
+            count = os.pwrite(fd, rest, offset + written)
+            written += count
+            rest = rest[count:]
+    return length
+
+
+def _lock_directory(path: Path) -> _OpenFile:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {path}: {error.strerror}; name a directory that this user may write to, or change its owner"
+        ) from error
+    lock = _OpenFile(fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(f"{path} is in use by a running process; stop it or name another directory") from error
+    _sync_directory(path.parent)
+    return lock
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

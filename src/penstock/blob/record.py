@@ -1,0 +1,117 @@
+"""The stored form of everything in a VDisk's log: records, one after another in chunk files.
+
+A record is a header of 64 bytes, a table of checksums if the body is long, and the body (integers big-endian):
+
+      0      4   5    6     8        12       16      20       24         28          32     57     60      64
+      +------+---+----+-----+--------+--------+-------+--------+----------+-----------+------+------+-------+
+      |magic |ver|kind|zero |length  |checksum|chunk  |offset  |durable   |durable    |blob  |zero  |header |
+      |"PENr"|1  |    |     |of body |of body |number |in chunk|chunk     |offset     |id    |      |crc32c |
+      +------+---+----+-----+--------+--------+-------+--------+----------+-----------+------+------+-------+
+      | table: crc32c of each 64 KiB of the body, only if the body is longer than that                      |
+      +-----------------------------------------------------------------------------------------------------+
+      | body                                                                                                |
+      +-----------------------------------------------------------------------------------------------------+
+
+The header names its own place, so a record found elsewhere is not believed. `checksum` covers the body, or the table where
+there is one, so that a part of a long body can be read and verified alone. *Durable* is the end of what was known to be synced
+when the record was written: damage before it is damage to acknowledged data, damage after it is a torn tail.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.blob.blob_id import ID_SIZE
+from penstock.blob.disk import Buffer
+from penstock.core.checksum import crc32c
+
+MAGIC = b"PENr"
+VERSION = 1
+HEADER_SIZE = 64
+BLOCK_SIZE = 64 * 1024
+NO_ID = bytes(ID_SIZE)
+
+_HEADER = Struct(">4sBBHIIIIII25s3s")
+_CRC = Struct(">I")
+_ZERO3 = bytes(3)
+
+
+class RecordKind(IntEnum):
+    """What a record's body is."""
+
+    CHUNK_HEAD = 1
+    PART = 2
+    META = 3
+
+
+class Header(NamedTuple):
+    """A record's header, verified."""
+
+    kind: int
+    length: int
+    checksum: int
+    chunk: int
+    offset: int
+    durable: tuple[int, int]
+    blob_id: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+        return record_size(self.length)
+
+
+def table_size(length: int) -> int:
+    """Bytes of the checksum table of a body of this length."""
+    return 0 if length <= BLOCK_SIZE else (length + BLOCK_SIZE - 1) // BLOCK_SIZE * 4
+
+
+def record_size(length: int) -> int:
+    """Bytes of a record whose body has this length."""
+    return HEADER_SIZE + table_size(length) + length
+
+
+def block_table(body: Buffer) -> bytes:
+    """The checksums of a long body, block by block."""
+    view = memoryview(body)
+    return b"".join(_CRC.pack(crc32c(view[at : at + BLOCK_SIZE])) for at in range(0, len(view), BLOCK_SIZE))
+
+
+def encode(kind: int, blob_id: bytes, body: Buffer, place: tuple[int, int], durable: tuple[int, int]) -> list[Buffer]:
+    """The record as buffers to append; the body is not copied."""
+    length = len(body)
+    if length <= BLOCK_SIZE:
+        head = _HEADER.pack(MAGIC, VERSION, kind, 0, length, crc32c(body), *place, *durable, blob_id, _ZERO3)
+        return [head + _CRC.pack(crc32c(head)), body]
+    table = block_table(body)
+    head = _HEADER.pack(MAGIC, VERSION, kind, 0, length, crc32c(table), *place, *durable, blob_id, _ZERO3)
+    return [head + _CRC.pack(crc32c(head)) + table, body]
+
+
+def decode_header(raw: Buffer, chunk: int, offset: int) -> Header | None:
+    """The header that stands at this place, or None if what is there is not one."""
+    if len(raw) < HEADER_SIZE:
+        return None
+    view = memoryview(raw)[:HEADER_SIZE]
+    if view[:4] != MAGIC or _CRC.unpack_from(view, HEADER_SIZE - 4)[0] != crc32c(view[: HEADER_SIZE - 4]):
+        return None
+    fields = _HEADER.unpack_from(view)
+    if fields[1] != VERSION or fields[6] != chunk or fields[7] != offset:
+        return None
+    return Header(fields[2], fields[4], fields[5], chunk, offset, (fields[8], fields[9]), fields[10])
+
+
+def body_is_sound(header: Header, table: Buffer, body: Buffer) -> bool:
+    """Whether a body, with its table if it has one, is what was written."""
+    if len(body) != header.length:
+        return False
+    if header.length <= BLOCK_SIZE:
+        return crc32c(body) == header.checksum
+    return crc32c(table) == header.checksum and block_table(body) == table
+
+
+def blocks_are_sound(table: Buffer, blocks: Buffer) -> bool:
+    """Whether consecutive whole blocks (the last may be short) match their slice of the table."""
+    return block_table(blocks) == table

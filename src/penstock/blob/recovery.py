@@ -1,0 +1,124 @@
+"""Opening a VDisk: the newest whole checkpoint, then the log after it, told apart from a torn tail and from damage.
+
+What stands before the end that was known to be durable was acknowledged: if it cannot be read, that is damage, and it is reported
+and left to repair. What stands after it was never acknowledged, and is dropped where it is not whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.blob.blob_id import BlobId
+from penstock.blob.checkpoint import SUFFIX as CHECKPOINT_SUFFIX
+from penstock.blob.checkpoint import checkpoint_name, load_checkpoint
+from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
+from penstock.blob.disk import Disk
+from penstock.blob.index import DiskIndex
+from penstock.blob.journal import CHUNK_SUFFIX, Position
+from penstock.blob.meta import decode_items
+from penstock.blob.record import RecordKind
+from penstock.core.errors import CorruptionError
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a disk found. `losses` are sentences for people, one for each thing that should be there and is not."""
+
+    index: DiskIndex
+    next_chunk: int = 1
+    checkpoints: list[int] = field(default_factory=list)
+    checkpoint_starts: dict[int, Position] = field(default_factory=dict)
+    records_replayed: int = 0
+    torn: int = 0
+    losses: list[str] = field(default_factory=list)
+    # Something is gone and it is not known what: the disk can prove no absence until it has been compared with the others.
+    unknown_loss: bool = False
+
+
+async def recover(disk: Disk, index: DiskIndex) -> Recovery:
+    """Fill an empty index from the disk."""
+    found = Recovery(index)
+    files = await disk.files()
+    chunks = {int(name.removesuffix(CHUNK_SUFFIX)): size for name, size in files.items() if name.endswith(CHUNK_SUFFIX)}
+    start = await _load_newest_checkpoint(disk, files, found)
+    await _replay(disk, chunks, start, found)
+    for number, size in chunks.items():
+        use = index.chunk_use(number)
+        use.size, use.sealed = size, True
+    lost = index.forget_missing_chunks(set(chunks))
+    if lost:
+        found.losses.append(f"{lost} parts lay in chunk files that are missing")
+        found.unknown_loss = True
+    for channel_key in list(index.channels):
+        index.collect_garbage(channel_key)
+    found.next_chunk = max([0, start[0], *chunks]) + 1
+    return found
+
+
+async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Recovery) -> Position:
+    numbers = sorted((int(n.removesuffix(CHECKPOINT_SUFFIX)) for n in files if n.endswith(CHECKPOINT_SUFFIX)), reverse=True)
+    for number in numbers:
+        name = checkpoint_name(number)
+        raw = await disk.read(name, 0, files[name])
+        try:
+            start = load_checkpoint(raw, found.index)
+        except CorruptionError:
+            # Unfinished or damaged: an older one and more of the log say the same.
+            found.index.reset()
+            await disk.delete(name)
+            continue
+        found.checkpoints = sorted(n for n in numbers if n <= number)
+        found.checkpoint_starts[number] = start
+        return start
+    return (0, 0)
+
+
+async def _replay(disk: Disk, chunks: dict[int, int], start: Position, found: Recovery) -> None:
+    durable: Position = (0, 0)
+    gaps: list[Gap] = []
+    unsound: list[Scanned] = []
+    for number in sorted(number for number in chunks if number >= start[0]):
+        offset = start[1] if number == start[0] else 0
+        async for item in scan_chunk(disk, number, chunks[number], offset):
+            if isinstance(item, Gap):
+                gaps.append(item)
+                continue
+            durable = max(durable, item.header.durable)
+            found.records_replayed += 1
+            if item.sound:
+                _apply(found.index, item)
+            else:
+                unsound.append(item._replace(body=memoryview(b"")))
+    for gap in gaps:
+        if (gap.chunk, gap.offset) < durable:
+            end = "its end" if gap.end is None else f"byte {gap.end}"
+            found.losses.append(f"chunk {gap.chunk} is unreadable from byte {gap.offset} to {end}")
+            found.unknown_loss = True
+        else:
+            found.torn += 1
+    for item in unsound:
+        _judge_unsound(item, durable, found)
+
+
+def _apply(index: DiskIndex, item: Scanned) -> None:
+    if item.header.kind == RecordKind.PART:
+        index.add_part(item.header.blob_id, item.header.chunk, item.header.offset)
+    elif item.header.kind == RecordKind.META:
+        for change in decode_items(item.body):
+            index.apply(change)
+
+
+def _judge_unsound(item: Scanned, durable: Position, found: Recovery) -> None:
+    header = item.header
+    if (header.chunk, header.offset) >= durable:
+        found.torn += 1
+        return
+    if header.kind == RecordKind.PART:
+        if found.index.holds_part(header.blob_id):
+            return  # it has been written again since
+        entry = found.index.add_part(header.blob_id, header.chunk, header.offset)
+        found.index.mark_damaged(header.blob_id, entry)
+        found.losses.append(f"part {BlobId.unpack(header.blob_id)} in chunk {header.chunk} at byte {header.offset} is damaged")
+    elif header.kind == RecordKind.META:
+        found.losses.append(f"metadata in chunk {header.chunk} at byte {header.offset} is damaged")
+        found.unknown_loss = True

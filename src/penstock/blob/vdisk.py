@@ -1,0 +1,436 @@
+"""A VDisk: one disk's share of a group. It stores parts and metadata, and answers the group's proxy and its sister disks.
+
+Every change is appended to the journal and acknowledged once it is durable; metadata takes effect in memory at once, so that
+two rivals never both pass a check. Nothing here knows of erasure beyond the length of a part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from penstock.blob import quorum
+from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, has_part, place_of
+from penstock.blob.disk import Buffer, Disk, FilePiece
+from penstock.blob.erasure import codec_for
+from penstock.blob.identity import Identity, claim_disk
+from penstock.blob.index import DiskIndex
+from penstock.blob.journal import Journal
+from penstock.blob.meta import BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem, encode_items
+from penstock.blob.part_reader import part_piece, read_part
+from penstock.blob.record import NO_ID, RecordKind, record_size
+from penstock.blob.recovery import Recovery, recover
+from penstock.blob.status import Status
+from penstock.blob.topology import Erasure, VDiskId
+
+PART = int(RecordKind.PART)
+
+
+@dataclass(frozen=True, slots=True)
+class VDiskOptions:
+    """How a VDisk uses its disk. The defaults suit a real one."""
+
+    chunk_size: int = 128 << 20
+    space_reserve: int = 256 << 20  # kept free of blobs, so that garbage can still be collected on a full disk
+    checkpoint_bytes: int = 128 << 20  # of log, after which a checkpoint is due
+    checkpoint_records: int = 200_000  # likewise
+    sparse_ratio: float = 0.5  # a chunk less alive than this is rewritten
+    upkeep_interval: float = 1.0  # seconds
+    scrub_pause: float = 1.0  # seconds between two chunks
+
+
+class DiskReply(NamedTuple):
+    """A VDisk's answer. `written` tells a part stored now from one that was there; `conflict`, that other bytes are."""
+
+    status: Status
+    reason: str = ""
+    written: bool = False
+    conflict: bool = False
+
+
+class PartsReply(NamedTuple):
+    """Parts read from a VDisk. ERROR here means that the disk cannot tell, or holds the part damaged."""
+
+    status: Status
+    parts: tuple[tuple[int, Buffer], ...] = ()
+    reason: str = ""
+
+
+class Listed(NamedTuple):
+    """A blob in a disk's index; masks have bit p-1 for part p."""
+
+    key: bytes
+    size: int
+    parts: int
+    damaged: int
+
+
+class PullReply(NamedTuple):
+    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log."""
+
+    status: Status
+    incarnation: int = 0
+    position: int = 0
+    items: tuple[MetaItem, ...] = ()
+    state: DiskState = DiskState.FRESH
+
+
+class CollectRequest(NamedTuple):
+    """TEvCollectGarbage, as each disk gets it. `collect` is None where only flags are set."""
+
+    channel: bytes
+    record_generation: int
+    counter: int
+    collect: bytes | None
+    hard: bool
+    keep: tuple[bytes, ...]
+    do_not_keep: tuple[bytes, ...]
+
+
+_WRITTEN = DiskReply(Status.OK, written=True)
+_PRESENT = DiskReply(Status.OK)
+
+
+class VDisk:
+    """One VDisk over one Disk. Make it with `open`; `close` it when done."""
+
+    def __init__(
+        self, vdisk_id: VDiskId, erasure: Erasure, disk: Disk, recovered: Recovery, *, options: VDiskOptions, random: Random
+    ) -> None:
+        self.id = vdisk_id
+        self.erasure = erasure
+        self.order = vdisk_id.order(erasure)
+        self.disk = disk
+        self.options = options
+        self.index = recovered.index
+        self.recovered = recovered
+        self.full = False
+        self.closed = False
+        self.repair_wanted = asyncio.Event()
+        # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
+        self.complete = self.index.state == DiskState.COMPLETE and not recovered.unknown_loss
+        self._incarnation = random.getrandbits(63)
+        self._synced_to = [-1] * erasure.shape.disks
+        head = Identity(vdisk_id.group, erasure, vdisk_id.realm, vdisk_id.domain, vdisk_id.vdisk, bytes(16)).pack()
+        self.journal = Journal(
+            disk, first_chunk=recovered.next_chunk, chunk_size=options.chunk_size, head=head, on_seal=self._chunk_sealed
+        )
+        if recovered.losses:
+            self.repair_wanted.set()
+
+    @classmethod
+    async def open(
+        cls, vdisk_id: VDiskId, erasure: Erasure, disk: Disk, *, random: Random, options: VDiskOptions | None = None
+    ) -> VDisk:
+        """Claim the disk and recover what it holds. ConfigError if the disk is not this VDisk's."""
+        await claim_disk(disk, vdisk_id, erasure, random)
+
+        def enough(holders: int) -> bool:
+            return quorum.group_quorum(erasure, holders)
+
+        index = DiskIndex(vdisk_id.order(erasure), erasure.shape.disks, enough, codec_for(erasure).part_size)
+        recovered = await recover(disk, index)
+        vdisk = cls(vdisk_id, erasure, disk, recovered, options=options or VDiskOptions(), random=random)
+        if erasure is Erasure.NONE and index.state != DiskState.COMPLETE:
+            await vdisk.reach(DiskState.COMPLETE)
+        return vdisk
+
+    async def put(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
+        """Store one part; `blob_id` is the packed id with its part."""
+        index = self.index
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        channel = index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
+        if channel is None:
+            channel = index.channel(blob_id[:CHANNEL_KEY_SIZE])
+        refusal = self._refusal(generation, blob_id[:8], int.from_bytes(key[:4], "big"))
+        if refusal is not None:
+            return refusal
+        if channel.refuses(key):
+            return DiskReply(Status.ERROR, f"{BlobId.unpack(blob_id)} is below a barrier: it would be garbage at once")
+        if self.full:
+            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
+        if key in channel.blobs:
+            return await self._put_again(blob_id, body)
+        chunk, offset = self.journal.append(PART, blob_id, body)
+        size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
+        entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
+        channel.add(key, entry)
+        index.chunk_use(chunk).live += record_size(len(body))
+        index.parts += 1
+        self.journal.undo_on_failure(lambda: index.drop_part(blob_id, entry))
+        error = await self.journal.commit()
+        return _WRITTEN if error is None else self._failure(error)
+
+    async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
+        """Read a range of one part, or with part 0 in the id every part held here, whole."""
+        if generation != self.id.generation:
+            return PartsReply(Status.RACE)
+        if self.closed:
+            return PartsReply(Status.ERROR, (), f"VDisk {self.id} is closed")
+        channel = self.index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        part = blob_id[-1] & 0xF
+        size = int.from_bytes(blob_id[PREFIX_SIZE:], "big") >> 4
+        entries = () if channel is None else channel.entries(key)
+        found: list[tuple[int, Buffer]] = []
+        damaged = False
+        for entry in entries:
+            place = place_of(entry)
+            if not place.part or place.size != size or part not in (0, place.part):
+                continue
+            data = await self._read(blob_id, entry, offset, length, whole=part == 0)
+            if data is None:
+                damaged = True
+            else:
+                found.append((place.part, data))
+        if found:
+            return PartsReply(Status.OK, tuple(found))
+        if damaged:
+            return PartsReply(Status.ERROR, (), f"{BlobId.unpack(blob_id)} is damaged on VDisk {self.id}")
+        if not self.complete:
+            return PartsReply(Status.ERROR, (), f"VDisk {self.id} is being refilled and cannot tell what it should hold")
+        return PartsReply(Status.NODATA)
+
+    def piece(self, generation: int, blob_id: bytes, offset: int, length: int) -> FilePiece | None:
+        """A range of a part that is here and durable, as a piece of its file."""
+        channel = self.index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
+        if channel is None or generation != self.id.generation:
+            return None
+        wanted = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
+        for entry in channel.entries(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
+            place = place_of(entry)
+            if place.size << 4 | place.part == wanted and not place.damaged and place[:2] < self.journal.durable:
+                return part_piece(self.disk, place, self.index.part_size(place.size), offset, length)
+        return None
+
+    async def block(self, generation: int, item: BlockItem) -> DiskReply:
+        """Raise the blocked generation of a tablet to `item.generation`."""
+        refusal = self._refusal(generation, item.tablet, item.generation + 1)
+        if refusal is not None:
+            return refusal
+        known = self.index.blocks.get(item.tablet)
+        if known is not None and known.generation == item.generation and known.issuer != item.issuer:
+            return DiskReply(Status.ALREADY, f"generation {item.generation + 1} of the tablet has been started by another")
+        return await self._record([item])
+
+    async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
+        """Set keep flags, then a barrier."""
+        refusal = self._refusal(generation, request.channel[:8], request.record_generation)
+        if refusal is not None:
+            return refusal
+        items: list[MetaItem] = [FlagsItem(request.channel + key, 1) for key in request.keep]
+        items += [FlagsItem(request.channel + key, 2) for key in request.do_not_keep]
+        if request.collect is not None:
+            barrier = BarrierItem(
+                request.channel, request.hard, request.record_generation, request.counter, request.collect, self.order
+            )
+            wrong = self._barrier_trouble(barrier)
+            if wrong:
+                return DiskReply(Status.ERROR, wrong)
+            items.append(barrier)
+        return await self._record(items) if items else _PRESENT
+
+    def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
+        """The highest generation of the tablet that may change nothing; -1 if none."""
+        if generation != self.id.generation:
+            return Status.RACE, -1
+        if self.closed or self.index.state == DiskState.FRESH:
+            return Status.ERROR, -1
+        return Status.OK, self.index.blocked_generation(tablet)
+
+    def listing(
+        self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int
+    ) -> tuple[Status, list[Listed]]:
+        """Blobs of a channel with begin <= key < end of which this disk holds parts, in order, up to `limit`."""
+        if generation != self.id.generation:
+            return Status.RACE, []
+        if self.closed:
+            return Status.ERROR, []
+        channel = self.index.channels.get(channel_key)
+        found: list[Listed] = []
+        if channel is None:
+            return Status.OK, found
+        for key in channel.keys(begin, end, reverse=reverse):
+            entries = [entry for entry in channel.entries(key) if has_part(entry)]
+            if entries:
+                found.append(_listed(key, entries))
+                if len(found) == limit:
+                    break
+        return Status.OK, found
+
+    def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
+        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of this disk."""
+        if generation != self.id.generation:
+            return PullReply(Status.RACE)
+        if self.closed:
+            return PullReply(Status.ERROR)
+        index = self.index
+        items = index.sync_since(position) if incarnation == self._incarnation else None
+        if items is not None:
+            # What it asks from here on, it has made its own.
+            self._synced_to[order] = position
+            index.bury_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
+        else:
+            items = index.sync_all()
+        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state)
+
+    async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
+        """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
+        flags = [item for item in items if isinstance(item, FlagsItem)]
+        others: list[MetaItem] = [item for item in items if isinstance(item, BlockItem)]
+        for item in items:
+            if isinstance(item, BarrierItem):
+                others += (item, item._replace(holder=self.order))
+        news = [item for item in (*flags, *others) if self._is_news(item)]
+        return await self._record(news) if news else _PRESENT
+
+    async def drop(self, blob_id: bytes) -> DiskReply:
+        """Give up a part, because it is where it belongs or because its put is taken back."""
+        return await self._record([DropItem(blob_id)])
+
+    async def reach(self, state: DiskState) -> DiskReply:
+        """Note durably how far this disk can be trusted."""
+        reply = await self._record([StateItem(state)])
+        if reply.status is Status.OK and state == DiskState.COMPLETE:
+            self.complete = True
+        return reply
+
+    def set_generation(self, generation: int) -> None:
+        """The group changed: commands of older generations are answered RACE from now on."""
+        self.id = self.id._replace(generation=generation)
+
+    async def close(self) -> None:
+        """Flush and let go of the disk."""
+        if self.closed:
+            return
+        self.closed = True
+        await self.journal.close()
+        await self.disk.close()
+
+    def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
+        if generation != self.id.generation:
+            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+        if self.closed:
+            return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
+        if self.index.state == DiskState.FRESH:
+            return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet learned the group's blocks and barriers")
+        blocked = self.index.blocks.get(tablet)
+        if blocked is not None and tablet_generation <= blocked.generation:
+            reason = (
+                f"generation {tablet_generation} of the tablet is blocked: {blocked.generation + 1} or later has been started"
+            )
+            return DiskReply(Status.BLOCKED, reason)
+        return None
+
+    def _barrier_trouble(self, item: BarrierItem) -> str:
+        """Why this barrier cannot follow the one that is held; empty if it can."""
+        channel = self.index.channel(item.channel)
+        held = (channel.hard if item.hard else channel.soft).own
+        if held is None:
+            return ""
+        old_key, new_key = held[2:4], item[2:4]
+        if new_key < old_key:
+            return f"barrier {new_key} comes after {old_key}: generation and counter must rise"
+        if new_key == old_key and item.collect != held.collect:
+            return f"barrier {new_key} was set before, to another generation and step"
+        if item.collect < held.collect:
+            return f"barrier {new_key} would move back: what is behind {old_key} may be gone"
+        return ""
+
+    def _is_news(self, item: MetaItem) -> bool:
+        match item:
+            case FlagsItem(prefix, flags):
+                channel = self.index.channel(prefix[:CHANNEL_KEY_SIZE])
+                return channel.flags(prefix[CHANNEL_KEY_SIZE:]) | flags != channel.flags(prefix[CHANNEL_KEY_SIZE:])
+            case BlockItem(tablet, generation, _):
+                return generation > self.index.blocked_generation(tablet)
+            case BarrierItem():
+                channel = self.index.channel(item.channel)
+                held = (channel.hard if item.hard else channel.soft).held[item.holder]
+                return held is None or held[2:4] < item[2:4]
+        return True
+
+    async def _record(self, items: list[MetaItem]) -> DiskReply:
+        """Log items and apply them. They are logged even where they are known: an earlier copy may never have become durable."""
+        self.journal.append(RecordKind.META, NO_ID, encode_items(items))
+        index = self.index
+        channels: set[bytes] = set()
+        for item in items:
+            index.apply(item)
+            if isinstance(item, BarrierItem):
+                channels.add(item.channel)
+        for channel_key in channels:
+            index.collect_garbage(channel_key)
+        for item in items:
+            if isinstance(item, FlagsItem) and item.flags & 2:
+                index.collect_blob(item.prefix[:CHANNEL_KEY_SIZE], item.prefix[CHANNEL_KEY_SIZE:])
+        error = await self.journal.commit()
+        return _PRESENT if error is None else self._failure(error)
+
+    async def _put_again(self, blob_id: bytes, body: Buffer) -> DiskReply:
+        """The disk knows something of this blob: flags, another part, or this very part."""
+        index = self.index
+        channel = index.channel(blob_id[:CHANNEL_KEY_SIZE])
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        wanted = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
+        for entry in channel.entries(key):
+            place = place_of(entry)
+            if not place.part or place.damaged:
+                continue
+            if place.size != wanted >> 4:
+                reason = f"{BlobId.unpack(blob_id)} is stored with size {place.size}; blobs never change"
+                return DiskReply(Status.ERROR, reason, conflict=True)
+            if place.part == wanted & 0xF:
+                stored = await self._read(blob_id, entry, 0, 0, whole=True)
+                if stored is not None and memoryview(stored) != memoryview(body):
+                    reason = f"{BlobId.unpack(blob_id)} is stored with other bytes; blobs never change"
+                    return DiskReply(Status.ERROR, reason, conflict=True)
+                if stored is not None:
+                    return _PRESENT
+        chunk, offset = self.journal.append(PART, blob_id, body)
+        entry = index.add_part(blob_id, chunk, offset)
+        self.journal.undo_on_failure(lambda: index.drop_part(blob_id, entry))
+        error = await self.journal.commit()
+        return _WRITTEN if error is None else self._failure(error)
+
+    async def _read(self, blob_id: bytes, entry: Entry, offset: int, length: int, *, whole: bool) -> Buffer | None:
+        """A range of the part at an entry; None if it is damaged or the disk fails."""
+        place = place_of(entry)
+        if place.damaged:
+            return None
+        await self.journal.wait_durable(place[:2])
+        stored = self.index.part_size(place.size)
+        try:
+            data = await read_part(self.disk, place, stored, 0 if whole else offset, stored if whole else length)
+        except OSError:
+            return None
+        if data is None:
+            size_part = place.size << 4 | place.part
+            if self.index.mark_damaged(blob_id[:PREFIX_SIZE] + size_part.to_bytes(4, "big"), entry):
+                self.repair_wanted.set()
+        return data
+
+    def _failure(self, error: OSError) -> DiskReply:
+        if error.errno == errno.ENOSPC:
+            self.full = True
+            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
+        return DiskReply(Status.ERROR, f"VDisk {self.id} cannot write: {error.strerror or error}")
+
+    def _chunk_sealed(self, chunk: int, size: int) -> None:
+        use = self.index.chunk_use(chunk)
+        use.size, use.sealed = size, True
+
+
+def _listed(key: bytes, entries: list[Entry]) -> Listed:
+    parts = damaged = 0
+    for entry in entries:
+        bit = 1 << (entry >> SIZE_PART_SHIFT & 0xF) - 1
+        if entry & DAMAGED:
+            damaged |= bit
+        else:
+            parts |= bit
+    return Listed(key, place_of(entries[0]).size, parts, damaged)
