@@ -52,6 +52,11 @@ class BlobId(NamedTuple):
         tablet, channel, generation, step, cookie, size, part = self
         return _ID.pack(tablet, channel, generation, step, cookie, size << 4 | part)
 
+    def pack_part(self, part: int) -> bytes:
+        """The stored form of one of this blob's parts."""
+        tablet, channel, generation, step, cookie, size, _ = self
+        return _ID.pack(tablet, channel, generation, step, cookie, size << 4 | part)
+
     @classmethod
     def unpack(cls, raw: bytes | memoryview) -> BlobId:
         """The id whose stored form is `raw`."""

@@ -58,6 +58,11 @@ def place_of(entry: Entry) -> Place:
     )
 
 
+def size_part_of(entry: Entry) -> int:
+    """The last field of the part's blob id."""
+    return entry >> SIZE_PART_SHIFT & _U32
+
+
 def has_part(entry: Entry) -> bool:
     """Whether the entry stands for stored bytes, and not for flags alone."""
     return entry & _PART != 0

@@ -18,6 +18,7 @@ from penstock.blob.channel import (
     has_part,
     make_entry,
     place_of,
+    size_part_of,
 )
 from penstock.blob.meta import BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
 from penstock.blob.record import record_size
@@ -106,11 +107,16 @@ class DiskIndex:
             self._account(one, -1)
         channel.set_entries(key, kept or ((flags,) if flags else ()))
 
-    def holds_part(self, blob_id: bytes) -> bool:
-        """Whether this very part has a place here, damaged or not."""
+    def entry_of(self, blob_id: bytes) -> Entry | None:
+        """The entry of this very part, damaged or not."""
         channel = self.channels.get(blob_id[:CHANNEL_KEY_SIZE])
-        known = () if channel is None else channel.entries(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE])
-        return any(place_of(one).part == blob_id[-1] & 0xF for one in known)
+        if channel is None:
+            return None
+        size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
+        for one in channel.entries(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
+            if size_part_of(one) == size_part:
+                return one
+        return None
 
     def mark_damaged(self, blob_id: bytes, entry: Entry) -> bool:
         """Note that the bytes of a part can no longer be trusted; whether that is news."""

@@ -114,7 +114,7 @@ def _judge_unsound(item: Scanned, durable: Position, found: Recovery) -> None:
         found.torn += 1
         return
     if header.kind == RecordKind.PART:
-        if found.index.holds_part(header.blob_id):
+        if found.index.entry_of(header.blob_id) is not None:
             return  # it has been written again since
         entry = found.index.add_part(header.blob_id, header.chunk, header.offset)
         found.index.mark_damaged(header.blob_id, entry)

@@ -10,7 +10,6 @@ import asyncio
 import errno
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
@@ -20,6 +19,7 @@ from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
+from penstock.blob.link import CollectRequest, DiskReply, Listed, PartsReply, PullReply
 from penstock.blob.meta import BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem, encode_items
 from penstock.blob.part_reader import part_piece, read_part
 from penstock.blob.record import NO_ID, RecordKind, record_size
@@ -43,54 +43,6 @@ class VDiskOptions:
     scrub_pause: float = 1.0  # seconds between two chunks
 
 
-class DiskReply(NamedTuple):
-    """A VDisk's answer. `written` tells a part stored now from one that was there; `conflict`, that other bytes are."""
-
-    status: Status
-    reason: str = ""
-    written: bool = False
-    conflict: bool = False
-
-
-class PartsReply(NamedTuple):
-    """Parts read from a VDisk. ERROR here means that the disk cannot tell, or holds the part damaged."""
-
-    status: Status
-    parts: tuple[tuple[int, Buffer], ...] = ()
-    reason: str = ""
-
-
-class Listed(NamedTuple):
-    """A blob in a disk's index; masks have bit p-1 for part p."""
-
-    key: bytes
-    size: int
-    parts: int
-    damaged: int
-
-
-class PullReply(NamedTuple):
-    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log."""
-
-    status: Status
-    incarnation: int = 0
-    position: int = 0
-    items: tuple[MetaItem, ...] = ()
-    state: DiskState = DiskState.FRESH
-
-
-class CollectRequest(NamedTuple):
-    """TEvCollectGarbage, as each disk gets it. `collect` is None where only flags are set."""
-
-    channel: bytes
-    record_generation: int
-    counter: int
-    collect: bytes | None
-    hard: bool
-    keep: tuple[bytes, ...]
-    do_not_keep: tuple[bytes, ...]
-
-
 _WRITTEN = DiskReply(Status.OK, written=True)
 _PRESENT = DiskReply(Status.OK)
 
@@ -112,7 +64,7 @@ class VDisk:
         self.closed = False
         self.repair_wanted = asyncio.Event()
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
-        self.complete = self.index.state == DiskState.COMPLETE and not recovered.unknown_loss
+        self.proves_absence = self.index.state == DiskState.COMPLETE and not recovered.unknown_loss
         self._incarnation = random.getrandbits(63)
         self._synced_to = [-1] * erasure.shape.disks
         head = Identity(vdisk_id.group, erasure, vdisk_id.realm, vdisk_id.domain, vdisk_id.vdisk, bytes(16)).pack()
@@ -150,7 +102,7 @@ class VDisk:
         if refusal is not None:
             return refusal
         if channel.refuses(key):
-            return DiskReply(Status.ERROR, f"{BlobId.unpack(blob_id)} is below a barrier: it would be garbage at once")
+            return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
         if self.full:
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
         if key in channel.blobs:
@@ -164,6 +116,13 @@ class VDisk:
         self.journal.undo_on_failure(lambda: index.drop_part(blob_id, entry))
         error = await self.journal.commit()
         return _WRITTEN if error is None else self._failure(error)
+
+    async def put_replica(self, blob_id: bytes, body: Buffer) -> DiskReply:
+        """Store a part that this disk should have held already: blocks do not stand in its way, barriers do."""
+        channel = self.index.channel(blob_id[:CHANNEL_KEY_SIZE])
+        if self.closed or channel.refuses(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
+            return DiskReply(Status.ERROR, f"VDisk {self.id} does not want {_named(blob_id)} any more")
+        return await self._put_again(blob_id, body)
 
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
         """Read a range of one part, or with part 0 in the id every part held here, whole."""
@@ -190,8 +149,8 @@ class VDisk:
         if found:
             return PartsReply(Status.OK, tuple(found))
         if damaged:
-            return PartsReply(Status.ERROR, (), f"{BlobId.unpack(blob_id)} is damaged on VDisk {self.id}")
-        if not self.complete:
+            return PartsReply(Status.ERROR, (), f"{_named(blob_id)} is damaged on VDisk {self.id}")
+        if not self.proves_absence:
             return PartsReply(Status.ERROR, (), f"VDisk {self.id} is being refilled and cannot tell what it should hold")
         return PartsReply(Status.NODATA)
 
@@ -234,7 +193,7 @@ class VDisk:
             items.append(barrier)
         return await self._record(items) if items else _PRESENT
 
-    def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
+    async def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
         """The highest generation of the tablet that may change nothing; -1 if none."""
         if generation != self.id.generation:
             return Status.RACE, -1
@@ -242,7 +201,7 @@ class VDisk:
             return Status.ERROR, -1
         return Status.OK, self.index.blocked_generation(tablet)
 
-    def listing(
+    async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int
     ) -> tuple[Status, list[Listed]]:
         """Blobs of a channel with begin <= key < end of which this disk holds parts, in order, up to `limit`."""
@@ -255,14 +214,22 @@ class VDisk:
         if channel is None:
             return Status.OK, found
         for key in channel.keys(begin, end, reverse=reverse):
-            entries = [entry for entry in channel.entries(key) if has_part(entry)]
+            entries = [entry for entry in channel.entries(key) if has_part(entry) and place_of(entry)[:2] < self.journal.durable]
             if entries:
                 found.append(_listed(key, entries))
                 if len(found) == limit:
                     break
         return Status.OK, found
 
-    def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
+    async def channels(self, generation: int) -> tuple[Status, list[bytes]]:
+        """The keys of all channels of which this disk holds parts."""
+        if generation != self.id.generation:
+            return Status.RACE, []
+        if self.closed:
+            return Status.ERROR, []
+        return Status.OK, [channel_key for channel_key, channel in self.index.channels.items() if channel.blobs]
+
+    async def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
         """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of this disk."""
         if generation != self.id.generation:
             return PullReply(Status.RACE)
@@ -296,7 +263,7 @@ class VDisk:
         """Note durably how far this disk can be trusted."""
         reply = await self._record([StateItem(state)])
         if reply.status is Status.OK and state == DiskState.COMPLETE:
-            self.complete = True
+            self.proves_absence = True
         return reply
 
     def set_generation(self, generation: int) -> None:
@@ -382,12 +349,12 @@ class VDisk:
             if not place.part or place.damaged:
                 continue
             if place.size != wanted >> 4:
-                reason = f"{BlobId.unpack(blob_id)} is stored with size {place.size}; blobs never change"
+                reason = f"{_named(blob_id)} is stored with size {place.size}; blobs never change"
                 return DiskReply(Status.ERROR, reason, conflict=True)
             if place.part == wanted & 0xF:
                 stored = await self._read(blob_id, entry, 0, 0, whole=True)
                 if stored is not None and memoryview(stored) != memoryview(body):
-                    reason = f"{BlobId.unpack(blob_id)} is stored with other bytes; blobs never change"
+                    reason = f"{_named(blob_id)} is stored with other bytes; blobs never change"
                     return DiskReply(Status.ERROR, reason, conflict=True)
                 if stored is not None:
                     return _PRESENT
@@ -400,19 +367,31 @@ class VDisk:
     async def _read(self, blob_id: bytes, entry: Entry, offset: int, length: int, *, whole: bool) -> Buffer | None:
         """A range of the part at an entry; None if it is damaged or the disk fails."""
         place = place_of(entry)
-        if place.damaged:
-            return None
-        await self.journal.wait_durable(place[:2])
+        part_id = blob_id[:PREFIX_SIZE] + (place.size << 4 | place.part).to_bytes(4, "big")
         stored = self.index.part_size(place.size)
-        try:
-            data = await read_part(self.disk, place, stored, 0 if whole else offset, stored if whole else length)
-        except OSError:
-            return None
-        if data is None:
-            size_part = place.size << 4 | place.part
-            if self.index.mark_damaged(blob_id[:PREFIX_SIZE] + size_part.to_bytes(4, "big"), entry):
-                self.repair_wanted.set()
-        return data
+        if whole:
+            offset, length = 0, stored
+        while not place.damaged:
+            await self.journal.wait_durable(place[:2])
+            try:
+                data = await read_part(self.disk, place, stored, offset, length)
+            except OSError:
+                data = None
+                failed = True
+            else:
+                failed = False
+            if data is not None:
+                return data
+            # Upkeep may have moved the part under the reader's feet.
+            current = self.index.entry_of(part_id)
+            if current is None:
+                return None
+            if current | 3 == entry | 3:
+                if not failed and self.index.mark_damaged(part_id, entry):
+                    self.repair_wanted.set()
+                return None
+            entry, place = current, place_of(current)
+        return None
 
     def _failure(self, error: OSError) -> DiskReply:
         if error.errno == errno.ENOSPC:
@@ -434,3 +413,8 @@ def _listed(key: bytes, entries: list[Entry]) -> Listed:
         else:
             parts |= bit
     return Listed(key, place_of(entries[0]).size, parts, damaged)
+
+
+def _named(blob_id: bytes) -> BlobId:
+    """The blob as its owner knows it, without the part."""
+    return BlobId.unpack(blob_id).whole()

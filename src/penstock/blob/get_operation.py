@@ -1,0 +1,134 @@
+"""Reading one blob from a group: straight from the disks that hold the range, and around them when they cannot give it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from penstock.blob.blob_id import PREFIX_SIZE, BlobId
+from penstock.blob.disk import Buffer
+from penstock.blob.group import Group
+from penstock.blob.link import PartsReply
+from penstock.blob.quorum import absence_proven, fits_fail_model, put_excluded
+from penstock.blob.status import Status
+from penstock.blob.topology import Erasure, main_part
+from penstock.core.clock import Clock
+
+DISK_TIMEOUT_S = 10.0
+
+
+class GetResult(NamedTuple):
+    """What became of one read. `data` is empty unless the status is OK."""
+
+    status: Status
+    data: bytes | memoryview = b""
+    reason: str = ""
+
+
+class GetOperation:
+    """One read from a group of several disks; offset and length lie within the blob."""
+
+    def __init__(self, group: Group, clock: Clock, blob_id: BlobId, offset: int, length: int) -> None:
+        self._group = group
+        self._clock = clock
+        self._generation = group.generation
+        self._prefix = blob_id.pack()[:PREFIX_SIZE]
+        self._size = blob_id.size
+        self._offset = offset
+        self._length = length
+        self._orders = group.subgroup(self._prefix)
+
+    async def run(self) -> GetResult:
+        """Read the range from the main disks, or failing that all parts from all disks."""
+        straight = await self._read_straight()
+        if straight is not None:
+            return straight
+        return await self._read_around()
+
+    def _packed(self, part: int) -> bytes:
+        return self._prefix + (self._size << 4 | part).to_bytes(4, "big")
+
+    async def _ask(self, order: int, part: int, offset: int, length: int) -> PartsReply:
+        link = self._group.links[order]
+        if link is None:
+            return PartsReply(Status.ERROR, (), f"VDisk {self._group.vdisk_id(order)} is out")
+        return await link.get(self._generation, self._packed(part), offset, length)
+
+    async def _read_straight(self) -> GetResult | None:
+        """The range from the places where it should be; None if any of them cannot give it in time."""
+        asked = [
+            self._group.spawn(self._ask(self._orders[self._main_index(part)], part, offset, length))
+            for part, offset, length in self._slices()
+        ]
+        _, late = await asyncio.wait(asked, timeout=self._group.hedge_delay(self._clock.monotonic()))
+        if late:
+            return None
+        pieces: list[Buffer] = []
+        for task in asked:
+            reply: PartsReply = task.result()
+            if reply.status is Status.RACE:
+                return GetResult(Status.RACE, b"", "the group changed")
+            if reply.status is not Status.OK:
+                return None
+            pieces.append(reply.parts[0][1])
+        return GetResult(Status.OK, _joined(pieces))
+
+    def _slices(self) -> list[tuple[int, int, int]]:
+        slices = self._group.codec.slices(self._size, self._offset, self._length)
+        if self._group.erasure is not Erasure.MIRROR_3_DC:
+            return slices
+        # Any replica will do: the one on the quickest disk.
+        now = self._clock.monotonic()
+        part = min((1, 2, 3), key=lambda part: self._group.paces[self._orders[part - 1]].predicted(now))
+        return [(part, offset, length) for _, offset, length in slices]
+
+    def _main_index(self, part: int) -> int:
+        return next(index for index in range(len(self._orders)) if main_part(self._group.erasure, index) == part)
+
+    async def _read_around(self) -> GetResult:
+        codec = self._group.codec
+        pending = {
+            self._group.spawn(self._ask(order, 0, 0, codec.part_size(self._size))): index
+            for index, order in enumerate(self._orders)
+        }
+        parts: dict[int, Buffer] = {}
+        held = [0] * len(self._orders)
+        unknown = (1 << len(self._orders)) - 1
+        reasons: list[str] = []
+        while pending:
+            done, _ = await asyncio.wait(pending, timeout=DISK_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break  # whoever has said nothing for so long counts as out
+            for task in done:
+                index = pending.pop(task)
+                reply: PartsReply = task.result()
+                if reply.status is Status.RACE:
+                    return GetResult(Status.RACE, b"", "the group changed")
+                for part, data in reply.parts:
+                    parts[part] = data
+                    held[index] |= 1 << part - 1
+                if reply.status is Status.ERROR:
+                    reasons.append(reply.reason)
+                else:
+                    unknown &= ~(1 << index)
+            if len(parts) >= codec.data_parts:
+                self._group.disorders += 1
+                whole = memoryview(codec.join(self._size, parts))
+                return GetResult(Status.OK, whole[self._offset : self._offset + self._length])
+        return self._absent_or_unknown(held, unknown, reasons)
+
+    def _absent_or_unknown(self, held: list[int], unknown: int, reasons: list[str]) -> GetResult:
+        erasure = self._group.erasure
+        failed = sum(1 << order for index, order in enumerate(self._orders) if unknown >> index & 1)
+        # In a mirror a single silent disk could hold the blob; it is enough that no put of it can have been acknowledged.
+        proven = absence_proven if erasure is Erasure.BLOCK_4_2 else put_excluded
+        if fits_fail_model(erasure, failed) and proven(erasure, held, unknown):
+            return GetResult(Status.NODATA)
+        return GetResult(Status.ERROR, b"", "too few disks can tell: " + "; ".join(reasons))
+
+
+def _joined(pieces: list[Buffer]) -> bytes | memoryview:
+    if len(pieces) == 1:
+        only = pieces[0]
+        return only if isinstance(only, bytes) else memoryview(only)
+    return b"".join(pieces)

@@ -1,0 +1,111 @@
+"""What the disks of a group say to its proxy and to each other: requests, replies, and the calls that carry them.
+
+A VDisk in this process answers these calls itself; one on another node would be behind a stub with the same calls.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from penstock.blob.disk import Buffer, FilePiece
+from penstock.blob.meta import BlockItem, DiskState, MetaItem
+from penstock.blob.status import Status
+
+
+class DiskReply(NamedTuple):
+    """A VDisk's answer. `written` tells a part stored now from one that was there; `conflict`, that other bytes are."""
+
+    status: Status
+    reason: str = ""
+    written: bool = False
+    conflict: bool = False
+
+
+class PartsReply(NamedTuple):
+    """Parts read from a VDisk. ERROR here means that the disk cannot tell, or holds the part damaged."""
+
+    status: Status
+    parts: tuple[tuple[int, Buffer], ...] = ()
+    reason: str = ""
+
+
+class Listed(NamedTuple):
+    """A blob in a disk's index; masks have bit p-1 for part p."""
+
+    key: bytes
+    size: int
+    parts: int
+    damaged: int
+
+
+class PullReply(NamedTuple):
+    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log."""
+
+    status: Status
+    incarnation: int = 0
+    position: int = 0
+    items: tuple[MetaItem, ...] = ()
+    state: DiskState = DiskState.FRESH
+
+
+class CollectRequest(NamedTuple):
+    """TEvCollectGarbage, as each disk gets it. `collect` is None where only flags are set."""
+
+    channel: bytes
+    record_generation: int
+    counter: int
+    collect: bytes | None
+    hard: bool
+    keep: tuple[bytes, ...]
+    do_not_keep: tuple[bytes, ...]
+
+
+class DiskLink(Protocol):
+    """The calls of a VDisk. `generation` is the group's: a disk of another one answers RACE."""
+
+    async def put(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
+        """Store one part; `blob_id` is the packed id with its part."""
+        ...
+
+    async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
+        """Read a range of one part, or with part 0 in the id every part held there, whole."""
+        ...
+
+    def piece(self, generation: int, blob_id: bytes, offset: int, length: int) -> FilePiece | None:
+        """A range of a part that is there and durable, as a piece of its file."""
+        ...
+
+    async def block(self, generation: int, item: BlockItem) -> DiskReply:
+        """Raise the blocked generation of a tablet to `item.generation`."""
+        ...
+
+    async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
+        """Set keep flags, then a barrier."""
+        ...
+
+    async def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
+        """The highest generation of the tablet that may change nothing; -1 if none."""
+        ...
+
+    async def listing(
+        self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int
+    ) -> tuple[Status, list[Listed]]:
+        """Blobs of a channel with begin <= key < end of which the disk holds parts, in order, up to `limit`."""
+        ...
+
+    async def channels(self, generation: int) -> tuple[Status, list[bytes]]:
+        """The keys of all channels of which the disk holds parts."""
+        ...
+
+    async def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
+        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of the disk."""
+        ...
+
+    async def drop(self, blob_id: bytes) -> DiskReply:
+        """Give up a part, because it is where it belongs or because its put is taken back."""
+        ...
+
+    @property
+    def proves_absence(self) -> bool:
+        """Whether a part that the disk does not list is one that it should not hold."""
+        ...

@@ -1,0 +1,347 @@
+"""The proxy of a group (DS_PROXY): the commands of BlobStorage, each one obvious call, answered for the group as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from penstock.blob.blob_id import (
+    BLOB_SIZE_MAX,
+    CHANNEL_KEY_SIZE,
+    GENERATION_MAX,
+    PREFIX_SIZE,
+    STEP_MAX,
+    BlobId,
+)
+from penstock.blob.disk import Buffer, FilePiece
+from penstock.blob.get_operation import GetOperation, GetResult
+from penstock.blob.group import Group
+from penstock.blob.link import CollectRequest, DiskLink, DiskReply
+from penstock.blob.meta import BlockItem
+from penstock.blob.put_operation import PutOperation
+from penstock.blob.quorum import fits_fail_model, group_quorum
+from penstock.blob.range_operation import ListingError, MergedListing, Seen, is_whole, judge
+from penstock.blob.status import OK, Reply, Status
+from penstock.blob.topology import Erasure
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError
+
+Result = TypeVar("Result")
+
+
+class RangeResult(NamedTuple):
+    """Blobs in the order asked for, with their data if it was asked for."""
+
+    status: Status
+    blobs: tuple[tuple[BlobId, bytes | memoryview | None], ...] = ()
+    reason: str = ""
+
+
+class DiscoverResult(NamedTuple):
+    """The newest blobs of a tablet's log, latest first, and the generation up to which the tablet is blocked (-1 if none)."""
+
+    status: Status
+    blocked_generation: int = -1
+    blobs: tuple[tuple[BlobId, bytes | memoryview | None], ...] = ()
+    reason: str = ""
+
+
+class GroupProxy:
+    """Commands to one group. Bad arguments and failures alike are answered with a status; nothing is raised for them."""
+
+    def __init__(self, group: Group, clock: Clock) -> None:
+        self.group = group
+        self._clock = clock
+
+    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
+        """Write a blob. It is there for good once this answers OK, and may be there if it does not. The data must not change
+        until then."""
+        size = blob_id.size
+        if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
+            return Reply(Status.ERROR, _put_trouble(blob_id, data))
+        try:
+            packed = blob_id.pack_part(1)
+        except struct.error:
+            return Reply(Status.ERROR, _field_trouble(blob_id))
+        if deadline_s is not None:
+            return await _within(deadline_s, self._put(packed, data), Reply)
+        return await self._put(packed, data)
+
+    async def get(
+        self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
+    ) -> GetResult:
+        """Read a blob, or `length` bytes of it from `offset` (to its end by default)."""
+        trouble = _get_trouble(blob_id, offset, length)
+        if trouble:
+            return GetResult(Status.ERROR, b"", trouble)
+        count = min(blob_id.size - offset, blob_id.size if length is None else length)
+        if count == 0:
+            return GetResult(Status.ERROR, b"", f"offset {offset} is at or past the end of {blob_id}")
+        work = self._get(blob_id, offset, count)
+        return await (work if deadline_s is None else _within(deadline_s, work, GetResult))
+
+    async def get_many(
+        self, queries: Sequence[tuple[BlobId, int, int | None]], *, deadline_s: float | None = None
+    ) -> list[GetResult]:
+        """Read several ranges (blob, offset, length) at once; each has a status of its own."""
+        return await asyncio.gather(*(self.get(blob, at, count, deadline_s=deadline_s) for blob, at, count in queries))
+
+    def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
+        """The range as pieces of open files, for sendfile; None unless every part it covers is local, in place and healthy.
+        They are not verified."""
+        if _get_trouble(blob_id, offset, length) or offset + length > blob_id.size or self.group.erasure is Erasure.MIRROR_3_DC:
+            return None
+        packed = blob_id.pack()
+        orders = self.group.subgroup(packed[:PREFIX_SIZE])
+        pieces: list[FilePiece] = []
+        for part, at, count in self.group.codec.slices(blob_id.size, offset, length):
+            link = self.group.links[orders[part - 1]]
+            part_id = packed[:PREFIX_SIZE] + (blob_id.size << 4 | part).to_bytes(4, "big")
+            piece = None if link is None else link.piece(self.group.generation, part_id, at, count)
+            if piece is None:
+                return None
+            pieces.append(piece)
+        return pieces
+
+    async def block(self, tablet: int, generation: int, issuer: int, *, deadline_s: float | None = None) -> Reply:
+        """Start generation `generation` of a tablet: all older ones may change nothing from now on. `issuer` is a number that
+        the starter draws once, so that its retry is not taken for a rival."""
+        trouble = _field_trouble(BlobId(tablet, 0, generation, 0, 0, 0)) or ("" if generation else "generations count from 1")
+        if trouble:
+            return Reply(Status.ERROR, f"cannot block the tablet: {trouble}")
+        item = BlockItem(tablet.to_bytes(8, "big"), generation - 1, issuer & (1 << 64) - 1)
+        return await self._broadcast(lambda link: link.block(self.group.generation, item), deadline_s)
+
+    async def collect_garbage(
+        self,
+        tablet: int,
+        channel: int,
+        generation: int,
+        counter: int,
+        *,
+        barrier: tuple[int, int] | None = None,
+        hard: bool = False,
+        keep: Iterable[BlobId] = (),
+        do_not_keep: Iterable[BlobId] = (),
+        deadline_s: float | None = None,
+    ) -> Reply:
+        """Set keep flags, and then the barrier: blobs of the channel up to its generation and step are garbage unless kept. Give
+        each command of a generation a higher counter; the same command may be repeated."""
+        keep, do_not_keep = tuple(keep), tuple(do_not_keep)
+        trouble = _field_trouble(BlobId(tablet, channel, generation, counter, 0, 0))
+        trouble = trouble or _collect_trouble((tablet, channel), keep + do_not_keep, barrier, hard=hard)
+        if trouble:
+            return Reply(Status.ERROR, f"cannot collect garbage: {trouble}")
+        channel_key = tablet.to_bytes(8, "big") + bytes([channel])
+        collect = None if barrier is None else barrier[0].to_bytes(4, "big") + barrier[1].to_bytes(4, "big")
+        request = CollectRequest(channel_key, generation, counter, collect, hard, _keys(keep), _keys(do_not_keep))
+        return await self._broadcast(lambda link: link.collect(self.group.generation, request), deadline_s)
+
+    async def range(
+        self, first: BlobId, last: BlobId, *, with_data: bool = False, deadline_s: float | None = None
+    ) -> RangeResult:
+        """Blobs of one channel from `first` to `last`, both included; in descending order if `first` is the greater."""
+        if first[:2] != last[:2]:
+            return RangeResult(Status.ERROR, (), f"a range is within one channel of one tablet, not from {first} to {last}")
+        if trouble := _field_trouble(first) or _field_trouble(last):
+            return RangeResult(Status.ERROR, (), trouble)
+        work = self._range(first, last, with_data=with_data)
+        return await (work if deadline_s is None else _within(deadline_s, work, RangeResult))
+
+    async def discover(
+        self, tablet: int, *, min_generation: int = 0, limit: int = 1, with_data: bool = True, deadline_s: float | None = None
+    ) -> DiscoverResult:
+        """The newest blobs of channel 0 that are certainly written, at most `limit`, and what the tablet is blocked to. NODATA if
+        there is none."""
+        if trouble := _field_trouble(BlobId(tablet, 0, min_generation, 0, 0, 0)):
+            return DiscoverResult(Status.ERROR, -1, (), trouble)
+        work = self._discover(tablet, min_generation, limit, with_data=with_data)
+        return await (work if deadline_s is None else _within(deadline_s, work, DiscoverResult))
+
+    async def _put(self, packed: bytes, data: Buffer) -> Reply:
+        group = self.group
+        if group.erasure is not Erasure.NONE:
+            return await PutOperation(group, self._clock, packed, data).run()
+        link = group.links[0]
+        if link is None:
+            return Reply(Status.ERROR, f"VDisk {group.vdisk_id(0)} is out")
+        reply = await link.put(group.generation, packed, data)
+        return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
+
+    async def _get(self, blob_id: BlobId, offset: int, length: int) -> GetResult:
+        group = self.group
+        if group.erasure is not Erasure.NONE:
+            return await GetOperation(group, self._clock, blob_id, offset, length).run()
+        link = group.links[0]
+        if link is None:
+            return GetResult(Status.ERROR, b"", f"VDisk {group.vdisk_id(0)} is out")
+        reply = await link.get(group.generation, blob_id.pack_part(1), offset, length)
+        if reply.status is not Status.OK:
+            return GetResult(reply.status, b"", reply.reason)
+        data = reply.parts[0][1]
+        return GetResult(Status.OK, data if isinstance(data, bytes) else memoryview(data))
+
+    async def _broadcast(self, call: Callable[[DiskLink], Awaitable[DiskReply]], deadline_s: float | None) -> Reply:
+        """Send to every disk of the group; OK once a quorum has answered so, without waiting for the rest."""
+        work = self._ask_all(call)
+        return await (work if deadline_s is None else _within(deadline_s, work, Reply))
+
+    async def _ask_all(self, call: Callable[[DiskLink], Awaitable[DiskReply]]) -> Reply:
+        async def ask(order: int) -> tuple[int, DiskReply]:
+            link = self.group.links[order]
+            if link is None:
+                return order, DiskReply(Status.ERROR, f"VDisk {self.group.vdisk_id(order)} is out")
+            return order, await call(link)
+
+        erasure = self.group.erasure
+        answered = failed = 0
+        reasons: list[str] = []
+        pending = {self.group.spawn(ask(order)) for order in range(len(self.group.links))}
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                order, reply = task.result()
+                if reply.status in (Status.BLOCKED, Status.RACE, Status.ALREADY):
+                    return Reply(reply.status, reply.reason)
+                if reply.status is Status.OK:
+                    answered |= 1 << order
+                else:
+                    failed |= 1 << order
+                    reasons.append(reply.reason)
+            if group_quorum(erasure, answered):
+                return OK
+            if not fits_fail_model(erasure, failed):
+                break
+        return Reply(Status.ERROR, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)))
+
+    async def _range(self, first: BlobId, last: BlobId, *, with_data: bool) -> RangeResult:
+        reverse = first > last
+        low, high = (last, first) if reverse else (first, last)
+        channel_key = low.pack()[:CHANNEL_KEY_SIZE]
+        begin, end = _key(low), _key(high) + b"\0"
+        found: list[Seen] = []
+        try:
+            async for seen in MergedListing(self.group, channel_key, reverse=reverse).blobs(begin, end):
+                verdict = judge(self.group, seen)
+                if verdict is None:
+                    return RangeResult(Status.ERROR, (), f"too few disks can tell whether {seen.blob_id} is written")
+                if verdict and low <= seen.blob_id <= high:
+                    found.append(seen)
+            return RangeResult(Status.OK, await self._report(found, with_data=with_data))
+        except ListingError as error:
+            return RangeResult(error.status, (), error.reason)
+
+    async def _discover(self, tablet: int, min_generation: int, limit: int, *, with_data: bool) -> DiscoverResult:
+        channel_key = tablet.to_bytes(8, "big") + b"\0"
+        begin = min_generation.to_bytes(4, "big")
+        found: list[Seen] = []
+        try:
+            blocked = await self._blocked_generation(channel_key[:8])
+            async for seen in MergedListing(self.group, channel_key, reverse=True).blobs(begin, None):
+                verdict = judge(self.group, seen)
+                if verdict is None:
+                    reason = f"too few disks can tell whether {seen.blob_id} is written"
+                    return DiscoverResult(Status.ERROR, blocked, (), reason)
+                if verdict:
+                    found.append(seen)
+                    if len(found) == limit:
+                        break
+            blobs = await self._report(found, with_data=with_data)
+        except ListingError as error:
+            return DiscoverResult(error.status, -1, (), error.reason)
+        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, blobs)
+
+    async def _blocked_generation(self, tablet: bytes) -> int:
+        async def ask(link: DiskLink | None) -> tuple[Status, int]:
+            return (Status.ERROR, -1) if link is None else await link.blocked_generation(self.group.generation, tablet)
+
+        replies = await asyncio.gather(*map(ask, self.group.links))
+        if any(status is Status.RACE for status, _ in replies):
+            raise ListingError(Status.RACE, "the group changed")
+        failed = sum(1 << order for order, (status, _) in enumerate(replies) if status is not Status.OK)
+        if not fits_fail_model(self.group.erasure, failed):
+            raise ListingError(Status.ERROR, f"too few disks of group {self.group.id:08x} answer")
+        return max(blocked for _, blocked in replies)
+
+    async def _report(self, found: list[Seen], *, with_data: bool) -> tuple[tuple[BlobId, bytes | memoryview | None], ...]:
+        """The blobs as they are given out: written in full first, where they are not."""
+        blobs: list[tuple[BlobId, bytes | memoryview | None]] = []
+        for seen in found:
+            whole = is_whole(self.group, seen)
+            if whole and not with_data:
+                blobs.append((seen.blob_id, None))
+                continue
+            read = await self._get(seen.blob_id, 0, seen.blob_id.size)
+            if read.status is not Status.OK:
+                raise ListingError(_listing_status(read.status), f"{seen.blob_id} is written but cannot be read: {read.reason}")
+            if not whole:
+                rewritten = await self._put(seen.blob_id.pack(), read.data)
+                if rewritten.status is not Status.OK:
+                    raise ListingError(
+                        _listing_status(rewritten.status), f"{seen.blob_id} cannot be completed: {rewritten.reason}"
+                    )
+            blobs.append((seen.blob_id, read.data if with_data else None))
+        return tuple(blobs)
+
+
+async def _within(deadline_s: float, work: Awaitable[Result], result: Callable[..., Result]) -> Result:
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await work
+    except TimeoutError:
+        return result(Status.DEADLINE)
+
+
+def _listing_status(status: Status) -> Status:
+    return Status.RACE if status is Status.RACE else Status.ERROR
+
+
+def _key(blob_id: BlobId) -> bytes:
+    return blob_id.pack()[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+
+
+def _keys(blob_ids: tuple[BlobId, ...]) -> tuple[bytes, ...]:
+    return tuple(map(_key, blob_ids))
+
+
+def _put_trouble(blob_id: BlobId, data: Buffer) -> str:
+    if blob_id.part:
+        return f"{blob_id} names part {blob_id.part}; put takes whole blobs, with part 0"
+    if len(data) != blob_id.size:
+        return f"{blob_id} says {blob_id.size} bytes, but {len(data)} were given"
+    return f"{blob_id} has {blob_id.size} bytes; a blob has 1 to {BLOB_SIZE_MAX}"
+
+
+def _field_trouble(blob_id: BlobId) -> str:
+    try:
+        blob_id.check()
+    except InvalidRequestError as error:
+        return str(error)
+    return ""
+
+
+def _get_trouble(blob_id: BlobId, offset: int, length: int | None) -> str:
+    if trouble := _field_trouble(blob_id):
+        return trouble
+    if blob_id.part:
+        return f"{blob_id} names part {blob_id.part}; get takes whole blobs, with part 0"
+    if offset < 0 or (length is not None and length <= 0):
+        return f"cannot read {length} bytes from offset {offset}"
+    return ""
+
+
+def _collect_trouble(
+    channel: tuple[int, int], flagged: tuple[BlobId, ...], barrier: tuple[int, int] | None, *, hard: bool
+) -> str:
+    if barrier is not None and not (0 <= barrier[0] <= GENERATION_MAX and 0 <= barrier[1] <= STEP_MAX):
+        return f"barrier {barrier} is out of range: generation and step are 32-bit numbers"
+    if hard and flagged:
+        return "a hard barrier takes no keep flags: it ends blobs whatever their flags"
+    for blob_id in flagged:
+        if trouble := _field_trouble(blob_id):
+            return trouble
+        if blob_id[:2] != channel:
+            return f"{blob_id} is not in channel {channel[1]} of tablet {channel[0]}"
+    return ""

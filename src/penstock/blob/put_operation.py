@@ -1,0 +1,174 @@
+"""Writing one blob to a group: main disks first, handoffs for those that fail or lag, OK as soon as the quorum stands."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import combinations
+
+from penstock.blob.blob_id import PREFIX_SIZE
+from penstock.blob.disk import Buffer
+from penstock.blob.group import Group
+from penstock.blob.link import DiskReply
+from penstock.blob.quorum import put_done, put_possible
+from penstock.blob.status import OK, Reply, Status
+from penstock.blob.topology import allowed_parts, main_part
+from penstock.core.clock import Clock
+
+Assignment = tuple[int, int]
+"""(subgroup index, part)."""
+
+
+class PutOperation:
+    """One put to a group of several disks."""
+
+    def __init__(self, group: Group, clock: Clock, blob_id: bytes, data: Buffer) -> None:
+        self._group = group
+        self._erasure = group.erasure
+        self._clock = clock
+        self._generation = group.generation
+        self._prefix = blob_id[:PREFIX_SIZE]
+        self._size = len(data)
+        self._parts = group.codec.encode(data)
+        self._orders = group.subgroup(self._prefix)
+        self._held = [0] * len(self._orders)
+        self._lost = 0
+        self._pending: dict[asyncio.Task[DiskReply], Assignment] = {}
+        self._written: list[Assignment] = []
+        self._reasons: list[str] = []
+        self._out_of_space = False
+        self._may_hedge = True
+        self._detoured = False
+
+    async def run(self) -> Reply:
+        """Write until the quorum stands or cannot be had."""
+        self._send(self._first_assignments())
+        while self._pending:
+            hedge = self._group.hedge_delay(self._clock.monotonic()) if self._may_hedge else None
+            done, _ = await asyncio.wait(self._pending, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                # Whoever has not answered by now is doubted: its parts go to handoffs as well.
+                self._send(self._more(doubted=True))
+                self._may_hedge = False
+                continue
+            for task in done:
+                verdict = self._note(task)
+                if verdict is not None:
+                    return verdict
+            if put_done(self._erasure, self._held):
+                self._watch_stragglers()
+                return OK
+            if not put_possible(self._erasure, self._held, self._lost):
+                return self._failure()
+            self._send(self._more(doubted=False))
+        return self._failure()
+
+    def _first_assignments(self) -> list[Assignment]:
+        mains = [(index, part) for index in range(len(self._orders)) if (part := main_part(self._erasure, index))]
+        slow = self._group.slowest(self._clock.monotonic())
+        if slow is None:
+            return mains
+        self._group.paces[slow].forgive()
+        self._detoured = True
+        wanted = [assignment for assignment in mains if self._orders[assignment[0]] != slow]
+        expected = [0] * len(self._orders)
+        for index, part in wanted:
+            expected[index] |= 1 << part - 1
+        return wanted + self._additions(expected, {self._orders.index(slow)})
+
+    def _more(self, *, doubted: bool) -> list[Assignment]:
+        """What else to send so that the quorum is reached; with `doubted`, without counting on those that have not answered."""
+        expected = list(self._held)
+        silent = {index for index, _ in self._pending.values()}
+        if not doubted:
+            for index, part in self._pending.values():
+                expected[index] |= 1 << part - 1
+        return self._additions(expected, silent)
+
+    def _additions(self, expected: list[int], avoid: set[int]) -> list[Assignment]:
+        """The fewest assignments to free disks that complete the quorum; none if nothing does."""
+        if put_done(self._erasure, expected):
+            return []
+        candidates = [
+            (index, part)
+            for index in range(len(self._orders))
+            if not self._lost >> index & 1 and index not in avoid
+            for part in allowed_parts(self._erasure, index)
+            if not expected[index] >> part - 1 & 1
+        ]
+        for count in range(1, 5):
+            for chosen in combinations(candidates, count):
+                if len({index for index, _ in chosen}) < count:
+                    continue
+                trial = list(expected)
+                for index, part in chosen:
+                    trial[index] |= 1 << part - 1
+                if put_done(self._erasure, trial):
+                    return list(chosen)
+        return []
+
+    def _send(self, assignments: list[Assignment]) -> None:
+        for index, part in assignments:
+            task = self._group.spawn(self._store(index, part))
+            self._pending[task] = (index, part)
+
+    async def _store(self, index: int, part: int) -> DiskReply:
+        order = self._orders[index]
+        link = self._group.links[order]
+        if link is None:
+            return DiskReply(Status.ERROR, f"VDisk {self._group.vdisk_id(order)} is out")
+        blob_id = self._prefix + (self._size << 4 | part).to_bytes(4, "big")
+        pace = self._group.paces[order]
+        started = self._clock.monotonic()
+        pace.begin(started)
+        try:
+            return await link.put(self._generation, blob_id, self._parts[part - 1])
+        finally:
+            pace.end(started, self._clock.monotonic())
+
+    def _note(self, task: asyncio.Task[DiskReply]) -> Reply | None:
+        """Take in an answer; the answer to the whole put if this settles it."""
+        index, part = self._pending.pop(task)
+        reply = task.result()
+        if reply.status is Status.OK:
+            self._held[index] |= 1 << part - 1
+            if reply.written:
+                self._written.append((index, part))
+            return None
+        if reply.status in (Status.BLOCKED, Status.RACE):
+            return Reply(reply.status, reply.reason)
+        if reply.conflict:
+            _ = self._group.spawn(self._take_back())
+            return Reply(Status.ERROR, reply.reason)
+        self._lost |= 1 << index
+        self._out_of_space |= reply.status is Status.OUT_OF_SPACE
+        self._reasons.append(reply.reason)
+        return None
+
+    def _failure(self) -> Reply:
+        status = Status.OUT_OF_SPACE if self._out_of_space else Status.ERROR
+        return Reply(status, "too few disks took the blob: " + "; ".join(dict.fromkeys(self._reasons)))
+
+    def _watch_stragglers(self) -> None:
+        """The blob stands without them; if any fails in the end, replication has something to do."""
+        if self._lost or self._detoured:
+            self._group.disorders += 1
+
+        def check(task: asyncio.Task[DiskReply]) -> None:
+            if not task.cancelled() and task.exception() is None and task.result().status is not Status.OK:
+                self._group.disorders += 1
+
+        for task in self._pending:
+            task.add_done_callback(check)
+
+    async def _take_back(self) -> None:
+        """The id is taken by another blob: what this put has stored anew must not be mistaken for parts of that one."""
+        while self._pending:
+            done, _ = await asyncio.wait(self._pending)
+            for task in done:
+                index, part = self._pending.pop(task)
+                if task.result().written:
+                    self._written.append((index, part))
+        for index, part in self._written:
+            link = self._group.links[self._orders[index]]
+            if link is not None:
+                await link.drop(self._prefix + (self._size << 4 | part).to_bytes(4, "big"))

@@ -1,0 +1,115 @@
+"""Finding blobs by order of id: the indexes of all disks merged, each blob judged by the parts that are seen of it.
+
+A blob that enough parts are seen of is there, and is written out in full before it is reported, so that it cannot be lost
+later. One of which too few can exist was never acknowledged: it is passed over. Where neither is certain, the answer is ERROR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from penstock.blob.blob_id import BlobId
+from penstock.blob.group import Group
+from penstock.blob.link import Listed
+from penstock.blob.quorum import fits_fail_model, put_done, put_excluded, recoverable
+from penstock.blob.status import Status
+
+PAGE = 4096
+
+
+class Seen(NamedTuple):
+    """A blob and what is seen of it: masks of parts by subgroup index, and the indices that cannot tell."""
+
+    blob_id: BlobId
+    parts: tuple[int, ...]
+    unknown: int
+
+
+class ListingError(Exception):
+    """A listing cannot be completed; carries the status to answer."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class MergedListing:
+    """The blobs of one channel over all disks of a group, in order of key."""
+
+    def __init__(self, group: Group, channel_key: bytes, *, reverse: bool) -> None:
+        self._group = group
+        self._generation = group.generation
+        self._channel_key = channel_key
+        self._reverse = reverse
+        self._failed = 0
+
+    async def blobs(self, begin: bytes, end: bytes | None) -> AsyncIterator[Seen]:
+        """Blobs with begin <= key < end. ListingError if the fail model is exceeded or the group changed."""
+        while True:
+            pages = await self._pages(begin, end)
+            full = [page[-1].key for page in pages.values() if len(page) == PAGE]
+            bound = (max(full) if self._reverse else min(full)) if full else None
+            by_key: dict[bytes, dict[int, Listed]] = {}
+            for order, page in pages.items():
+                for listed in page:
+                    if bound is None or (listed.key >= bound if self._reverse else listed.key <= bound):
+                        by_key.setdefault(listed.key, {})[order] = listed
+            for key in sorted(by_key, reverse=self._reverse):
+                yield self._seen(key, by_key[key])
+            if bound is None:
+                return
+            if self._reverse:
+                end = bound
+            else:
+                begin = bound + b"\0"
+
+    async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, list[Listed]]:
+        async def ask(order: int) -> tuple[Status, list[Listed]]:
+            link = self._group.links[order]
+            if link is None:
+                return Status.ERROR, []
+            return await link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=PAGE)
+
+        replies = await asyncio.gather(*(ask(order) for order in range(len(self._group.links))))
+        pages: dict[int, list[Listed]] = {}
+        for order, (status, page) in enumerate(replies):
+            if status is Status.RACE:
+                raise ListingError(Status.RACE, "the group changed")
+            if status is Status.OK:
+                pages[order] = page
+            else:
+                self._failed |= 1 << order
+        if not fits_fail_model(self._group.erasure, self._failed):
+            raise ListingError(Status.ERROR, f"too few disks of group {self._group.id:08x} answer")
+        return pages
+
+    def _seen(self, key: bytes, by_order: dict[int, Listed]) -> Seen:
+        prefix = self._channel_key + key
+        sizes = [listed.size for listed in by_order.values()]
+        size = max(set(sizes), key=sizes.count)
+        parts: list[int] = []
+        unknown = 0
+        for index, order in enumerate(self._group.subgroup(prefix)):
+            listed = by_order.get(order)
+            parts.append(listed.parts if listed is not None and listed.size == size else 0)
+            link = self._group.links[order]
+            tells = link is not None and not self._failed >> order & 1
+            absent = listed is None and link is not None and not link.proves_absence
+            if not tells or absent or (listed is not None and listed.damaged):
+                unknown |= 1 << index
+        return Seen(BlobId.unpack(prefix + (size << 4).to_bytes(4, "big")), tuple(parts), unknown)
+
+
+def judge(group: Group, seen: Seen) -> bool | None:
+    """True: the blob is there; False: it never was, to anyone's knowledge; None: neither is certain."""
+    if recoverable(group.erasure, seen.parts):
+        return True
+    return False if put_excluded(group.erasure, seen.parts, seen.unknown) else None
+
+
+def is_whole(group: Group, seen: Seen) -> bool:
+    """Whether the blob has all the parts that an acknowledged put leaves."""
+    return put_done(group.erasure, seen.parts)

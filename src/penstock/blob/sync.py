@@ -1,0 +1,47 @@
+"""Spreading blocks, barriers and keep flags between the disks of a group, so that what a quorum knows, all come to know."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.blob.group import Group
+from penstock.blob.meta import DiskState
+from penstock.blob.quorum import group_quorum
+from penstock.blob.status import Status
+from penstock.blob.vdisk import VDisk
+
+
+class Syncer:
+    """Pulls metadata from the sister disks of one VDisk. It only ever reads from them; each pulls for itself."""
+
+    def __init__(self, vdisk: VDisk, group: Group) -> None:
+        self._vdisk = vdisk
+        self._group = group
+        # Where this disk stands in each sister's sync log: (incarnation, position).
+        self._cursors = [(0, -1)] * len(group.links)
+
+    async def round(self) -> int:
+        """Pull from every sister once; the mask of those that were heard. A fresh disk that has heard enough becomes synced."""
+        orders = [order for order in range(len(self._group.links)) if order != self._vdisk.order]
+        states = await asyncio.gather(*(self._pull(order) for order in orders))
+        heard = sum(1 << order for order, state in zip(orders, states, strict=True) if state is not None)
+        if self._vdisk.index.state == DiskState.FRESH:
+            # In a new group all are fresh and there is nothing to learn; otherwise only those that know something count.
+            knowing = sum(1 << order for order, state in zip(orders, states, strict=True) if state not in (None, DiskState.FRESH))
+            if group_quorum(self._group.erasure, (knowing or heard) | 1 << self._vdisk.order):
+                await self._vdisk.reach(DiskState.SYNCED)
+        return heard
+
+    async def _pull(self, order: int) -> DiskState | None:
+        link = self._group.links[order]
+        if link is None:
+            return None
+        incarnation, position = self._cursors[order]
+        reply = await link.pull(self._group.generation, self._vdisk.order, incarnation, position)
+        if reply.status is not Status.OK:
+            return None
+        absorbed = await self._vdisk.absorb(reply.items)
+        if absorbed.status is not Status.OK:
+            return None
+        self._cursors[order] = (reply.incarnation, reply.position)
+        return reply.state

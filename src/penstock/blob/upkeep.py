@@ -1,0 +1,215 @@
+"""What a VDisk does for itself in the background: checkpoints, giving back the space of dead chunks, and scrubbing.
+
+A chunk is deleted once nothing in it is wanted and no checkpoint that is kept needs the log in it. The last two checkpoints
+are kept, so that one damaged checkpoint costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from penstock.blob.blob_id import BlobId
+from penstock.blob.channel import place_of, size_part_of
+from penstock.blob.checkpoint import checkpoint_name, encode_checkpoint, end_frame
+from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
+from penstock.blob.journal import Position, chunk_name
+from penstock.blob.record import RecordKind
+from penstock.blob.vdisk import PART, VDisk
+
+CHECKPOINTS_KEPT = 2
+FLUSH_BYTES = 1 << 20
+SMALL_CHUNKS_MAX = 8
+REWRITE_BYTES = 8 << 20
+
+
+class Upkeep:
+    """The background work of one VDisk, one step at a time; whoever owns the disk decides when."""
+
+    def __init__(self, vdisk: VDisk) -> None:
+        self._vdisk = vdisk
+        recovered = vdisk.recovered
+        # Where each kept checkpoint starts reading the log; of older ones found at opening only that they need all of it.
+        self._starts: dict[int, Position] = {
+            number: recovered.checkpoint_starts.get(number, (0, 0)) for number in recovered.checkpoints
+        }
+        self._stuck: set[int] = set()  # chunks with parts that can be neither moved nor given up
+        self._bytes_at_checkpoint = 0
+        self._records_at_checkpoint = -recovered.records_replayed
+        self.losses: list[str] = list(recovered.losses)
+
+    async def step(self) -> None:
+        """Look at the space left, checkpoint if one is due, and reclaim what can be."""
+        await self.watch_space()
+        if self._is_checkpoint_due():
+            await self.checkpoint()
+        await self.reclaim()
+
+    async def watch_space(self) -> None:
+        """Stop or resume taking blobs by how much room is left."""
+        space = await self._vdisk.disk.space()
+        self._vdisk.full = space.free < self._vdisk.options.space_reserve
+
+    async def checkpoint(self) -> bool:
+        """Write the index out; whether it was possible."""
+        vdisk, journal = self._vdisk, self._vdisk.journal
+        start, failures = journal.durable, journal.failures
+        self._bytes_at_checkpoint, self._records_at_checkpoint = journal.bytes_appended, journal.records_appended
+        number = max([0, *self._starts]) + 1
+        name = checkpoint_name(number)
+        frames = waiting = 0
+        for frame in encode_checkpoint(vdisk.index, start):
+            vdisk.disk.append(name, [frame])
+            frames += 1
+            waiting += len(frame)
+            if waiting >= FLUSH_BYTES:
+                await vdisk.disk.flush(name)
+                waiting = 0
+        # A slice may speak of parts that are not durable yet. It must not count before they are, nor if they never will be.
+        error = await journal.commit()
+        if error is not None or journal.failures != failures:
+            await vdisk.disk.delete(name)
+            return False
+        vdisk.disk.append(name, [end_frame(frames)])
+        vdisk.disk.reserve(name, 0)
+        await vdisk.disk.flush(name)
+        self._starts[number] = start
+        for old in sorted(self._starts)[:-CHECKPOINTS_KEPT]:
+            await vdisk.disk.delete(checkpoint_name(old))
+            del self._starts[old]
+        return True
+
+    async def reclaim(self) -> int:
+        """Delete dead chunks and rewrite a sparse one; bytes given back."""
+        vdisk = self._vdisk
+        sparse = self._sparsest()
+        if sparse is not None:
+            await self._rewrite(sparse)
+        dead = [number for number, use in vdisk.index.chunks.items() if use.sealed and use.live == 0]
+        if dead and (self._needed_from() <= max(dead)) and self._is_worth_checkpoint(dead):
+            await self.checkpoint()
+        freed = 0
+        needed_from = self._needed_from()
+        for number in sorted(dead):
+            if number < needed_from:
+                freed += vdisk.index.chunks[number].size
+                await vdisk.disk.delete(chunk_name(number))
+                del vdisk.index.chunks[number]
+                self._stuck.discard(number)
+        return freed
+
+    async def scrub(self) -> AsyncIterator[int]:
+        """Read every sealed chunk and verify what is wanted in it; yields the parts found damaged, chunk by chunk."""
+        for number in sorted(self._vdisk.index.chunks):
+            use = self._vdisk.index.chunks.get(number)
+            if use is not None and use.sealed and use.live:
+                yield await self._scrub_chunk(number, use.size)
+
+    def _is_checkpoint_due(self) -> bool:
+        journal, options = self._vdisk.journal, self._vdisk.options
+        grown = journal.bytes_appended - self._bytes_at_checkpoint >= options.checkpoint_bytes
+        due_records = max(options.checkpoint_records, self._vdisk.index.parts // 4)
+        return grown or journal.records_appended - self._records_at_checkpoint >= due_records
+
+    def _is_worth_checkpoint(self, dead: list[int]) -> bool:
+        bytes_dead = sum(self._vdisk.index.chunks[number].size for number in dead)
+        return self._vdisk.full or bytes_dead >= self._vdisk.options.chunk_size
+
+    def _needed_from(self) -> int:
+        """The first chunk whose log a kept checkpoint needs; 0 if there is no checkpoint."""
+        return min((chunk for chunk, _ in self._starts.values()), default=0)
+
+    def _sparsest(self) -> int | None:
+        """The chunk that gives back most by being rewritten, if any does: mostly dead, or one of many small ones."""
+        options = self._vdisk.options
+        alive = {
+            number: use
+            for number, use in self._vdisk.index.chunks.items()
+            if use.sealed and use.live and number not in self._stuck
+        }
+        sparse = [(use.live / use.size, number) for number, use in alive.items() if use.live < use.size * options.sparse_ratio]
+        if sparse:
+            return min(sparse)[1]
+        small = [(use.live, number) for number, use in alive.items() if use.live < options.chunk_size // 16]
+        return min(small)[1] if len(small) > SMALL_CHUNKS_MAX else None
+
+    async def _rewrite(self, number: int) -> None:
+        """Move what is wanted in a chunk to the end of the log. What cannot be read there is reported and left."""
+        vdisk = self._vdisk
+        use = vdisk.index.chunks[number]
+        moved: list[tuple[bytes, Position]] = []
+        seen: set[int] = set()
+        waiting = gaps = 0
+        async for item in scan_chunk(vdisk.disk, number, use.size):
+            if isinstance(item, Gap):
+                gaps += 1
+                continue
+            seen.add(item.header.offset)
+            if not self._is_wanted(item):
+                continue
+            if not item.sound:
+                self._report_damage(item)
+                continue
+            moved.append((item.header.blob_id, vdisk.journal.append(PART, item.header.blob_id, bytes(item.body))))
+            waiting += item.header.length
+            if waiting >= REWRITE_BYTES:
+                await self._switch(number, moved)
+                moved, waiting = [], 0
+        await self._switch(number, moved)
+        if gaps:
+            self._report_unseen(number, seen)
+        if use.live:
+            self._stuck.add(number)
+
+    async def _switch(self, number: int, moved: list[tuple[bytes, Position]]) -> None:
+        """Point the index at the new places once they are durable, but for parts that have gone from the old one meanwhile."""
+        if await self._vdisk.journal.commit() is not None:
+            return
+        for blob_id, place in moved:
+            current = self._vdisk.index.entry_of(blob_id)
+            if current is not None and place_of(current).chunk == number:
+                self._vdisk.index.add_part(blob_id, *place)
+
+    async def _scrub_chunk(self, number: int, size: int) -> int:
+        seen: set[int] = set()
+        found = gaps = 0
+        async for item in scan_chunk(self._vdisk.disk, number, size):
+            if isinstance(item, Gap):
+                gaps += 1
+                continue
+            seen.add(item.header.offset)
+            if self._is_wanted(item) and not item.sound:
+                found += self._report_damage(item)
+        return found + (self._report_unseen(number, seen) if gaps else 0)
+
+    def _is_wanted(self, item: Scanned | Gap) -> bool:
+        """Whether the index still points at this very record."""
+        if isinstance(item, Gap) or item.header.kind != RecordKind.PART:
+            return False
+        entry = self._vdisk.index.entry_of(item.header.blob_id)
+        return entry is not None and place_of(entry)[:2] == (item.header.chunk, item.header.offset)
+
+    def _report_damage(self, item: Scanned) -> int:
+        entry = self._vdisk.index.entry_of(item.header.blob_id)
+        if entry is None or not self._vdisk.index.mark_damaged(item.header.blob_id, entry):
+            return 0
+        self._note_loss(item.header.blob_id, item.header.chunk, item.header.offset)
+        return 1
+
+    def _report_unseen(self, chunk: int, seen: set[int]) -> int:
+        """Parts that should lie in the unreadable stretches of a chunk."""
+        index = self._vdisk.index
+        found = 0
+        for channel_key, channel in index.channels.items():
+            for key in list(channel.keys()):
+                for entry in channel.entries(key):
+                    place = place_of(entry)
+                    if place.part and place.chunk == chunk and place.offset not in seen:
+                        blob_id = channel_key + key + size_part_of(entry).to_bytes(4, "big")
+                        if index.mark_damaged(blob_id, entry):
+                            self._note_loss(blob_id, chunk, place.offset)
+                            found += 1
+        return found
+
+    def _note_loss(self, blob_id: bytes, chunk: int, offset: int) -> None:
+        self.losses.append(f"part {BlobId.unpack(blob_id)} in chunk {chunk} at byte {offset} is damaged")
+        self._vdisk.repair_wanted.set()
