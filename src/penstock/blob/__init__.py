@@ -1,11 +1,11 @@
 """BlobStorage: immutable blobs in groups of disks that lose nothing they have acknowledged (seed 001)."""
 
-from penstock.blob.blob_id import BLOB_SIZE_MAX, BlobId
+from penstock.blob.blob_id import BLOB_SIZE_MAX, MAX_BARRIER, BlobId
 from penstock.blob.disk import Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
-from penstock.blob.proxy import MAX_BARRIER, DiscoverResult, GroupProxy, RangeResult
+from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import Reply, Status
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vdisk import VDiskOptions

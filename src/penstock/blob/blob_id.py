@@ -31,6 +31,7 @@ CHANNEL_MAX = (1 << 8) - 1
 TABLET_MAX = (1 << 64) - 1
 SIZE_FIELD_MAX = (1 << 28) - 1
 PART_MAX = (1 << 4) - 1
+MAX_BARRIER = (GENERATION_MAX, STEP_MAX)  # above every blob of a channel: what ends a tablet as a whole
 
 _ID = Struct(">QBIIII")
 _TEXT = re.compile(r"\[(\d+):(\d+):(\d+):(\d+):(\d+):(\d+):(\d+)\]")
