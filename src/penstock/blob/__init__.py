@@ -1,12 +1,16 @@
 """BlobStorage: immutable blobs in groups of disks that lose nothing they have acknowledged (seed 001)."""
 
 from penstock.blob.blob_id import BLOB_SIZE_MAX, MAX_BARRIER, BlobId
+from penstock.blob.channel_history import ChannelHistory, TabletInfo
+from penstock.blob.config import GroupConfig, static_group
+from penstock.blob.controller import Controller
 from penstock.blob.disk import Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import Reply, Status
+from penstock.blob.storage import BlobStorage, TabletStorage
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vdisk import VDiskOptions
 
@@ -14,12 +18,16 @@ __all__ = [
     "BLOB_SIZE_MAX",
     "MAX_BARRIER",
     "BlobId",
+    "BlobStorage",
+    "ChannelHistory",
+    "Controller",
     "DiscoverResult",
     "Disk",
     "DiskSpace",
     "Erasure",
     "FilePiece",
     "GetResult",
+    "GroupConfig",
     "GroupLife",
     "GroupOptions",
     "GroupProxy",
@@ -27,6 +35,9 @@ __all__ = [
     "RangeResult",
     "Reply",
     "Status",
+    "TabletInfo",
+    "TabletStorage",
     "VDiskId",
     "VDiskOptions",
+    "static_group",
 ]

@@ -188,6 +188,8 @@ class Journal:
                 action()
         self._on_seal(self.chunk, self.offset)
         self.offset = 0
+        # The log is taken up anew: whatever became of the failed tail, it is not damage.
+        self.durable = (self.chunk + 1, 0)
         self._start_chunk()
         batch.settle(error)
         behind.settle(error)

@@ -75,29 +75,38 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
 
 async def _replay(disk: Disk, chunks: dict[int, int], start: Position, found: Recovery) -> None:
     durable: Position = (0, 0)
-    gaps: list[Gap] = []
-    unsound: list[Scanned] = []
+    damage: list[Gap | Scanned] = []
+    doubtful: list[Gap | Scanned] = []
     for number in sorted(number for number in chunks if number >= start[0]):
         offset = start[1] if number == start[0] else 0
         async for item in scan_chunk(disk, number, chunks[number], offset):
             if isinstance(item, Gap):
-                gaps.append(item)
+                doubtful.append(item)
                 continue
+            if item.header.durable == (number, 0):
+                # The log was taken up anew here. What it was before is judged by what was known before: a torn tail that was
+                # left behind then does not become damage by what was written after it.
+                damage += _settle(doubtful, durable, found)
+                doubtful = []
             durable = max(durable, item.header.durable)
             found.records_replayed += 1
             if item.sound:
                 _apply(found.index, item)
             else:
-                unsound.append(item._replace(body=memoryview(b"")))
-    for gap in gaps:
-        if (gap.chunk, gap.offset) < durable:
-            end = "its end" if gap.end is None else f"byte {gap.end}"
-            found.losses.append(f"chunk {gap.chunk} is unreadable from byte {gap.offset} to {end}")
-            found.unknown_loss = True
-        else:
-            found.torn += 1
-    for item in unsound:
-        _judge_unsound(item, durable, found)
+                doubtful.append(item._replace(body=memoryview(b"")))
+    for trouble in damage + _settle(doubtful, durable, found):
+        _report(trouble, found)
+
+
+def _settle(doubtful: list[Gap | Scanned], durable: Position, found: Recovery) -> list[Gap | Scanned]:
+    """Those that stand where everything had been acknowledged; the others are counted as torn."""
+    damage = [item for item in doubtful if _place(item) < durable]
+    found.torn += len(doubtful) - len(damage)
+    return damage
+
+
+def _place(item: Gap | Scanned) -> Position:
+    return (item.chunk, item.offset) if isinstance(item, Gap) else (item.header.chunk, item.header.offset)
 
 
 def _apply(index: DiskIndex, item: Scanned) -> None:
@@ -108,11 +117,13 @@ def _apply(index: DiskIndex, item: Scanned) -> None:
             index.apply(change)
 
 
-def _judge_unsound(item: Scanned, durable: Position, found: Recovery) -> None:
-    header = item.header
-    if (header.chunk, header.offset) >= durable:
-        found.torn += 1
+def _report(trouble: Gap | Scanned, found: Recovery) -> None:
+    if isinstance(trouble, Gap):
+        end = "its end" if trouble.end is None else f"byte {trouble.end}"
+        found.losses.append(f"chunk {trouble.chunk} is unreadable from byte {trouble.offset} to {end}")
+        found.unknown_loss = True
         return
+    header = trouble.header
     if header.kind == RecordKind.PART:
         if found.index.entry_of(header.blob_id) is not None:
             return  # it has been written again since

@@ -12,6 +12,7 @@ from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of, size_part_of
 from penstock.blob.checkpoint import checkpoint_name, encode_checkpoint, end_frame
 from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
+from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
 from penstock.blob.record import RecordKind
 from penstock.blob.vdisk import PART, VDisk
@@ -84,7 +85,7 @@ class Upkeep:
         sparse = self._sparsest()
         if sparse is not None:
             await self._rewrite(sparse)
-        dead = [number for number, use in vdisk.index.chunks.items() if use.sealed and use.live == 0]
+        dead = [number for number, use in vdisk.index.chunks.items() if self._is_at_rest(number, use) and use.live == 0]
         if dead and (self._needed_from() <= max(dead)) and self._is_worth_checkpoint(dead):
             await self.checkpoint()
         freed = 0
@@ -101,8 +102,12 @@ class Upkeep:
         """Read every sealed chunk and verify what is wanted in it; yields the parts found damaged, chunk by chunk."""
         for number in sorted(self._vdisk.index.chunks):
             use = self._vdisk.index.chunks.get(number)
-            if use is not None and use.sealed and use.live:
+            if use is not None and self._is_at_rest(number, use) and use.live:
                 yield await self._scrub_chunk(number, use.size)
+
+    def _is_at_rest(self, number: int, use: ChunkUse) -> bool:
+        """Whether the chunk is complete, and all of it on the disk: a sealed one may still be on its way there."""
+        return use.sealed and number < self._vdisk.journal.durable[0]
 
     def _is_checkpoint_due(self) -> bool:
         journal, options = self._vdisk.journal, self._vdisk.options
@@ -124,7 +129,7 @@ class Upkeep:
         alive = {
             number: use
             for number, use in self._vdisk.index.chunks.items()
-            if use.sealed and use.live and number not in self._stuck
+            if self._is_at_rest(number, use) and use.live and number not in self._stuck
         }
         sparse = [(use.live / use.size, number) for number, use in alive.items() if use.live < use.size * options.sparse_ratio]
         if sparse:

@@ -1,0 +1,200 @@
+"""The controller of dynamic groups (BS_CONTROLLER): which disks there are, and which groups live on them.
+
+It keeps its state in the static group, as a tablet does: each change is one blob in channel 0 holding the whole state as JSON,
+
+    {"version": 1, "next_group": 2181038080, "disks": [{"id", "path", "realm", "domain"}],
+     "groups": [{"id", "erasure", "generation", "disks": [disk ids in order]}]}
+
+and a controller that starts blocks all earlier ones. Told BLOCKED, it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from penstock.blob.blob_id import BlobId
+from penstock.blob.channel_history import ChannelHistory, TabletInfo
+from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig
+from penstock.blob.placement import PlacedDisk, choose_disks, choose_spare
+from penstock.blob.status import Reply, Status
+from penstock.blob.storage import BlobStorage
+from penstock.blob.topology import Erasure
+from penstock.core.clock import Clock
+from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, UnavailableError
+
+CONTROLLER_TABLET = 1
+STATE_VERSION = 1
+HEAL_AFTER_S = 3600.0
+
+
+class DiskRecord(NamedTuple):
+    """A disk as the controller keeps it."""
+
+    id: int
+    path: str
+    realm: str
+    domain: str
+
+
+class GroupRecord(NamedTuple):
+    """A group as the controller keeps it; `disks` are disk ids in order of its VDisks."""
+
+    id: int
+    erasure: str
+    generation: int
+    disks: tuple[int, ...]
+
+
+class ControllerState(NamedTuple):
+    """All that the controller knows. A change makes a new one."""
+
+    next_group: int = DYNAMIC_GROUPS_FROM
+    disks: tuple[DiskRecord, ...] = ()
+    groups: tuple[GroupRecord, ...] = ()
+
+    def pack(self) -> bytes:
+        """The stored form."""
+        state = {
+            "version": STATE_VERSION,
+            "next_group": self.next_group,
+            "disks": [disk._asdict() for disk in self.disks],
+            "groups": [group._asdict() for group in self.groups],
+        }
+        return json.dumps(state).encode()
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> ControllerState:
+        """The state whose stored form is `raw`."""
+        state = json.loads(raw)
+        if state["version"] != STATE_VERSION:
+            raise ConfigError(f"the controller's state has version {state['version']}, not {STATE_VERSION}; upgrade Penstock")
+        disks = tuple(DiskRecord(**disk) for disk in state["disks"])
+        groups = tuple(GroupRecord(**{**group, "disks": tuple(group["disks"])}) for group in state["groups"])
+        return cls(state["next_group"], disks, groups)
+
+    def config(self, group: GroupRecord) -> GroupConfig:
+        """A group as the storage takes it."""
+        paths = {disk.id: Path(disk.path) for disk in self.disks}
+        return GroupConfig(group.id, Erasure(group.erasure), tuple(paths[disk] for disk in group.disks), group.generation)
+
+    def placed(self) -> list[PlacedDisk]:
+        """The disks with how much is on each."""
+        used = Counter(disk for group in self.groups for disk in group.disks)
+        return [PlacedDisk(disk.id, disk.realm, disk.domain, used[disk.id]) for disk in self.disks]
+
+
+class Controller:
+    """Creates groups and moves their VDisks. Make it with `start`; every change is durable before it takes effect."""
+
+    def __init__(self, storage: BlobStorage, static_group: int, generation: int, clock: Clock) -> None:
+        self._storage = storage
+        self._tablet = storage.tablet(_tablet_info(static_group))
+        self._clock = clock
+        self._generation = generation
+        self._step = 0
+        self._state = ControllerState()
+        self._changing = asyncio.Lock()
+        self._out_since: dict[tuple[int, int], float] = {}
+
+    @classmethod
+    async def start(cls, storage: BlobStorage, static_group: int, *, clock: Clock, random: Random) -> Controller:
+        """Take over from any earlier controller and make its groups known to the storage."""
+        before = await storage.tablet(_tablet_info(static_group)).discover()
+        if before.status not in (Status.OK, Status.NODATA):
+            raise UnavailableError(f"the controller's state cannot be read: {before.reason}")
+        newest = before.blobs[0][0].generation if before.blobs else 0
+        controller = cls(storage, static_group, max(newest, before.blocked_generation) + 1, clock)
+        _expect_ok(await controller._tablet.block(controller._generation, random.getrandbits(63)))
+        # Only now is it certain that no earlier controller writes any more.
+        latest = await controller._tablet.discover()
+        if latest.status not in (Status.OK, Status.NODATA):
+            raise UnavailableError(f"the controller's state cannot be read: {latest.reason}")
+        state = ControllerState.unpack(bytes(latest.blobs[0][1] or b"")) if latest.blobs else ControllerState()
+        await controller._commit(state)
+        for config in controller.groups():
+            storage.add_group(config)
+        return controller
+
+    def groups(self) -> list[GroupConfig]:
+        """The dynamic groups."""
+        return [self._state.config(group) for group in self._state.groups]
+
+    async def add_disk(self, path: Path, *, realm: str = "1", domain: str | None = None) -> int:
+        """Make a disk available; by default it is a fail domain of its own. Its id."""
+        async with self._changing:
+            state = self._state
+            if any(Path(disk.path) == path for disk in state.disks):
+                raise InvalidRequestError(f"disk {path} is there already")
+            disk_id = max((disk.id for disk in state.disks), default=0) + 1
+            disk = DiskRecord(disk_id, str(path), realm, domain if domain is not None else str(disk_id))
+            await self._commit(state._replace(disks=(*state.disks, disk)))
+            return disk_id
+
+    async def create_group(self, erasure: Erasure) -> GroupConfig:
+        """A new group on disks of which no two share a fail domain. ConfigError if there are too few."""
+        async with self._changing:
+            state = self._state
+            group = GroupRecord(state.next_group, erasure.value, 1, choose_disks(erasure, state.placed()))
+            await self._commit(state._replace(next_group=state.next_group + 1, groups=(*state.groups, group)))
+            config = self._state.config(group)
+            self._storage.add_group(config)
+            return config
+
+    async def move_vdisk(self, group_id: int, order: int, to_disk: int | None = None) -> GroupConfig:
+        """Let a VDisk live on another disk, a suitable one unless one is named. The group's generation rises."""
+        async with self._changing:
+            state = self._state
+            group = next((group for group in state.groups if group.id == group_id), None)
+            if group is None or not 0 <= order < len(group.disks):
+                raise InvalidRequestError(f"VDisk {order} of group {group_id:08x} is not one of the controller's")
+            spares = [disk for disk in state.placed() if to_disk is None or disk.id in (to_disk, *group.disks)]
+            spare = choose_spare(Erasure(group.erasure), spares, group.disks, order)
+            members = (*group.disks[:order], spare, *group.disks[order + 1 :])
+            moved = group._replace(generation=group.generation + 1, disks=members)
+            groups = tuple(moved if other.id == group_id else other for other in state.groups)
+            await self._commit(state._replace(groups=groups))
+            config = self._state.config(moved)
+            await self._storage.move_vdisk(config, order)
+            return config
+
+    async def self_heal(self, after_s: float = HEAL_AFTER_S) -> list[tuple[int, int]]:
+        """Move every VDisk that has been out for so long, where a disk is free. Call it now and then; (group, order) moved."""
+        moved: list[tuple[int, int]] = []
+        now = self._clock.monotonic()
+        for config in self.groups():
+            life = await self._storage.life(config.id)
+            for order, link in enumerate(life.group.links):
+                if link is not None:
+                    self._out_since.pop((config.id, order), None)
+                elif now - self._out_since.setdefault((config.id, order), now) >= after_s:
+                    try:
+                        await self.move_vdisk(config.id, order)
+                    except ConfigError:
+                        continue  # no disk is free; the group goes on without this one
+                    moved.append((config.id, order))
+        return moved
+
+    async def _commit(self, state: ControllerState) -> None:
+        """Store a new state, and only then take it."""
+        raw = state.pack()
+        self._step += 1
+        _expect_ok(await self._tablet.put(BlobId(CONTROLLER_TABLET, 0, self._generation, self._step, 0, len(raw)), raw))
+        self._state = state
+        before = (self._generation, self._step - 1)
+        _expect_ok(await self._tablet.collect_garbage(0, self._generation, self._step, barrier=before))
+
+
+def _tablet_info(static_group: int) -> TabletInfo:
+    return TabletInfo(CONTROLLER_TABLET, (ChannelHistory([(0, static_group)]),))
+
+
+def _expect_ok(reply: Reply) -> None:
+    if reply.status in (Status.BLOCKED, Status.ALREADY):
+        raise FencedError("another controller has taken over; this one stops")
+    if reply.status is not Status.OK:
+        raise UnavailableError(f"the controller's state cannot be stored: {reply.status.value}: {reply.reason}")

@@ -1,0 +1,243 @@
+"""The BlobStorage of a node: every group it knows, each proxy started on first use, and tablets' data found by their history."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+from typing import TypeVar
+
+from penstock.blob.blob_id import COOKIE_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId
+from penstock.blob.channel_history import TabletInfo
+from penstock.blob.config import GroupConfig
+from penstock.blob.disk import Buffer, Disk
+from penstock.blob.get_operation import GetResult
+from penstock.blob.life import GroupLife, GroupOptions
+from penstock.blob.local_disk import LocalDisk
+from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
+from penstock.blob.status import OK, Reply, Status
+from penstock.core.clock import Clock
+from penstock.core.errors import ClosedError, InvalidRequestError
+
+RACES_MAX = 8  # a group that changes more often than this under one command has other troubles
+
+OpenVDisk = Callable[[GroupConfig, int], Awaitable[Disk]]
+Answer = TypeVar("Answer", Reply, GetResult, RangeResult, DiscoverResult)
+
+
+class BlobStorage:
+    """All groups of this node. Groups are added by configuration or by the controller; a group opens when it is first used."""
+
+    def __init__(
+        self,
+        groups: Iterable[GroupConfig] = (),
+        *,
+        clock: Clock,
+        random: Random,
+        durable: bool = True,
+        options: GroupOptions | None = None,
+        open_vdisk: OpenVDisk | None = None,
+    ) -> None:
+        self._clock = clock
+        self._random = random
+        self._options = options
+        self._open_vdisk = open_vdisk or _local_directory(durable=durable)
+        self._configs: dict[int, GroupConfig] = {}
+        self._lives: dict[int, asyncio.Task[GroupLife]] = {}
+        self._closed = False
+        for config in groups:
+            self.add_group(config)
+
+    def add_group(self, config: GroupConfig) -> None:
+        """Make a group known; its disks are not touched before it is used."""
+        if config.id in self._configs:
+            raise InvalidRequestError(f"group {config.id:08x} is there already")
+        self._configs[config.id] = config
+
+    def groups(self) -> list[GroupConfig]:
+        """Every group that is known."""
+        return list(self._configs.values())
+
+    async def life(self, group_id: int) -> GroupLife:
+        """The group itself, opened on first use. ConfigError if its disks are not what they should be."""
+        if self._closed:
+            raise ClosedError("the storage is closed")
+        if group_id not in self._configs:
+            raise InvalidRequestError(f"there is no group {group_id:08x}")
+        starting = self._lives.get(group_id)
+        if starting is None:
+            starting = self._lives[group_id] = asyncio.create_task(self._start(self._configs[group_id]))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            # The next to ask tries again: the cause may have been mended.
+            if self._lives.get(group_id) is starting:
+                del self._lives[group_id]
+            raise
+
+    async def proxy(self, group_id: int) -> GroupProxy:
+        """The proxy of a group."""
+        return (await self.life(group_id)).proxy
+
+    def tablet(self, info: TabletInfo) -> TabletStorage:
+        """A tablet's own view: its commands go to the groups of its history."""
+        return TabletStorage(self, info)
+
+    async def move_vdisk(self, config: GroupConfig, order: int) -> None:
+        """Take a new configuration of a group, in which VDisk `order` is on another disk."""
+        self._configs[config.id] = config
+        if config.id in self._lives:
+            life = await self.life(config.id)
+            await life.move(order, lambda moved: self._open_vdisk(config, moved))
+
+    async def close(self) -> None:
+        """Close every group that was opened."""
+        self._closed = True
+        for starting in self._lives.values():
+            done = await asyncio.gather(starting, return_exceptions=True)
+            for life in done:
+                if isinstance(life, GroupLife):
+                    await life.stop()
+        self._lives.clear()
+
+    async def _start(self, config: GroupConfig) -> GroupLife:
+        life = GroupLife(
+            config.id,
+            config.generation,
+            config.erasure,
+            lambda order: self._open_vdisk(config, order),
+            clock=self._clock,
+            random=self._random,
+            options=self._options,
+        )
+        await life.start()
+        return life
+
+
+class TabletStorage:
+    """The commands of BlobStorage for one tablet. RACE is dealt with here: the same command is sent again."""
+
+    def __init__(self, storage: BlobStorage, info: TabletInfo) -> None:
+        self._storage = storage
+        self.info = info
+
+    async def block(self, generation: int, issuer: int) -> Reply:
+        """Start a generation: block all older ones in every group the tablet has written to."""
+        for group_id in self.info.groups():
+            proxy = await self._storage.proxy(group_id)
+            reply = await _through_races(functools.partial(proxy.block, self.info.tablet, generation, issuer))
+            if reply.status is not Status.OK:
+                return reply
+        return OK
+
+    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
+        """Write a blob to the group of its channel and generation."""
+        proxy = await self._proxy(blob_id)
+        reply = await proxy.put(blob_id, data, deadline_s=deadline_s)
+        if reply.status is not Status.RACE:
+            return reply
+        return await _through_races(lambda: proxy.put(blob_id, data, deadline_s=deadline_s))
+
+    async def get(
+        self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
+    ) -> GetResult:
+        """Read a blob, or a range of it."""
+        proxy = await self._proxy(blob_id)
+        return await _through_races(lambda: proxy.get(blob_id, offset, length, deadline_s=deadline_s))
+
+    async def collect_garbage(
+        self,
+        channel: int,
+        generation: int,
+        counter: int,
+        *,
+        barrier: tuple[int, int] | None = None,
+        hard: bool = False,
+        keep: Iterable[BlobId] = (),
+        do_not_keep: Iterable[BlobId] = (),
+    ) -> Reply:
+        """Set flags and a barrier in every group of the channel's history, each blob's flags in its own group."""
+        keep, do_not_keep = tuple(keep), tuple(do_not_keep)
+        history = self.info.history(channel)
+        for group_id in dict.fromkeys(interval.group for interval in history.intervals()):
+            proxy = await self._storage.proxy(group_id)
+            send = functools.partial(
+                proxy.collect_garbage,
+                self.info.tablet,
+                channel,
+                generation,
+                counter,
+                barrier=barrier,
+                hard=hard,
+                keep=[blob for blob in keep if history.group(blob.generation) == group_id],
+                do_not_keep=[blob for blob in do_not_keep if history.group(blob.generation) == group_id],
+            )
+            reply = await _through_races(send)
+            if reply.status is not Status.OK:
+                return reply
+        return OK
+
+    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False) -> RangeResult:
+        """Blobs of one channel from `first` to `last`, over all groups of its history, in the order asked for."""
+        reverse = first > last
+        low, high = (last, first) if reverse else (first, last)
+        intervals = list(self.info.history(low.channel).intervals())
+        found: list[tuple[BlobId, bytes | memoryview | None]] = []
+        for interval in reversed(intervals) if reverse else intervals:
+            begin = max(low, BlobId(low.tablet, low.channel, interval.first, 0, 0, 0))
+            end = min(high, BlobId(low.tablet, low.channel, interval.last, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX))
+            if begin > end:
+                continue
+            proxy = await self._storage.proxy(interval.group)
+            bounds = (end, begin) if reverse else (begin, end)
+            part = await _through_races(functools.partial(proxy.range, *bounds, with_data=with_data))
+            if part.status is not Status.OK:
+                return part
+            found.extend(part.blobs)
+        return RangeResult(Status.OK, tuple(found))
+
+    async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:
+        """The newest blobs of the tablet's log and what it is blocked to, from the newest group of channel 0 back."""
+        blocked = -1
+        found: list[tuple[BlobId, bytes | memoryview | None]] = []
+        groups = dict.fromkeys(interval.group for interval in reversed(list(self.info.history(0).intervals())))
+        for group_id in groups:
+            proxy = await self._storage.proxy(group_id)
+            rest = limit - len(found)
+            asked = functools.partial(
+                proxy.discover, self.info.tablet, min_generation=min_generation, limit=rest, with_data=with_data
+            )
+            part = await _through_races(asked)
+            if part.status not in (Status.OK, Status.NODATA):
+                return part
+            blocked = max(blocked, part.blocked_generation)
+            found.extend(part.blobs)
+            if len(found) >= limit:
+                break
+        found.sort(key=lambda blob: blob[0], reverse=True)
+        return DiscoverResult(Status.OK if found else Status.NODATA, blocked, tuple(found))
+
+    async def _proxy(self, blob_id: BlobId) -> GroupProxy:
+        if blob_id.tablet != self.info.tablet:
+            raise InvalidRequestError(f"{blob_id} is not of tablet {self.info.tablet}")
+        return await self._storage.proxy(self.info.group(blob_id.channel, blob_id.generation))
+
+
+async def _through_races(send: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Send a command again while the group changes under it."""
+    answer = await send()
+    for _ in range(RACES_MAX):
+        if answer.status is not Status.RACE:
+            break
+        answer = await send()
+    return answer
+
+
+def _local_directory(*, durable: bool) -> OpenVDisk:
+    async def open_vdisk(config: GroupConfig, order: int) -> Disk:
+        return await LocalDisk.open(config.vdisk_directory(order), durable=durable)
+
+    return open_vdisk
