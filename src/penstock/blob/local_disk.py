@@ -22,6 +22,7 @@ from penstock.core.errors import ConfigError
 
 WRITE_PIECE_BYTES = 1 << 20
 VECTOR_MAX = 1024
+SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
 LOCK_NAME = "lock"
@@ -42,12 +43,13 @@ class _OpenFile:
 class _Tail:
     """The growing end of a file: where it stands, what waits to be written, and whether its end is still known."""
 
-    __slots__ = ("failed", "file", "length", "reserved", "waiting")
+    __slots__ = ("failed", "file", "length", "reserved", "set_aside", "waiting")
 
     def __init__(self) -> None:
         self.file: _OpenFile | None = None
         self.length = 0
         self.reserved: int | None = None
+        self.set_aside = 0
         self.waiting: list[Buffer] = []
         self.failed = False
 
@@ -111,6 +113,9 @@ class LocalDisk:
     async def open(cls, path: Path, *, durable: bool = True) -> LocalDisk:
         """Take the directory, making it if needed. ConfigError says why it cannot be taken."""
         lock = await asyncio.to_thread(_lock_directory, path)
+        if durable:
+            # A process that was killed may have left bytes that only memory holds; what is read here must be there to stay.
+            await asyncio.to_thread(_sync_files, path)
         return cls(path, lock, durable=durable)
 
     async def files(self) -> dict[str, int]:
@@ -129,7 +134,7 @@ class LocalDisk:
     async def flush(self, name: str) -> None:
         tail = self._tail(name)
         buffers, tail.waiting = tail.waiting, []
-        reserved, tail.reserved = tail.reserved, None
+        reserved = tail.reserved
         if tail.failed:
             raise OSError(errno.EIO, f"an earlier flush of {name} failed, so its end is unknown; go on in another file")
         try:
@@ -177,8 +182,9 @@ class LocalDisk:
             tail.file = _OpenFile(fd)
         fd = tail.file.fd
         try:
-            if reserved:
-                _set_aside(fd, reserved)
+            if reserved and tail.length + sum(map(len, buffers)) > tail.set_aside:
+                tail.set_aside = min(tail.length + sum(map(len, buffers)) + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
+                _set_aside(fd, tail.set_aside)
             written = _write_all(fd, buffers, tail.length)
             if reserved == 0:
                 os.ftruncate(fd, tail.length + written)
@@ -290,6 +296,17 @@ def _lock_directory(path: Path) -> _OpenFile:
         raise ConfigError(f"{path} is in use by a running process; stop it or name another directory") from error
     _sync_directory(path.parent)
     return lock
+
+
+def _sync_files(path: Path) -> None:
+    with os.scandir(path) as entries:
+        names = [entry.name for entry in entries if entry.is_file()]
+    for name in names:
+        fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _sync_directory(path: Path) -> None:
