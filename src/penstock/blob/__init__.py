@@ -4,7 +4,7 @@ from penstock.blob.blob_id import BLOB_SIZE_MAX, MAX_BARRIER, BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import GroupConfig, static_group
 from penstock.blob.controller import Controller
-from penstock.blob.disk import Disk, DiskSpace, FilePiece
+from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
@@ -19,6 +19,7 @@ __all__ = [
     "MAX_BARRIER",
     "BlobId",
     "BlobStorage",
+    "Buffer",
     "ChannelHistory",
     "Controller",
     "DiscoverResult",

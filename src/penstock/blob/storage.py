@@ -11,7 +11,7 @@ from typing import TypeVar
 from penstock.blob.blob_id import COOKIE_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId
 from penstock.blob.channel_history import TabletInfo
 from penstock.blob.config import GroupConfig
-from penstock.blob.disk import Buffer, Disk
+from penstock.blob.disk import Buffer, Disk, FilePiece
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
@@ -122,12 +122,13 @@ class TabletStorage:
 
     def __init__(self, storage: BlobStorage, info: TabletInfo) -> None:
         self._storage = storage
+        self._proxies: dict[int, GroupProxy] = {}
         self.info = info
 
     async def block(self, generation: int, issuer: int) -> Reply:
         """Start a generation: block all older ones in every group the tablet has written to."""
         for group_id in self.info.groups():
-            proxy = await self._storage.proxy(group_id)
+            proxy = await self._proxy(group_id)
             reply = await _through_races(functools.partial(proxy.block, self.info.tablet, generation, issuer))
             if reply.status is not Status.OK:
                 return reply
@@ -135,7 +136,7 @@ class TabletStorage:
 
     async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
         """Write a blob to the group of its channel and generation."""
-        proxy = await self._proxy(blob_id)
+        proxy = await self._proxy(self._group_of(blob_id))
         reply = await proxy.put(blob_id, data, deadline_s=deadline_s)
         if reply.status is not Status.RACE:
             return reply
@@ -145,7 +146,7 @@ class TabletStorage:
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
     ) -> GetResult:
         """Read a blob, or a range of it."""
-        proxy = await self._proxy(blob_id)
+        proxy = await self._proxy(self._group_of(blob_id))
         return await _through_races(lambda: proxy.get(blob_id, offset, length, deadline_s=deadline_s))
 
     async def collect_garbage(
@@ -163,7 +164,7 @@ class TabletStorage:
         keep, do_not_keep = tuple(keep), tuple(do_not_keep)
         history = self.info.history(channel)
         for group_id in dict.fromkeys(interval.group for interval in history.intervals()):
-            proxy = await self._storage.proxy(group_id)
+            proxy = await self._proxy(group_id)
             send = functools.partial(
                 proxy.collect_garbage,
                 self.info.tablet,
@@ -191,7 +192,7 @@ class TabletStorage:
             end = min(high, BlobId(low.tablet, low.channel, interval.last, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX))
             if begin > end:
                 continue
-            proxy = await self._storage.proxy(interval.group)
+            proxy = await self._proxy(interval.group)
             bounds = (end, begin) if reverse else (begin, end)
             part = await _through_races(functools.partial(proxy.range, *bounds, with_data=with_data))
             if part.status is not Status.OK:
@@ -205,7 +206,7 @@ class TabletStorage:
         found: list[tuple[BlobId, bytes | memoryview | None]] = []
         groups = dict.fromkeys(interval.group for interval in reversed(list(self.info.history(0).intervals())))
         for group_id in groups:
-            proxy = await self._storage.proxy(group_id)
+            proxy = await self._proxy(group_id)
             rest = limit - len(found)
             asked = functools.partial(
                 proxy.discover, self.info.tablet, min_generation=min_generation, limit=rest, with_data=with_data
@@ -220,10 +221,21 @@ class TabletStorage:
         found.sort(key=lambda blob: blob[0], reverse=True)
         return DiscoverResult(Status.OK if found else Status.NODATA, blocked, tuple(found))
 
-    async def _proxy(self, blob_id: BlobId) -> GroupProxy:
+    def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
+        """A range of a blob as pieces of open files, for sendfile; None where it cannot be had so."""
+        proxy = self._proxies.get(self._group_of(blob_id))
+        return None if proxy is None else proxy.pieces(blob_id, offset, length)
+
+    def _group_of(self, blob_id: BlobId) -> int:
         if blob_id.tablet != self.info.tablet:
             raise InvalidRequestError(f"{blob_id} is not of tablet {self.info.tablet}")
-        return await self._storage.proxy(self.info.group(blob_id.channel, blob_id.generation))
+        return self.info.group(blob_id.channel, blob_id.generation)
+
+    async def _proxy(self, group_id: int) -> GroupProxy:
+        proxy = self._proxies.get(group_id)
+        if proxy is None:
+            proxy = self._proxies[group_id] = await self._storage.proxy(group_id)
+        return proxy
 
 
 async def _through_races(send: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -1,0 +1,42 @@
+"""Tablets: state that one generation owns at a time, kept in BlobStorage (seeds 000 and 001)."""
+
+from penstock.tablet.boot import CHANNELS
+from penstock.tablet.commands import (
+    Command,
+    Concat,
+    CopyRange,
+    DeleteRange,
+    GetStatus,
+    KeyInfo,
+    RangeResult,
+    Read,
+    ReadRange,
+    ReadResult,
+    Rename,
+    Request,
+    Result,
+    TabletStatus,
+    Write,
+)
+from penstock.tablet.kv_tablet import KvOptions, KvTablet
+
+__all__ = [
+    "CHANNELS",
+    "Command",
+    "Concat",
+    "CopyRange",
+    "DeleteRange",
+    "GetStatus",
+    "KeyInfo",
+    "KvOptions",
+    "KvTablet",
+    "RangeResult",
+    "Read",
+    "ReadRange",
+    "ReadResult",
+    "Rename",
+    "Request",
+    "Result",
+    "TabletStatus",
+    "Write",
+]

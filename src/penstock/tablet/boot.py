@@ -1,0 +1,114 @@
+"""Bringing a KV tablet up: what its log and snapshot say, and how much of them counts.
+
+One request is under way at a time, so within a generation only the last entry can be in doubt: it counts if all the data it
+wrote is there. Any other entry was either acknowledged or declared aborted by a later one. Each generation begins by noting
+where the one before it ended, so that an entry which comes to light afterwards changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from penstock.blob import BlobId, Status, TabletStorage
+from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX
+from penstock.core.errors import CorruptionError, UnavailableError
+from penstock.tablet.key_index import KeyIndex, refs_of
+from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, decode_entry, decode_page
+
+LOG, DATA, PAGES = 0, 1, 2
+CHANNELS = 3
+
+
+@dataclass(slots=True)
+class BootState:
+    """What a tablet knows when it starts: its keys, the barrier of its data, and the last entry that counts."""
+
+    index: KeyIndex = field(default_factory=KeyIndex)
+    barrier: Place = (0, 0)
+    last: Place = (0, 0)
+    entries_replayed: int = 0
+
+
+async def read_state(storage: TabletStorage) -> BootState:
+    """The state that the log and the newest snapshot give."""
+    log = _valid(await _read_log(storage))
+    state = BootState()
+    mark = next((entry.snapshot for _, entry in sorted(log.items(), reverse=True) if entry.snapshot is not None), None)
+    start = mark.taken_at if mark is not None else (0, 0)
+    if mark is not None:
+        await _load_pages(storage, mark, state)
+    counted = await _whole(storage, {place: entry for place, entry in log.items() if place > start})
+    for entry in counted.values():
+        state.index.load(entry.changes)
+        if entry.collected is not None:
+            state.barrier = max(state.barrier, entry.collected)
+    state.index.count_references()
+    state.entries_replayed = len(counted)
+    state.last = max([start, *counted])
+    return state
+
+
+async def _read_log(storage: TabletStorage) -> dict[Place, LogEntry]:
+    tablet = storage.info.tablet
+    first = BlobId(tablet, LOG, 0, 0, 0, 0)
+    last = BlobId(tablet, LOG, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
+    found = await storage.range(first, last, with_data=True)
+    if found.status is not Status.OK:
+        raise UnavailableError(f"the log of tablet {tablet} cannot be read: {found.status.value}: {found.reason}")
+    log: dict[Place, LogEntry] = {}
+    for blob, data in found.blobs:
+        place = (blob.generation, blob.step)
+        log[place] = decode_entry(data or b"", place)
+    return log
+
+
+def _valid(log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
+    """The log without entries that were aborted, or that came to light after a later generation had begun without them."""
+    ends = {generation: entry.boot for (generation, _), entry in log.items() if entry.boot is not None}
+    aborted = {(generation, step) for (generation, _), entry in log.items() for step in entry.aborted}
+    return {
+        place: entry
+        for place, entry in log.items()
+        if place not in aborted and not any(place[0] < generation and place > end for generation, end in ends.items())
+    }
+
+
+async def _load_pages(storage: TabletStorage, mark: SnapshotMark, state: BootState) -> None:
+    state.barrier = mark.barrier
+    pages = await asyncio.gather(*(storage.get(page) for page in mark.pages))
+    for page, result in zip(mark.pages, pages, strict=True):
+        if result.status is not Status.OK:
+            raise UnavailableError(f"snapshot page {page} cannot be read: {result.status.value}: {result.reason}")
+        state.index.load(decode_page(result.data, str(page)))
+
+
+async def _whole(storage: TabletStorage, log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
+    """The entries whose data is there, in order. Only the last of a generation may lack it."""
+    last_steps: dict[int, int] = {}
+    for generation, step in log:
+        last_steps[generation] = max(step, last_steps.get(generation, 0))
+    there = await _data_blobs(storage, min(log)) if log else set()
+    whole: dict[Place, LogEntry] = {}
+    for place, entry in sorted(log.items()):
+        if _is_whole(place, entry, there):
+            whole[place] = entry
+        elif place[1] != last_steps[place[0]]:
+            raise CorruptionError(f"log entry {place} of tablet {storage.info.tablet} refers to data that is not there")
+    return whole
+
+
+def _is_whole(place: Place, entry: LogEntry, there: set[BlobId]) -> bool:
+    """Whether all the data that this very entry wrote has arrived."""
+    written = (ref.blob for _, value in entry.changes for ref in refs_of(value))
+    return all(blob in there for blob in written if (blob.generation, blob.step) == place)
+
+
+async def _data_blobs(storage: TabletStorage, begin: Place) -> set[BlobId]:
+    tablet = storage.info.tablet
+    first = BlobId(tablet, DATA, *begin, 0, 0)
+    last = BlobId(tablet, DATA, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
+    found = await storage.range(first, last)
+    if found.status is not Status.OK:
+        raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {found.status.value}: {found.reason}")
+    return {blob for blob, _ in found.blobs}

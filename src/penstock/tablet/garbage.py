@@ -1,0 +1,111 @@
+"""Letting go of a KV tablet's data: which blobs BlobStorage must keep below the barrier, and which it may drop.
+
+A blob that dies before the barrier reaches it needs no flag at all. One that lives when the barrier passes it is flagged Keep,
+and DoNotKeep when it dies. What is still to be flagged is known in memory alone: a tablet that starts finds by comparing its
+keys with what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.blob import BlobId, Reply, Status, TabletStorage
+from penstock.blob.blob_id import STEP_MAX
+from penstock.tablet.boot import DATA, LOG, PAGES
+from penstock.tablet.log_format import Place
+
+FLAGS_AT_ONCE = 10_000
+
+
+class Garbage:
+    """Keeps account of a tablet's data blobs and tells BlobStorage about them, one command at a time."""
+
+    def __init__(self, storage: TabletStorage, generation: int, barrier: Place, live: Iterable[BlobId]) -> None:
+        self._storage = storage
+        self._generation = generation
+        self._counter = 0
+        self.barrier = barrier
+        self._young = {blob: None for blob in live if blob[2:4] > barrier}
+        self._dead: list[BlobId] = []
+        self._dead_young = 0
+        self.dead_bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many blobs are dead and not yet given up."""
+        return len(self._dead) + self._dead_young
+
+    def born(self, blob: BlobId) -> None:
+        """A blob was written, and its log entry counts."""
+        self._young[blob] = None
+
+    def died(self, blobs: Iterable[BlobId]) -> None:
+        """Nothing refers to these any more."""
+        for blob in blobs:
+            self.dead_bytes += blob.size
+            if blob in self._young:
+                del self._young[blob]
+                self._dead_young += 1
+            else:
+                self._dead.append(blob)
+
+    async def find_leftovers(self, live: Iterable[BlobId]) -> Status:
+        """After a start: whatever earlier generations stored that no key refers to is dead."""
+        tablet = self._storage.info.tablet
+        first = BlobId(tablet, DATA, 0, 0, 0, 0)
+        last = BlobId(tablet, DATA, self._generation - 1, STEP_MAX, 0, 0)
+        found = await self._storage.range(first, last)
+        if found.status is Status.OK:
+            known = set(live)
+            self.died(blob for blob, _ in found.blobs if blob not in known)
+        return found.status
+
+    async def collect(self, upto: Place) -> Reply:
+        """Flag what needs it and move the barrier over all data up to a place that is settled."""
+        keep = [blob for blob in self._young if blob[2:4] <= upto]
+        dead, self._dead = self._dead, []
+        dead_young, self._dead_young = self._dead_young, 0
+        dead_bytes, self.dead_bytes = self.dead_bytes, 0
+        flagged = [(blob, True) for blob in keep] + [(blob, False) for blob in dead]
+        reply = await self._flag(flagged[:-FLAGS_AT_ONCE])
+        if reply is None or reply.status is Status.OK:
+            reply = await self._send(DATA, flagged[-FLAGS_AT_ONCE:], upto)
+        if reply.status is Status.OK:
+            self.barrier = upto
+            for blob in keep:
+                if blob in self._young:
+                    del self._young[blob]
+                else:  # it died while it was being flagged
+                    self._dead_young -= 1
+                    self._dead.append(blob)
+            return reply
+        self._dead = dead + self._dead
+        self._dead_young += dead_young
+        self.dead_bytes += dead_bytes
+        return reply
+
+    async def drop_log(self, snapshot_at: Place) -> Reply:
+        """A snapshot is complete: the log it covers and the pages of older ones are not needed any more."""
+        reply = await self._send(LOG, [], snapshot_at)
+        generation, step = snapshot_at
+        before = (generation, step - 1) if step else (generation - 1, STEP_MAX)
+        return await self._send(PAGES, [], before) if reply.status is Status.OK else reply
+
+    async def _flag(self, flagged: list[tuple[BlobId, bool]]) -> Reply | None:
+        reply = None
+        for begin in range(0, len(flagged), FLAGS_AT_ONCE):
+            reply = await self._send(DATA, flagged[begin : begin + FLAGS_AT_ONCE], None)
+            if reply.status is not Status.OK:
+                break
+        return reply
+
+    async def _send(self, channel: int, flagged: list[tuple[BlobId, bool]], barrier: Place | None) -> Reply:
+        self._counter += 1
+        return await self._storage.collect_garbage(
+            channel,
+            self._generation,
+            self._counter,
+            barrier=barrier,
+            keep=[blob for blob, is_kept in flagged if is_kept],
+            do_not_keep=[blob for blob, is_kept in flagged if not is_kept],
+        )

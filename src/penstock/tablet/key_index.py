@@ -1,0 +1,196 @@
+"""The keys of a KV tablet: what each holds, which blobs that takes, and the effect of commands before they are durable.
+
+A value is bytes if it is small, otherwise a chain of pieces: bytes kept here, and ranges of blobs. A blob lives while any value
+refers to it. Pure state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict
+
+from penstock.blob import BlobId
+from penstock.core.errors import InvalidRequestError
+from penstock.tablet.commands import KEY_SIZE_MAX, Command, Concat, CopyRange, DeleteRange, Rename
+
+
+class BlobRef(NamedTuple):
+    """A range of a blob."""
+
+    blob: BlobId
+    offset: int
+    length: int
+
+
+Piece = bytes | BlobRef
+
+
+class Chain(NamedTuple):
+    """A value in pieces. Its head belongs to it but describes it: joined to others, a value leaves its head behind."""
+
+    head: bytes
+    pieces: tuple[Piece, ...]
+
+
+Value = bytes | Chain
+Change = tuple[bytes, Value | None]
+"""A key and what it holds from now on; None if it is gone."""
+
+
+def value_size(value: Value) -> int:
+    """Bytes of a value, its head not counted."""
+    if isinstance(value, bytes):
+        return len(value)
+    return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in value.pieces)
+
+
+def refs_of(value: Value | None) -> Iterator[BlobRef]:
+    """The ranges of blobs in a value."""
+    if isinstance(value, Chain):
+        for piece in value.pieces:
+            if not isinstance(piece, bytes):
+                yield piece
+
+
+class KeyIndex:
+    """Keys in order, with how often each blob is referred to."""
+
+    def __init__(self) -> None:
+        self.values: SortedDict[bytes, Value] = SortedDict()
+        self.references: dict[BlobId, int] = {}
+        self.value_bytes = 0
+
+    def apply(self, changes: Iterable[Change]) -> list[BlobId]:
+        """Make changes that belong together; the blobs that nothing refers to any more."""
+        changes = list(changes)
+        # All that is new is counted before anything old is let go: a blob may only change hands.
+        for _, value in changes:
+            for ref in refs_of(value):
+                self.references[ref.blob] = self.references.get(ref.blob, 0) + 1
+        dead: list[BlobId] = []
+        for key, value in changes:
+            before = self.values.get(key)
+            if value is not None:
+                self.values[key] = value
+                self.value_bytes += value_size(value)
+            if before is not None:
+                self.value_bytes -= value_size(before)
+                dead.extend(self._release(before))
+                if value is None:
+                    del self.values[key]
+        return dead
+
+    def load(self, changes: Iterable[Change]) -> None:
+        """Take changes from a snapshot or the log; what refers to what is not counted until `count_references`."""
+        for key, value in changes:
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+
+    def count_references(self) -> None:
+        """Count anew, after loading."""
+        self.references.clear()
+        self.value_bytes = 0
+        for value in self.values.values():
+            self.value_bytes += value_size(value)
+            for ref in refs_of(value):
+                self.references[ref.blob] = self.references.get(ref.blob, 0) + 1
+
+    def get(self, key: bytes) -> Value | None:
+        """What a key holds."""
+        return self.values.get(key)
+
+    def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Keys with begin <= key < end, in order."""
+        return iter(self.values.irange(begin, end, inclusive=(True, False)))
+
+    def _release(self, value: Value) -> list[BlobId]:
+        dead: list[BlobId] = []
+        for ref in refs_of(value):
+            left = self.references[ref.blob] - 1
+            if left:
+                self.references[ref.blob] = left
+            else:
+                del self.references[ref.blob]
+                dead.append(ref.blob)
+        return dead
+
+
+class Overlay:
+    """The index as it will be once the requests at hand are durable: a thin layer of changes over it, or over another layer."""
+
+    def __init__(self, below: KeyIndex | Overlay) -> None:
+        self._below = below
+        self._changes: dict[bytes, Value | None] = {}
+
+    def changes(self) -> list[Change]:
+        """Every key that differs, in the order it was first touched."""
+        return list(self._changes.items())
+
+    def absorb(self, above: Overlay) -> None:
+        """Take over the changes of a layer that was laid on this one."""
+        self._changes.update(above._changes)
+
+    def get(self, key: bytes) -> Value | None:
+        """What a key will hold."""
+        if key in self._changes:
+            return self._changes[key]
+        return self._below.get(key)
+
+    def set(self, key: bytes, value: Value | None) -> None:
+        """Change a key."""
+        if not 0 < len(key) <= KEY_SIZE_MAX:
+            raise InvalidRequestError(f"a key has 1 to {KEY_SIZE_MAX} bytes, not {len(key)}")
+        self._changes[key] = value
+
+    def keys(self, begin: bytes, end: bytes) -> list[bytes]:
+        """Keys with begin <= key < end, in order."""
+        found = {key for key in self._below.keys(begin, end) if self._changes.get(key, b"") is not None}
+        found.update(key for key, value in self._changes.items() if value is not None and begin <= key < end)
+        return sorted(found)
+
+    def apply(self, command: Command) -> None:
+        """Carry out a command that moves no data. InvalidRequestError if a key it needs is not there."""
+        match command:
+            case DeleteRange(begin, end):
+                for key in self.keys(begin, end):
+                    self.set(key, None)
+            case Rename(old, new):
+                value = self._needed(old, "renamed")
+                self.set(old, None)
+                self.set(new, value)
+            case CopyRange():
+                self._copy(command)
+            case Concat():
+                self._concat(command)
+
+    def _needed(self, key: bytes, what: str) -> Value:
+        value = self.get(key)
+        if value is None:
+            raise InvalidRequestError(f"key {key!r} is to be {what}, but it is not there")
+        return value
+
+    def _copy(self, command: CopyRange) -> None:
+        copies: list[tuple[bytes, Value]] = []
+        for key in self.keys(command.begin, command.end):
+            if not key.startswith(command.remove_prefix):
+                raise InvalidRequestError(f"key {key!r} in the range to copy does not start with {command.remove_prefix!r}")
+            copies.append((command.add_prefix + key[len(command.remove_prefix) :], self._needed(key, "copied")))
+        for key, value in copies:
+            self.set(key, value)
+
+    def _concat(self, command: Concat) -> None:
+        pieces: list[Piece] = []
+        for key in command.sources:
+            value = self._needed(key, "joined to others")
+            if isinstance(value, Chain):
+                pieces.extend(value.pieces)
+            else:
+                pieces.append(value)
+        if not command.keep_sources:
+            for key in command.sources:
+                self.set(key, None)
+        self.set(command.target, Chain(command.head, tuple(pieces)))

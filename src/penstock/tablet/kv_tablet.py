@@ -1,0 +1,480 @@
+"""The KV tablet: keys and values on BlobStorage, changed by atomic requests, owned by one generation at a time.
+
+Requests that arrive while one commit is under way are committed together by the next. A commit is one log entry and the data it
+refers to, sent out at the same time; it is acknowledged when all of it is durable. If any of it may not be, the next entry says
+that this one does not count. Told BLOCKED, the tablet stops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from penstock.blob import BlobId, Buffer, FilePiece, Reply, Status, TabletStorage
+from penstock.core.errors import (
+    ClosedError,
+    CorruptionError,
+    FencedError,
+    InvalidRequestError,
+    OutOfSpaceError,
+    PenstockError,
+    UnavailableError,
+)
+from penstock.tablet.boot import DATA, LOG, PAGES, BootState, read_state
+from penstock.tablet.commands import (
+    READ_BYTES_MAX,
+    Command,
+    GetStatus,
+    KeyInfo,
+    RangeResult,
+    Read,
+    ReadRange,
+    ReadResult,
+    Request,
+    Result,
+    TabletStatus,
+    Write,
+)
+from penstock.tablet.garbage import Garbage
+from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Overlay, Piece, Value, value_size
+from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, encode_change, encode_entry, encode_page
+
+log = logging.getLogger(__name__)
+
+INLINE_MAX = 1000
+DATA_BLOB_MAX = 8 << 20
+COMMIT_BYTES_MAX = 16 << 20
+ENTRY_BYTES_MAX = 8 << 20
+PAGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KvOptions:
+    """When a tablet tidies up after itself."""
+
+    snapshot_entries: int = 10_000  # of log, at least, between two snapshots
+    snapshot_bytes: int = 16 << 20  # likewise, and never less than twice the size of the last snapshot
+    garbage_bytes: int = 32 << 20  # dead data that is worth a collection
+    garbage_blobs: int = 2_000  # likewise
+    idle_garbage_s: float = 5.0  # how long less than that may wait
+
+
+class _Pending(NamedTuple):
+    """A request that waits for its commit."""
+
+    request: Request
+    done: asyncio.Future[list[Result]]
+    size: int
+
+
+class _Staged(NamedTuple):
+    """A request whose commands have been checked: its changes are in the overlay, its data is to be put."""
+
+    pending: _Pending
+    reads: list[tuple[int, Read | ReadRange | GetStatus]]
+
+
+class KvTablet:
+    """One KV tablet of one generation. Make it with `boot`; once it has stopped, it stays so."""
+
+    def __init__(self, storage: TabletStorage, generation: int, state: BootState, options: KvOptions) -> None:
+        self._storage = storage
+        self.generation = generation
+        self.index: KeyIndex = state.index
+        self.options = options
+        self.stopped = asyncio.Event()
+        self._stop_cause: PenstockError | None = None
+        self._settled: Place = state.last
+        self._step = 0
+        self._boot: Place | None = state.last
+        self._aborted: list[int] = []
+        self._collected: Place | None = None
+        self._snapshot: SnapshotMark | None = None
+        self._garbage = Garbage(storage, generation, state.barrier, state.index.references)
+        self._queue: deque[_Pending] = deque()
+        self._wake = asyncio.Event()
+        self._tidy_due = asyncio.Event()
+        self._log_entries = state.entries_replayed
+        self._log_bytes = 0
+        self._snapshot_size = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def boot(cls, storage: TabletStorage, generation: int, *, random: Random, options: KvOptions | None = None) -> KvTablet:
+        """Start this generation: block the older ones, read the state, and note durably where they ended. FencedError if a newer
+        one runs, UnavailableError if the storage cannot answer now."""
+        _check(await storage.block(generation, random.getrandbits(63)), "the older generations cannot be blocked")
+        tablet = cls(storage, generation, await read_state(storage), options or KvOptions())
+        await tablet._commit([])
+        if tablet._stop_cause is not None:
+            raise tablet._stop_cause
+        if tablet._boot is not None:
+            raise UnavailableError(f"tablet {storage.info.tablet} cannot write its log now; start it again later")
+        tablet._tasks = [
+            asyncio.create_task(tablet._run(), name=f"tablet-{storage.info.tablet}"),
+            asyncio.create_task(tablet._tidy(), name=f"tablet-{storage.info.tablet}-tidy"),
+        ]
+        return tablet
+
+    async def execute(self, request: Request) -> list[Result]:
+        """Carry out a request; one result for each of its commands (None for a change)."""
+        self._check_open()
+        if request.generation is not None and request.generation != self.generation:
+            raise FencedError(f"the request is for generation {request.generation}, the tablet is in {self.generation}")
+        if all(isinstance(command, Read | ReadRange | GetStatus) for command in request.commands):
+            return [await self._answer(command) for command in request.commands if not isinstance(command, Write)]
+        return await self._enqueue(request)
+
+    def head(self, key: bytes) -> bytes | None:
+        """What a key keeps in memory: a small value, or the head of a long one. None if there is no such key."""
+        value = self.index.values.get(key)
+        return value.head if isinstance(value, Chain) else value
+
+    def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Keys with begin <= key < end as they are now."""
+        return self.index.keys(begin, end)
+
+    async def read(self, key: bytes, offset: int = 0, length: int | None = None) -> bytes | memoryview | None:
+        """A range of a value; None if there is no such key."""
+        value = self.index.values.get(key)
+        if value is None:
+            return None
+        return await self._fetch(value, offset, value_size(value) - offset if length is None else length)
+
+    def pieces(self, key: bytes, offset: int, length: int) -> list[FilePiece] | None:
+        """The same as pieces of open files, where all of it can be had so."""
+        value = self.index.values.get(key)
+        if not isinstance(value, Chain):
+            return None
+        found: list[FilePiece] = []
+        for piece in _cut(value, offset, length):
+            files = None if isinstance(piece, bytes) else self._storage.pieces(*piece)
+            if files is None:
+                return None
+            found.extend(files)
+        return found
+
+    async def stop(self) -> None:
+        """Finish what is under way and stop."""
+        self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped"))
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _enqueue(self, request: Request) -> asyncio.Future[list[Result]]:
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        size = sum(len(command.value) for command in request.commands if isinstance(command, Write))
+        self._queue.append(_Pending(request, done, size))
+        self._wake.set()
+        return done
+
+    def _check_open(self) -> None:
+        if self._stop_cause is not None:
+            raise self._stop_cause
+
+    def _stop(self, cause: PenstockError) -> None:
+        if self._stop_cause is None:
+            self._stop_cause = cause
+            self.stopped.set()
+            self._wake.set()
+            self._tidy_due.set()
+
+    async def _run(self) -> None:
+        while self._stop_cause is None:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue and self._stop_cause is None:
+                await self._commit(self._take_group())
+        for pending in self._queue:
+            _fail(pending, self._stop_cause)
+        self._queue.clear()
+
+    def _take_group(self) -> list[_Pending]:
+        group = [self._queue.popleft()]
+        size = group[0].size
+        while self._queue and size + self._queue[0].size <= COMMIT_BYTES_MAX:
+            group.append(self._queue.popleft())
+            size += group[-1].size
+        return group
+
+    async def _commit(self, group: list[_Pending]) -> None:
+        """Write one log entry for a group of requests and the data it refers to, and tell everyone how it went."""
+        step = self._step = self._step + 1
+        overlay = Overlay(self.index)
+        puts: list[tuple[BlobId, Buffer]] = []
+        staged = [one for pending in group if (one := self._stage(pending, overlay, puts)) is not None]
+        if group and not staged and not puts:
+            self._step -= 1
+            return
+        answers = [await self._answers(one) for one in staged]
+        changes = overlay.changes()
+        entry = LogEntry(self._boot, tuple(self._aborted), self._collected, self._snapshot, tuple(changes))
+        raw = encode_entry(entry)
+        if len(raw) > ENTRY_BYTES_MAX:
+            self._step -= 1
+            await self._split(group)
+            return
+        puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
+        trouble = _worst(await asyncio.gather(*(self._storage.put(blob, data) for blob, data in puts)))
+        if trouble is not None:
+            self._abort(step, trouble, staged)
+            return
+        self._settle(entry, step, [blob for blob, _ in puts[:-1]])
+        self._log_bytes += len(raw)
+        for one, results in zip(staged, answers, strict=True):
+            if not one.pending.done.done():
+                one.pending.done.set_result(results)
+
+    async def _split(self, group: list[_Pending]) -> None:
+        """The changes of the group do not fit one log entry: commit the requests one by one."""
+        if len(group) == 1:
+            _fail(group[0], InvalidRequestError("the request changes too many keys at once; split it"))
+        else:
+            for pending in group:
+                await self._commit([pending])
+
+    def _stage(self, pending: _Pending, overlay: Overlay, puts: list[tuple[BlobId, Buffer]]) -> _Staged | None:
+        """Check a request and lay its changes over those before it; None if it is wrong, and then it has no effect."""
+        own = Overlay(overlay)
+        own_puts: list[tuple[BlobId, Buffer]] = []
+        reads: list[tuple[int, Read | ReadRange | GetStatus]] = []
+        try:
+            for at, command in enumerate(pending.request.commands):
+                if isinstance(command, Read | ReadRange | GetStatus):
+                    reads.append((at, command))
+                elif isinstance(command, Write):
+                    own.set(command.key, self._written(command, len(puts), own_puts))
+                else:
+                    own.apply(command)
+        except InvalidRequestError as error:
+            _fail(pending, error)
+            return None
+        overlay.absorb(own)
+        puts.extend(own_puts)
+        return _Staged(pending, reads)
+
+    def _written(self, command: Write, first_cookie: int, puts: list[tuple[BlobId, Buffer]]) -> Value:
+        """The value of a write: kept here if it is small, otherwise cut into blobs."""
+        length = len(command.value)
+        if length <= INLINE_MAX:
+            small = bytes(command.value)
+            return Chain(command.head, (small,)) if command.head else small
+        view = memoryview(command.value)
+        pieces: list[Piece] = []
+        for begin in range(0, length, DATA_BLOB_MAX):
+            data = view[begin : begin + DATA_BLOB_MAX] if length > DATA_BLOB_MAX else command.value
+            cookie = first_cookie + len(puts)
+            blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(data))
+            puts.append((blob, data))
+            pieces.append(BlobRef(blob, 0, len(data)))
+        return Chain(command.head, tuple(pieces))
+
+    def _settle(self, entry: LogEntry, step: int, born: list[BlobId]) -> None:
+        """The entry is durable: it counts from now on."""
+        self._settled = (self.generation, step)
+        self._boot = None
+        self._aborted.clear()
+        if self._collected == entry.collected:
+            self._collected = None
+        if entry.snapshot is not None:
+            self._snapshot = None
+        for blob in born:
+            self._garbage.born(blob)
+        self._garbage.died(self.index.apply(entry.changes))
+        self._log_entries += 1
+        if self._garbage.waiting or self._is_snapshot_due():
+            self._tidy_due.set()
+
+    def _abort(self, step: int, trouble: Reply, staged: list[_Staged]) -> None:
+        """The entry may or may not be there: it does not count, and the next one will say so."""
+        self._aborted.append(step)
+        tablet = self._storage.info.tablet
+        error: PenstockError
+        if trouble.status is Status.BLOCKED:
+            error = FencedError(f"generation {self.generation} of tablet {tablet} was told BLOCKED: a newer one runs")
+            self._stop(error)
+        elif trouble.status is Status.OUT_OF_SPACE:
+            error = OutOfSpaceError(f"tablet {tablet} cannot write: {trouble.reason}")
+        else:
+            error = UnavailableError(f"tablet {tablet} cannot write: {trouble.status.value}: {trouble.reason}")
+        for one in staged:
+            _fail(one.pending, error)
+
+    async def _answers(self, staged: _Staged) -> list[Result]:
+        results: list[Result] = [None] * len(staged.pending.request.commands)
+        for at, command in staged.reads:
+            results[at] = await self._answer(command)
+        return results
+
+    async def _answer(self, command: Command) -> Result:
+        match command:
+            case Read(key, offset, length):
+                return await self._read_one(key, offset, length)
+            case ReadRange():
+                return await self._read_range(command)
+            case GetStatus():
+                index = self.index
+                return TabletStatus(self.generation, self._step, len(index.values), index.value_bytes, len(index.references))
+        return None
+
+    async def _read_one(self, key: bytes, offset: int, length: int | None) -> ReadResult:
+        value = self.index.values.get(key)
+        if value is None:
+            return ReadResult(None)
+        size = value_size(value)
+        if not 0 <= offset <= size or (length is not None and length < 0):
+            raise InvalidRequestError(f"key {key!r} has {size} bytes; {length} from {offset} cannot be read")
+        wanted = size - offset if length is None else min(length, size - offset)
+        data = await self._fetch(value, offset, min(wanted, READ_BYTES_MAX))
+        return ReadResult(data, cut=wanted > READ_BYTES_MAX)
+
+    async def _read_range(self, command: ReadRange) -> RangeResult:
+        found: list[KeyInfo] = []
+        left = READ_BYTES_MAX
+        for key in list(self.index.keys(command.begin, command.end)):
+            value = self.index.values.get(key)
+            if value is None:
+                continue
+            size = value_size(value)
+            left -= len(key) + (size if command.with_values else 0)
+            if left < 0 and found:
+                return RangeResult(tuple(found), cut=True)
+            found.append(KeyInfo(key, size, await self._fetch(value, 0, size) if command.with_values else None))
+        return RangeResult(tuple(found))
+
+    async def _fetch(self, value: Value, offset: int, length: int) -> bytes | memoryview:
+        if isinstance(value, bytes):
+            return value[offset : offset + length]
+        pieces = _cut(value, offset, length)
+        parts = await asyncio.gather(*(self._fetch_piece(piece) for piece in pieces))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _fetch_piece(self, piece: Piece) -> bytes | memoryview:
+        if isinstance(piece, bytes):
+            return piece
+        result = await self._storage.get(piece.blob, piece.offset, piece.length)
+        if result.status is Status.OK:
+            return result.data
+        if result.status is Status.NODATA:
+            raise CorruptionError(f"{piece.blob} is referred to and not there")
+        raise UnavailableError(f"{piece.blob} cannot be read: {result.status.value}: {result.reason}")
+
+    async def _tidy(self) -> None:
+        """In the background: clear what earlier generations left, then collect garbage and take snapshots as they fall due."""
+        leftovers_known = False
+        while self._stop_cause is None:
+            try:
+                if not leftovers_known:
+                    leftovers_known = await self._garbage.find_leftovers(self.index.references) is Status.OK
+                if leftovers_known and self._garbage.waiting:
+                    await self.collect_garbage()
+                if self._is_snapshot_due():
+                    await self.take_snapshot()
+                await self._wait_for_tidying(always=leftovers_known)
+            except FencedError as error:
+                self._stop(error)
+            except (UnavailableError, OutOfSpaceError) as error:
+                log.warning("tablet %d: tidying up will be tried again: %s", self._storage.info.tablet, error)
+                await asyncio.sleep(self.options.idle_garbage_s)
+
+    async def _wait_for_tidying(self, *, always: bool) -> None:
+        """Sleep until much has to be done, or a little has waited for long."""
+        self._tidy_due.clear()
+        while not self._is_garbage_due() and not self._is_snapshot_due() and self._stop_cause is None:
+            little = self._garbage.waiting or not always
+            try:
+                async with asyncio.timeout(self.options.idle_garbage_s if little else None):
+                    await self._tidy_due.wait()
+            except TimeoutError:
+                return
+            self._tidy_due.clear()
+
+    def _is_garbage_due(self) -> bool:
+        return self._garbage.waiting >= self.options.garbage_blobs or self._garbage.dead_bytes >= self.options.garbage_bytes
+
+    def _is_snapshot_due(self) -> bool:
+        enough_entries = self._log_entries >= max(self.options.snapshot_entries, len(self.index.values) // 2)
+        return enough_entries or self._log_bytes >= max(self.options.snapshot_bytes, 2 * self._snapshot_size)
+
+    async def collect_garbage(self) -> None:
+        """Let BlobStorage drop what no key refers to."""
+        _check(await self._garbage.collect(self._settled), "garbage cannot be collected")
+        self._collected = self._garbage.barrier
+
+    async def take_snapshot(self) -> None:
+        """Write all keys out, so that the log before can go. Requests go on meanwhile: replaying the log sets right what a page
+        says of later changes."""
+        taken_at = self._settled
+        entries, size = self._log_entries, self._log_bytes
+        pages: list[BlobId] = []
+        total = 0
+        for raw in self._pages():
+            blob = BlobId(self._storage.info.tablet, PAGES, self.generation, taken_at[1], len(pages), len(raw))
+            _check(await self._storage.put(blob, raw), "a snapshot cannot be written")
+            pages.append(blob)
+            total += len(raw)
+        self._snapshot = SnapshotMark(taken_at, self._garbage.barrier, tuple(pages))
+        await self._enqueue(Request(()))
+        self._log_entries -= entries
+        self._log_bytes -= size
+        self._snapshot_size = total
+        _check(await self._garbage.drop_log(taken_at), "the log before a snapshot cannot be dropped")
+
+    def _pages(self) -> Iterator[bytes]:
+        """Snapshot pages of about a megabyte, each of the keys as they are when it is made."""
+        after: bytes | None = b""
+        while after is not None:
+            page: list[tuple[bytes, Value]] = []
+            size = 0
+            begin, after = after, None
+            for key in self.index.keys(begin, None):
+                if size >= PAGE_BYTES:
+                    after = key
+                    break
+                value = self.index.values[key]
+                page.append((key, value))
+                size += len(encode_change((key, value)))
+            yield encode_page(page)
+
+
+def _cut(value: Chain, offset: int, length: int) -> list[Piece]:
+    """The pieces of a range of a chain."""
+    found: list[Piece] = []
+    for piece in value.pieces:
+        size = len(piece) if isinstance(piece, bytes) else piece.length
+        if offset < size and length > 0:
+            count = min(size - offset, length)
+            if isinstance(piece, bytes):
+                found.append(piece[offset : offset + count])
+            else:
+                found.append(BlobRef(piece.blob, piece.offset + offset, count))
+            length -= count
+            offset = 0
+        else:
+            offset -= min(offset, size)
+    return found
+
+
+def _worst(replies: list[Reply]) -> Reply | None:
+    """The reply that decides: BLOCKED before all, then any other that is not OK."""
+    troubles = [reply for reply in replies if reply.status is not Status.OK]
+    return min(troubles, key=lambda reply: reply.status is not Status.BLOCKED, default=None)
+
+
+def _check(reply: Reply, what: str) -> None:
+    if reply.status in (Status.BLOCKED, Status.ALREADY):
+        raise FencedError(f"{what}: a newer generation of the tablet runs ({reply.reason})")
+    if reply.status is Status.OUT_OF_SPACE:
+        raise OutOfSpaceError(f"{what}: {reply.reason}")
+    if reply.status is not Status.OK:
+        raise UnavailableError(f"{what}: {reply.status.value}: {reply.reason}")
+
+
+def _fail(pending: _Pending, error: PenstockError | None) -> None:
+    if not pending.done.done():
+        pending.done.set_exception(error or ClosedError("the tablet was stopped"))

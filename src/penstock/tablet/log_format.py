@@ -1,0 +1,208 @@
+"""The stored form of a KV tablet's log and snapshots. Integers are big-endian.
+
+A log entry is one blob in channel 0; its step is its place in the log:
+
+     0      4        6      8        12
+     +------+--------+------+--------+----------+-----
+     |magic |version |kinds |crc32c  | section  | ...
+     |"PENk"|        |      |of rest |          |
+     +------+--------+------+--------+----------+-----
+
+Sections follow in this order, each only if its bit in `kinds` is set:
+
+     BOOT       1 | last entry of earlier generations that counts: generation 4 | step 4
+     ABORTED    2 | count 4 | steps of this generation that do not count, 4 each
+     COLLECTED  4 | barrier of the data channel: generation 4 | step 4
+     SNAPSHOT   8 | taken at: generation 4 | step 4 | barrier 8 | count 4 | page blob ids, 25 each
+     CHANGES   16 | count 4 | changes
+
+     change     key length 2 | key | what 1 | ...
+                what: 0 gone
+                      1 small value: length 4 | bytes
+                      2 chain: head length 4 | head | pieces 2 | pieces
+     piece      0 | length 4 | bytes          bytes kept in the log
+                1 | blob id 25 | offset 4 | length 4
+
+A snapshot page is one blob in channel 2: magic "PENs" | version 2 | zero 2 | crc32c of rest 4 | count 4 | changes as above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.blob import BlobId, Buffer
+from penstock.core.checksum import crc32c
+from penstock.core.errors import ConfigError, CorruptionError
+from penstock.tablet.key_index import BlobRef, Chain, Change, Piece, Value
+
+ENTRY_MAGIC = b"PENk"
+PAGE_MAGIC = b"PENs"
+VERSION = 1
+ID_SIZE = 25
+
+BOOT, ABORTED, COLLECTED, SNAPSHOT, CHANGES = 1, 2, 4, 8, 16
+
+_HEAD = Struct(">4sHHI")
+_PLACE = Struct(">II")
+_U32 = Struct(">I")
+_U16 = Struct(">H")
+_SNAPSHOT = Struct(">IIIII")
+_REF = Struct(">B25sII")
+_INLINE = Struct(">BI")
+
+Place = tuple[int, int]
+"""(generation, step)."""
+
+
+class SnapshotMark(NamedTuple):
+    """A complete snapshot: replaying the log after `taken_at` over its pages gives the state."""
+
+    taken_at: Place
+    barrier: Place
+    pages: tuple[BlobId, ...]
+
+
+class LogEntry(NamedTuple):
+    """One entry of the log; absent sections are None or empty."""
+
+    boot: Place | None = None
+    aborted: tuple[int, ...] = ()
+    collected: Place | None = None
+    snapshot: SnapshotMark | None = None
+    changes: tuple[Change, ...] = ()
+
+
+def encode_entry(entry: LogEntry) -> bytes:
+    """The blob of a log entry."""
+    kinds = 0
+    sections: list[bytes] = []
+    if entry.boot is not None:
+        kinds |= BOOT
+        sections.append(_PLACE.pack(*entry.boot))
+    if entry.aborted:
+        kinds |= ABORTED
+        sections.append(_U32.pack(len(entry.aborted)) + b"".join(map(_U32.pack, entry.aborted)))
+    if entry.collected is not None:
+        kinds |= COLLECTED
+        sections.append(_PLACE.pack(*entry.collected))
+    if entry.snapshot is not None:
+        kinds |= SNAPSHOT
+        taken_at, barrier, pages = entry.snapshot
+        sections.append(_SNAPSHOT.pack(*taken_at, *barrier, len(pages)))
+        sections.extend(page.pack() for page in pages)
+    if entry.changes:
+        kinds |= CHANGES
+        sections.append(_encode_changes(entry.changes))
+    body = b"".join(sections)
+    return _HEAD.pack(ENTRY_MAGIC, VERSION, kinds, crc32c(body)) + body
+
+
+def decode_entry(raw: Buffer, place: Place) -> LogEntry:
+    """The log entry in a blob. CorruptionError if it is not one; ConfigError if it is of a newer format."""
+    kinds, body = _checked(raw, ENTRY_MAGIC, f"log entry {place}")
+    reader = _Reader(body)
+    boot = _PLACE.unpack(reader.take(8)) if kinds & BOOT else None
+    aborted = tuple(reader.u32() for _ in range(reader.u32())) if kinds & ABORTED else ()
+    collected = _PLACE.unpack(reader.take(8)) if kinds & COLLECTED else None
+    snapshot = None
+    if kinds & SNAPSHOT:
+        *places, count = _SNAPSHOT.unpack(reader.take(_SNAPSHOT.size))
+        pages = tuple(BlobId.unpack(reader.take(ID_SIZE)) for _ in range(count))
+        snapshot = SnapshotMark((places[0], places[1]), (places[2], places[3]), pages)
+    changes = tuple(reader.changes()) if kinds & CHANGES else ()
+    return LogEntry(boot, aborted, collected, snapshot, changes)
+
+
+def encode_page(changes: Iterable[Change]) -> bytes:
+    """A snapshot page of keys."""
+    body = _encode_changes(tuple(changes))
+    return _HEAD.pack(PAGE_MAGIC, VERSION, 0, crc32c(body)) + body
+
+
+def decode_page(raw: Buffer, name: str) -> list[Change]:
+    """The keys of a snapshot page."""
+    _, body = _checked(raw, PAGE_MAGIC, f"snapshot page {name}")
+    return _Reader(body).changes()
+
+
+def encode_change(change: Change) -> bytes:
+    """One key and what it holds."""
+    key, value = change
+    head = _U16.pack(len(key)) + key
+    if value is None:
+        return head + b"\0"
+    if isinstance(value, bytes):
+        return head + _INLINE.pack(1, len(value)) + value
+    pieces = b"".join(map(_encode_piece, value.pieces))
+    return head + _INLINE.pack(2, len(value.head)) + value.head + _U16.pack(len(value.pieces)) + pieces
+
+
+def _encode_changes(changes: tuple[Change, ...]) -> bytes:
+    return _U32.pack(len(changes)) + b"".join(map(encode_change, changes))
+
+
+def _encode_piece(piece: Piece) -> bytes:
+    if isinstance(piece, bytes):
+        return _INLINE.pack(0, len(piece)) + piece
+    return _REF.pack(1, piece.blob.pack(), piece.offset, piece.length)
+
+
+def _checked(raw: Buffer, magic: bytes, name: str) -> tuple[int, memoryview]:
+    view = memoryview(raw)
+    if len(view) < _HEAD.size or view[:4] != magic:
+        raise CorruptionError(f"{name} is not what it should be: it does not start with {magic!r}")
+    _, version, kinds, checksum = _HEAD.unpack_from(view)
+    if version > VERSION:
+        raise ConfigError(f"{name} has format {version}, this version of Penstock reads up to {VERSION}; upgrade Penstock")
+    body = view[_HEAD.size :]
+    if crc32c(body) != checksum:
+        raise CorruptionError(f"{name} does not match its checksum")
+    return kinds, body
+
+
+class _Reader:
+    """Takes fields off the front of some bytes."""
+
+    def __init__(self, raw: memoryview) -> None:
+        self._raw = raw
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        end = self._at + count
+        if end > len(self._raw):
+            raise CorruptionError(f"stored bytes end at {len(self._raw)} where {end} are needed")
+        taken = bytes(self._raw[self._at : end])
+        self._at = end
+        return taken
+
+    def u32(self) -> int:
+        number: int = _U32.unpack(self.take(4))[0]
+        return number
+
+    def u16(self) -> int:
+        number: int = _U16.unpack(self.take(2))[0]
+        return number
+
+    def changes(self) -> list[Change]:
+        return [self._change() for _ in range(self.u32())]
+
+    def _change(self) -> Change:
+        key = self.take(self.u16())
+        what = self.take(1)[0]
+        if what == 0:
+            return key, None
+        value: Value
+        if what == 1:
+            value = self.take(self.u32())
+        else:
+            head = self.take(self.u32())
+            value = Chain(head, tuple(self._piece() for _ in range(self.u16())))
+        return key, value
+
+    def _piece(self) -> Piece:
+        if self.take(1)[0] == 0:
+            return self.take(self.u32())
+        raw = self.take(_REF.size - 1)
+        return BlobRef(BlobId.unpack(raw[:ID_SIZE]), *_PLACE.unpack(raw[ID_SIZE:]))
