@@ -1,0 +1,148 @@
+"""The stored unit: Kafka's record batch, version 2. Its header is read and checked; its records are never touched.
+
+     0            8        12       16    17    21          23             27             35            43          51
+     +------------+--------+--------+-----+-----+-----------+--------------+--------------+-------------+-----------+---
+     |base offset |length  |leader  |magic|crc  |attributes |last offset   |base          |max          |producer id|
+     |            |of rest |epoch   |2    |     |           |delta         |timestamp     |timestamp    |           |
+     +------------+--------+--------+-----+-----+-----------+--------------+--------------+-------------+-----------+---
+     51               53              57             61
+     +----------------+---------------+--------------+---------
+     |producer epoch  |base sequence  |record count  | records
+     +----------------+---------------+--------------+---------
+
+The checksum covers everything from the attributes on, so base offset and leader epoch can be set when a batch is stored.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from penstock.blob import Buffer
+from penstock.core.checksum import crc32c
+from penstock.queue.errors import BatchTooLargeError, CorruptBatchError, InvalidBatchError
+
+HEADER_SIZE = 61
+PREFIX_SIZE = 16
+CRC_FROM = 21
+MAGIC = 2
+
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_PLACE = Struct(">qi")
+_PREFIX = Struct(">qii")
+_SPAN = Struct(">qi11xi")
+_MAX_TIMESTAMP = Struct(">q")
+_CONTROL_KEY = Struct(">hh")
+
+
+class Batch(NamedTuple):
+    """A checked batch: its bytes, and what its header says."""
+
+    data: memoryview
+    attributes: int
+    messages: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker that ends a transaction, and not data."""
+        return bool(self.attributes & CONTROL)
+
+
+class Span(NamedTuple):
+    """Where a stored batch lies among offsets, and how long it is."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+
+
+def check_batch(raw: Buffer, size_max: int) -> Batch:
+    """The batch that is all of `raw`, if it can be stored."""
+    view = memoryview(raw)
+    size = len(view)
+    if size > size_max:
+        raise BatchTooLargeError(
+            f"the batch has {size} bytes, the topic takes {size_max}; send smaller batches or raise its limit"
+        )
+    if size < HEADER_SIZE:
+        raise InvalidBatchError(f"{size} bytes are no record batch: its header alone has {HEADER_SIZE}")
+    (_, length, _, magic, checksum, attributes, last_delta, base_ts, max_ts, producer, epoch, sequence, count) = (
+        _HEADER.unpack_from(view)
+    )
+    if magic != MAGIC:
+        raise InvalidBatchError(f"the batch has format {magic}; only version {MAGIC} is stored")
+    if length != size - 12:
+        raise InvalidBatchError(f"the batch says it has {length + 12} bytes, but {size} were given")
+    if crc32c(view[CRC_FROM:]) != checksum:
+        raise CorruptBatchError("the batch does not match its checksum")
+    if count < 1 or last_delta != count - 1:
+        raise InvalidBatchError(f"the batch has {count} records up to offset {last_delta}; they must be numbered through from 0")
+    return Batch(view, attributes, count, base_ts, max_ts, producer, epoch, sequence)
+
+
+def split_batches(raw: Buffer) -> list[memoryview]:
+    """The batches that stand one after another in some bytes, by the lengths they give themselves."""
+    view = memoryview(raw)
+    found: list[memoryview] = []
+    at = 0
+    while at < len(view):
+        if at + 12 > len(view):
+            raise InvalidBatchError(f"{len(view) - at} bytes are left over after the last batch")
+        end = at + 12 + _PLACE.unpack_from(view, at)[1]
+        if not at + HEADER_SIZE <= end <= len(view):
+            raise InvalidBatchError(f"a batch says it ends at byte {end} of {len(view)}")
+        found.append(view[at:end])
+        at = end
+    return found
+
+
+def prefix_for(batch: Batch, base_offset: int, leader_epoch: int) -> bytes:
+    """The first bytes of the batch as it is stored: its place, and who stored it."""
+    return _PREFIX.pack(base_offset, len(batch.data) - 12, leader_epoch)
+
+
+def span_at(data: Buffer, at: int) -> Span:
+    """The span of the stored batch that begins here."""
+    base_offset, length, last_delta = _SPAN.unpack_from(data, at)
+    return Span(base_offset, base_offset + last_delta + 1, length + 12)
+
+
+def max_timestamp_at(data: Buffer, at: int) -> int:
+    """The latest timestamp of the stored batch that begins here."""
+    latest: int = _MAX_TIMESTAMP.unpack_from(data, at + 35)[0]
+    return latest
+
+
+def is_commit_marker(batch: Batch) -> bool:
+    """Whether a control batch commits its transaction; otherwise it aborts it. InvalidBatchError if it does neither."""
+    at = HEADER_SIZE
+    try:
+        at = _skip_varint(batch.data, at) + 1  # length of the record, attributes
+        for _ in range(3):
+            at = _skip_varint(batch.data, at)  # timestamp delta, offset delta, length of the key
+        _, kind = _CONTROL_KEY.unpack_from(batch.data, at)
+    except (IndexError, struct_error) as error:
+        raise InvalidBatchError("the control batch has no marker in it") from error
+    if kind not in (0, 1):
+        raise InvalidBatchError(f"the control batch has a marker of unknown type {kind}")
+    return bool(kind)
+
+
+def _skip_varint(data: memoryview, at: int) -> int:
+    while data[at] & 0x80:
+        at += 1
+    return at + 1

@@ -1,0 +1,53 @@
+"""What can go wrong with a partition, beyond the kinds every layer has."""
+
+from __future__ import annotations
+
+from penstock.core.errors import InvalidRequestError, OutOfSpaceError
+
+
+class InvalidBatchError(InvalidRequestError):
+    """The bytes are not a record batch that can be stored."""
+
+    code = "invalid_batch"
+
+
+class CorruptBatchError(InvalidBatchError):
+    """The batch does not match its own checksum: it was damaged on its way."""
+
+    code = "corrupt_batch"
+
+
+class BatchTooLargeError(InvalidBatchError):
+    """The batch is larger than the topic takes."""
+
+    code = "batch_too_large"
+
+
+class OffsetOutOfRangeError(InvalidRequestError):
+    """There is no such offset, and there will be none before others are written or never again."""
+
+    code = "offset_out_of_range"
+
+
+class SequenceError(InvalidRequestError):
+    """A source's numbers do not continue what it has written."""
+
+    code = "out_of_order_sequence"
+
+
+class StaleEpochError(InvalidRequestError):
+    """A newer owner of the source has written; this one may not any more."""
+
+    code = "stale_epoch"
+
+
+class UnknownPartitionError(InvalidRequestError):
+    """The tablet has no such partition."""
+
+    code = "unknown_partition"
+
+
+class PartitionFullError(OutOfSpaceError):
+    """The partition is at its limit, or its storage is: it takes no more until space is free."""
+
+    code = "partition_full"

@@ -1,0 +1,126 @@
+"""The head of a partition: its latest batches, in few small pieces, and what becomes of them as more arrive. Pure.
+
+Pieces stand in levels by size. When a level has gathered enough to be a piece of the next one, it is rewritten as that, together
+with what has just arrived; so a byte is rewritten once per level at most, and the pieces stay few. From 128 KiB up nothing is
+rewritten any more: at the low watermark the head becomes a body blob that refers to the pieces as they lie.
+
+     level      0          1          2
+     piece    < 2 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.queue.batch import span_at
+from penstock.queue.piece import Marks, Piece
+
+LEVELS = (2 << 10, 128 << 10)
+BODY_SIZE = 8 << 20
+LOW_WATERMARK = 6 << 20
+
+
+class HeadPlan(NamedTuple):
+    """What a write does to the head.
+
+    `replaced` old pieces at the end of the head go. `bodies` are runs of pieces, in order, that each become a body blob; in each,
+    pieces that are not old are written. `piece` is written as the new last piece of the head, if there is one.
+    """
+
+    replaced: int
+    bodies: tuple[tuple[Piece, ...], ...]
+    piece: Piece | None
+
+
+def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATERMARK) -> HeadPlan:
+    """How the head takes a piece that has just arrived."""
+    total = sum(piece.size for piece in head) + arrived.size
+    if total < low_watermark:
+        merged = _merge_levels(head, arrived)
+        return HeadPlan(len(merged) - 1, (), Piece.joined(merged, copy=True))
+    bodies, rest = _cut_bodies([*head, arrived], low_watermark)
+    return HeadPlan(len(head), bodies, rest)
+
+
+def _merge_levels(head: list[Piece], arrived: Piece) -> list[Piece]:
+    """The arrived piece, and those at the end of the head that are rewritten with it."""
+    merged = [arrived]
+    size = arrived.size
+    rest = list(head)
+    for border in LEVELS:
+        if size >= border:
+            continue
+        # What stands at the end of the head below this border is the level that the new piece joins.
+        level: list[Piece] = []
+        while rest and rest[-1].size < border:
+            level.insert(0, rest.pop())
+        if size + sum(piece.size for piece in level) < border:
+            break
+        merged = [*level, *merged]
+        size = sum(piece.size for piece in merged)
+    return merged
+
+
+def _cut_bodies(pieces: list[Piece], low_watermark: int) -> tuple[tuple[tuple[Piece, ...], ...], Piece | None]:
+    """Runs of pieces for bodies of at most 8 MiB each, and what is left for the head."""
+    bodies: list[tuple[Piece, ...]] = []
+    run: list[Piece] = []
+    size = 0
+    waiting = list(reversed(pieces))
+    while waiting:
+        piece = waiting.pop()
+        if size + piece.size <= BODY_SIZE:
+            run.append(piece)
+            size += piece.size
+            continue
+        first, second = _split(piece, BODY_SIZE - size)
+        if first is not None:
+            run.append(first)
+            size += first.size
+        if run:
+            bodies.append(tuple(run))
+            run, size = [], 0
+        if second is not None:
+            if first is None and second.size > BODY_SIZE and span_at(second.buffers[0], 0).size >= BODY_SIZE:
+                # A single batch larger than a body is a body of its own.
+                large, second = _split(second, span_at(second.buffers[0], 0).size)
+                if large is not None:
+                    bodies.append((large,))
+            if second is not None:
+                waiting.append(second)
+    if size >= low_watermark:
+        bodies.append(tuple(run))
+        return tuple(bodies), None
+    assert len(run) <= 1, "only what has just arrived can be left over"
+    return tuple(bodies), run[0] if run else None
+
+
+def _split(piece: Piece, limit: int) -> tuple[Piece | None, Piece | None]:
+    """The batches of a piece that fit in `limit` bytes, and the others."""
+    end = at = piece.marks.last_upto(limit)
+    while at < piece.size:
+        at = piece.batch_end(at)
+        if at > limit:
+            break
+        end = at
+    if end == 0:
+        return None, piece
+    if end == piece.size:
+        return piece, None
+    middle = piece.next_offset_at(end)
+    first = _part(piece, 0, end, piece.first_offset, middle)
+    second = _part(piece, end, piece.size, middle, piece.next_offset)
+    return first, second
+
+
+def _part(piece: Piece, start: int, end: int, first_offset: int, next_offset: int) -> Piece:
+    marks = Marks()
+    stamps: list[int] = []
+    for offset, position, latest in zip(piece.marks.offsets, piece.marks.positions, piece.marks.latest, strict=True):
+        if start <= position < end:
+            marks.add(offset, position - start, latest)
+            stamps.append(latest)
+    if not marks.offsets or marks.positions[0] != 0:
+        return Piece.parse(b"".join(piece.cut(start, end)), first_offset, next_offset - first_offset)
+    # Timestamps of a stretch that the cut divides are those of all of it: never too early, perhaps too late.
+    return Piece(first_offset, next_offset - first_offset, piece.cut(start, end), marks, (piece.min_timestamp, max(stamps)))

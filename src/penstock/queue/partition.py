@@ -1,0 +1,343 @@
+"""One partition: a queue of record batches that is never lost, repeated or reordered (seed 000).
+
+Writes queue up; a cycle takes all that waits, gives it offsets, and commits it with everything that changes with it in one
+request to the KV tablet. Only then do the writers learn of it and the readers see it. A failed cycle fails all that is queued
+behind it, since dedup would otherwise refuse the failed writes for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from typing import NamedTuple
+
+from penstock.blob import Buffer, FilePiece
+from penstock.core.clock import Clock
+from penstock.core.errors import CorruptionError, OutOfSpaceError, PenstockError, UnavailableError
+from penstock.queue import keys
+from penstock.queue.batch import check_batch
+from penstock.queue.body import Body, BodyReader
+from penstock.queue.cache import BlobCache
+from penstock.queue.config import PartitionConfig
+from penstock.queue.errors import OffsetOutOfRangeError, PartitionFullError
+from penstock.queue.head import HeadPlan
+from penstock.queue.keys import BODY, DataKey, Description, Meta
+from penstock.queue.piece import Piece
+from penstock.queue.sources import SourceState, SourceWrite
+from penstock.queue.transactions import Aborted, Transactions
+from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteResult, body_of, head_key
+from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
+
+CYCLE_BYTES_MAX = 16 << 20
+SOURCES_AT_ONCE = 2000
+
+
+class ReadResult(NamedTuple):
+    """Whole batches from the one that holds the offset asked for, and where the partition stands."""
+
+    batches: tuple[Buffer | FilePiece, ...]
+    size: int
+    next_offset: int
+    start_offset: int
+    end_offset: int
+    stable_offset: int
+
+
+class Partition:
+    """One partition on its tablet. Make it with `load`; it keeps no state of any reader."""
+
+    def __init__(self, tablet: KvTablet, number: int, config: PartitionConfig, cache: BlobCache, clock: Clock) -> None:
+        self._tablet = tablet
+        self.number = number
+        self.config = config
+        self._reader = BodyReader(tablet, cache)
+        self._clock = clock
+        self.start_offset = 0
+        self.end_offset = 0
+        self.size = 0
+        self._bodies: list[Body] = []
+        self._head: list[Piece] = []
+        self._transactions = Transactions()
+        self._queue: deque[WaitingWrite] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()  # one request that moves data is under way at a time
+        self._arrivals: set[asyncio.Future[None]] = set()
+        self._sources_checked_to = b""
+
+    @classmethod
+    async def load(cls, tablet: KvTablet, number: int, config: PartitionConfig, *, cache: BlobCache, clock: Clock) -> Partition:
+        """Rebuild a partition from its tablet: its meta, the list of its bodies, and the content of its head."""
+        partition = cls(tablet, number, config, cache, clock)
+        meta = Meta.unpack(tablet.head(keys.prefix(b"m", number)) or Meta(0, 0).pack())
+        partition.start_offset, partition.end_offset = meta
+        for key in partition._keys(b"d"):
+            await partition._load_data(key)
+        for key in partition._keys(b"t"):
+            partition._transactions.open[keys.producer_of(key)] = keys.unpack_offset(tablet.head(key) or b"")
+        for key in partition._keys(b"a"):
+            first_offset = keys.unpack_offset(tablet.head(key) or b"")
+            partition._transactions.aborted.append(Aborted(keys.last_offset_of(key), keys.producer_of(key), first_offset))
+        return partition
+
+    @property
+    def stable_offset(self) -> int:
+        """Up to where readers of committed data may read."""
+        return self._transactions.stable_offset(self.end_offset)
+
+    @property
+    def head_pieces(self) -> int:
+        """How many pieces the head is in."""
+        return len(self._head)
+
+    async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
+        """Store a batch; it is there for good when this returns. The bytes must not change until then."""
+        batch = check_batch(raw, self.config.batch_bytes_max)
+        self._check_limits()
+        done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
+        self._queue.append(WaitingWrite(batch, source, done))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_queued())
+        return await done
+
+    async def read(self, offset: int, bytes_max: int, *, files: bool = False) -> ReadResult:
+        """Batches from the one that holds `offset`: at least one, about `bytes_max` bytes. An offset before the start is taken as
+        the start; at the end there is nothing yet. With `files`, what is not in memory comes as pieces of open files."""
+        offset = max(offset, self.start_offset)
+        if offset > self.end_offset:
+            raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
+        found: list[Buffer | FilePiece] = []
+        size = 0
+        end_offset, stable_offset = self.end_offset, self.stable_offset
+        while offset < end_offset and (size < bytes_max or not found):
+            run, next_offset = await self._read_run(offset, bytes_max - size, files=files)
+            found.extend(run)
+            size += sum(part.length if isinstance(part, FilePiece) else len(part) for part in run)
+            offset = next_offset
+        return ReadResult(tuple(found), size, offset, self.start_offset, end_offset, stable_offset)
+
+    async def wait_beyond(self, offset: int, timeout_s: float) -> bool:
+        """Wait until there is something at `offset` or after it; whether there is."""
+        deadline = self._clock.monotonic() + timeout_s
+        while self.end_offset <= offset:
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrivals.add(arrival)
+            try:
+                async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                    await arrival
+            except TimeoutError:
+                return self.end_offset > offset
+            finally:
+                self._arrivals.discard(arrival)
+        return True
+
+    def aborted_between(self, begin: int, end: int) -> list[Aborted]:
+        """Aborted transactions with a part in begin <= offset < end."""
+        return self._transactions.aborted_between(begin, end)
+
+    async def find_time(self, timestamp_ms: int) -> tuple[int, Buffer] | None:
+        """The first batch with this timestamp or a later one, and its base offset; None if there is none."""
+        runs: list[Body | Piece] = [*self._bodies, *self._head]
+        for run in runs:
+            if run.max_timestamp < timestamp_ms or run.next_offset <= self.start_offset:
+                continue
+            piece = run if isinstance(run, Piece) else await self._reader.piece(run)
+            at = piece.first_since(timestamp_ms)
+            while at is not None and at < piece.size:
+                end = piece.batch_end(at)
+                if piece.next_offset_at(end) > self.start_offset:
+                    return piece.next_offset_at(at), piece.cut(at, end)[0]
+                at = end
+        return None
+
+    def source(self, source: bytes) -> SourceState | None:
+        """What a source has written last."""
+        raw = self._tablet.head(keys.prefix(b"s", self.number) + source)
+        return None if raw is None else SourceState.unpack(raw)
+
+    def committed(self, consumer: str) -> int | None:
+        """A consumer's position."""
+        raw = self._tablet.head(keys.prefix(b"c", self.number) + consumer.encode())
+        return None if raw is None else keys.unpack_offset(raw)
+
+    async def commit(self, consumer: str, offset: int) -> None:
+        """Set a consumer's position, durably."""
+        if not 0 <= offset <= self.end_offset:
+            raise OffsetOutOfRangeError(f"position {offset} is not within the partition, which ends at {self.end_offset}")
+        key = keys.prefix(b"c", self.number) + consumer.encode()
+        await self._tablet.execute(Request((Write(key, keys.pack_offset(offset)),)))
+
+    async def trim(self, offset: int) -> int:
+        """Let go of everything before an offset; the new start."""
+        if offset > self.end_offset:
+            raise OffsetOutOfRangeError(f"cannot trim to {offset}: the partition ends at {self.end_offset}")
+        async with self._changing:
+            if offset > self.start_offset:
+                await self._cut_front(offset)
+        return self.start_offset
+
+    async def retain(self) -> int:
+        """Let go of whole blobs that the topic's retention does not ask for and no important consumer needs, and of sources with
+        nothing left; the number of messages gone."""
+        before = self.start_offset
+        async with self._changing:
+            offset = min(self._expired_offset(), self._needed_offset())
+            if offset > before:
+                await self._cut_front(offset)
+        await self._forget_sources()
+        return self.start_offset - before
+
+    def _keys(self, kind: bytes) -> list[bytes]:
+        own = keys.prefix(kind, self.number)
+        return list(self._tablet.keys(own, keys.past(own)))
+
+    async def _load_data(self, key: bytes) -> None:
+        own = DataKey.unpack(key)
+        description = Description.unpack(self._tablet.head(key) or b"")
+        if own.kind == BODY:
+            self._bodies.append(Body(self.number, own.first_offset, own.messages, *description))
+        else:
+            data = await self._tablet.read(key, 0, description.data_size)
+            if data is None or len(data) != description.data_size:
+                raise CorruptionError(f"head blob {own} of partition {self.number} is not whole")
+            self._head.append(Piece.parse(data, own.first_offset, own.messages))
+        self.size += description.data_size
+        self.end_offset = max(self.end_offset, own.first_offset + own.messages)
+
+    def _check_limits(self) -> None:
+        config = self.config
+        if config.limit_bytes is not None and self.size >= config.limit_bytes:
+            raise PartitionFullError(f"the partition holds {self.size} bytes, its limit is {config.limit_bytes}")
+        messages = self.end_offset - self.start_offset
+        if config.limit_messages is not None and messages >= config.limit_messages:
+            raise PartitionFullError(f"the partition holds {messages} messages, its limit is {config.limit_messages}")
+
+    async def _write_queued(self) -> None:
+        try:
+            while self._queue:
+                async with self._changing:
+                    await self._write_cycle()
+        finally:
+            self._writer = None
+            self._fail_queued(UnavailableError(f"partition {self.number} stopped writing; try again"))
+
+    async def _write_cycle(self) -> None:
+        """Take what waits, commit it as a whole, and tell everyone."""
+        cycle = WriteCycle(
+            self.number,
+            self.end_offset,
+            self._tablet.generation,
+            transactions=self._transactions.copy(),
+            source_of=self.source,
+        )
+        while self._queue and (cycle.size == 0 or cycle.size + len(self._queue[0].batch.data) <= CYCLE_BYTES_MAX):
+            cycle.take(self._queue.popleft())
+        try:
+            plan = cycle.plan(self._head, self.config.low_watermark)
+            if plan is not None:
+                await self._tablet.execute(Request(cycle.commands(self._head, plan)))
+                self._advance(cycle, plan)
+        except PenstockError as error:
+            if isinstance(error, OutOfSpaceError):
+                error = PartitionFullError(f"the storage of partition {self.number} is full: {error}")
+            cycle.fail(error)
+            # What is queued behind may be of the same sources: were it written, what failed now never could be.
+            self._fail_queued(error)
+            return
+        except BaseException:
+            cycle.fail(UnavailableError(f"partition {self.number} stopped writing; try again"))
+            raise
+        cycle.acknowledge()
+
+    def _fail_queued(self, error: PenstockError) -> None:
+        for waiting in self._queue:
+            if not waiting.done.done():
+                waiting.done.set_exception(error)
+        self._queue.clear()
+
+    def _advance(self, cycle: WriteCycle, plan: HeadPlan) -> None:
+        """The cycle is durable: from now on it can be read."""
+        del self._head[len(self._head) - plan.replaced :]
+        for run in plan.bodies:
+            piece = Piece.joined(run, copy=False)
+            body = body_of(self.number, piece)
+            self._bodies.append(body)
+            self._reader.remember(body, piece)
+        if plan.piece is not None:
+            self._head.append(plan.piece)
+        self._transactions = cycle.transactions
+        self.size += cycle.size
+        self.end_offset = cycle.next_offset
+        for arrival in self._arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
+
+    async def _read_run(self, offset: int, limit: int, *, files: bool) -> tuple[list[Buffer] | list[FilePiece], int]:
+        """Batches from one body or head piece, and the offset after them."""
+        at = bisect_right(self._bodies, offset, key=lambda body: body.first_offset) - 1
+        if at >= 0 and offset < self._bodies[at].next_offset:
+            body = self._bodies[at]
+            if files and not self._reader.is_warm(body):
+                stretch = await self._reader.files(body, offset, limit)
+                if stretch is not None:
+                    return stretch
+            piece = await self._reader.piece(body)
+        else:
+            piece = next(piece for piece in self._head if offset < piece.next_offset)
+        start = piece.find(offset)
+        end = max(piece.marks.end_within(start, limit, piece.size), piece.batch_end(start))
+        return piece.cut(start, end), piece.next_offset_at(end)
+
+    def _expired_offset(self) -> int:
+        """Up to where retention by time and by size lets the partition be cut."""
+        config = self.config
+        runs: list[Body | Piece] = [*self._bodies, *self._head]
+        now_ms = int(self._clock.wall() * 1000)
+        excess = 0 if config.retention_bytes is None else self.size - config.retention_bytes
+        offset = self.start_offset
+        for run in runs:
+            too_old = config.retention_ms is not None and run.max_timestamp < now_ms - config.retention_ms
+            # By size only whole bodies go, and only while enough is left without them.
+            if not too_old and not (excess >= run.size and isinstance(run, Body)):
+                break
+            excess -= run.size
+            offset = run.next_offset
+        return offset
+
+    def _needed_offset(self) -> int:
+        """Up to where every important consumer has read."""
+        positions = [self.committed(consumer) or 0 for consumer in self.config.important_consumers]
+        return min(positions, default=self.end_offset)
+
+    async def _cut_front(self, offset: int) -> None:
+        bodies = [body for body in self._bodies if body.next_offset <= offset]
+        pieces = [piece for piece in self._head if piece.next_offset <= offset]
+        gone = [body.key for body in bodies] + [head_key(self.number, piece) for piece in pieces]
+        aborted = keys.prefix(b"a", self.number)
+        commands: list[Command] = [Write(keys.prefix(b"m", self.number), Meta(offset, self.end_offset).pack())]
+        commands += (DeleteRange(key, key + b"\0") for key in gone)
+        commands.append(DeleteRange(aborted, keys.aborted_key(self.number, offset, 0)))
+        await self._tablet.execute(Request(tuple(commands)))
+        self.start_offset = offset
+        del self._bodies[: len(bodies)]
+        del self._head[: len(pieces)]
+        self.size -= sum(body.size for body in bodies) + sum(piece.size for piece in pieces)
+        self._transactions.forget_before(offset)
+        for body in bodies:
+            self._reader.forget(body)
+
+    async def _forget_sources(self) -> None:
+        """Forget sources whose last message is gone from the partition; some are looked at each time, all in turn."""
+        own = keys.prefix(b"s", self.number)
+        async with self._changing:  # else a source could write again between the look and the deed
+            begin = max(own, self._sources_checked_to)
+            gone: list[Command] = []
+            self._sources_checked_to = b""
+            for looked_at, key in enumerate(self._tablet.keys(begin, keys.past(own))):
+                if looked_at == SOURCES_AT_ONCE:
+                    self._sources_checked_to = key
+                    break
+                if SourceState.unpack(self._tablet.head(key) or b"").last_offset < self.start_offset:
+                    gone.append(DeleteRange(key, key + b"\0"))
+            if gone:
+                await self._tablet.execute(Request(tuple(gone)))

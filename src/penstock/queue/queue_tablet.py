@@ -1,0 +1,95 @@
+"""The PQ tablet: some partitions of one topic on one KV tablet. Partitions can be added, never taken away."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from penstock.blob import TabletStorage
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError
+from penstock.queue import keys
+from penstock.queue.cache import BlobCache
+from penstock.queue.config import PartitionConfig
+from penstock.queue.errors import UnknownPartitionError
+from penstock.queue.keys import Meta
+from penstock.queue.partition import Partition
+from penstock.tablet import KvOptions, KvTablet, Request, Write
+
+PARTITION_MAX = (1 << 32) - 2
+
+
+class QueueTablet:
+    """One generation of a PQ tablet. Make it with `boot`; when its KV tablet stops, so has it."""
+
+    def __init__(self, tablet: KvTablet, config: PartitionConfig, cache: BlobCache, clock: Clock) -> None:
+        self._tablet = tablet
+        self._config = config
+        self._cache = cache
+        self._clock = clock
+        self.partitions: dict[int, Partition] = {}
+
+    @classmethod
+    async def boot(
+        cls,
+        storage: TabletStorage,
+        generation: int,
+        config: PartitionConfig,
+        *,
+        cache: BlobCache,
+        clock: Clock,
+        random: Random,
+        options: KvOptions | None = None,
+    ) -> QueueTablet:
+        """Start this generation and rebuild its partitions. Raises what KvTablet.boot raises."""
+        tablet = await KvTablet.boot(storage, generation, random=random, options=options)
+        queue = cls(tablet, config, cache, clock)
+        try:
+            for key in list(tablet.keys(b"m", b"n")):
+                await queue._load(keys.partition_of(key))
+        except BaseException:
+            await tablet.stop()
+            raise
+        return queue
+
+    @property
+    def generation(self) -> int:
+        """The generation of the tablet."""
+        return self._tablet.generation
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """Set once the tablet has stopped, by order or because a newer generation runs."""
+        return self._tablet.stopped
+
+    def partition(self, number: int) -> Partition:
+        """One of the partitions. UnknownPartitionError if it is not here."""
+        found = self.partitions.get(number)
+        if found is None:
+            raise UnknownPartitionError(f"there is no partition {number} on this tablet; it has {sorted(self.partitions)}")
+        return found
+
+    async def add_partition(self, number: int, first_offset: int = 0) -> Partition:
+        """A new, empty partition; its first message gets `first_offset`."""
+        if number in self.partitions:
+            raise InvalidRequestError(f"partition {number} is there already")
+        if not 0 <= number <= PARTITION_MAX or first_offset < 0:
+            raise InvalidRequestError(f"cannot make partition {number} from offset {first_offset}: both count from 0")
+        meta = Meta(first_offset, first_offset).pack()
+        await self._tablet.execute(Request((Write(keys.prefix(b"m", number), meta),)))
+        return await self._load(number)
+
+    def set_config(self, config: PartitionConfig) -> None:
+        """What the topic asks has changed."""
+        self._config = config
+        for partition in self.partitions.values():
+            partition.config = config
+
+    async def stop(self) -> None:
+        """Finish what is under way and stop."""
+        await self._tablet.stop()
+
+    async def _load(self, number: int) -> Partition:
+        partition = await Partition.load(self._tablet, number, self._config, cache=self._cache, clock=self._clock)
+        self.partitions[number] = partition
+        return partition

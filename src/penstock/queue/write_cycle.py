@@ -1,0 +1,167 @@
+"""One write cycle in the making: the batches it takes, the offsets they get, and all that changes with them in one request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.blob import Buffer
+from penstock.core.errors import PenstockError
+from penstock.queue import keys
+from penstock.queue.batch import PREFIX_SIZE, Batch, prefix_for
+from penstock.queue.body import Body
+from penstock.queue.head import HeadPlan, plan_write
+from penstock.queue.keys import HEAD, DataKey, Description
+from penstock.queue.piece import Marks, Piece
+from penstock.queue.sources import SourceState, SourceWrite, after_write, known_offset
+from penstock.queue.transactions import Transactions
+from penstock.tablet import Command, Concat, DeleteRange, Write
+
+
+class WriteResult(NamedTuple):
+    """Where a batch is; the offset of a duplicate is -1 if it is not known any more."""
+
+    base_offset: int
+    duplicate: bool
+
+
+class WaitingWrite(NamedTuple):
+    """A write in the queue of a partition."""
+
+    batch: Batch
+    source: SourceWrite | None
+    done: asyncio.Future[WriteResult]
+
+
+class WriteCycle:
+    """Takes writes one by one, then says what to commit. Changes nothing of the partition itself."""
+
+    def __init__(
+        self,
+        number: int,
+        end_offset: int,
+        leader_epoch: int,
+        *,
+        transactions: Transactions,
+        source_of: Callable[[bytes], SourceState | None],
+    ) -> None:
+        self._number = number
+        self._first_offset = end_offset
+        self._leader_epoch = leader_epoch
+        self._source_of = source_of
+        self.transactions = transactions
+        self.next_offset = end_offset
+        self.size = 0
+        self.waiting: list[tuple[WaitingWrite, WriteResult]] = []
+        self._sources: dict[bytes, SourceState] = {}
+        self._changes: dict[bytes, bytes | None] = {}
+        self._buffers: list[Buffer] = []
+        self._marks = Marks()
+        self._stamps: list[int] = []
+
+    def take(self, waiting: WaitingWrite) -> None:
+        """Take a write in; one that is wrong fails at once and alone."""
+        batch, source, done = waiting
+        if done.done():
+            return
+        try:
+            known = None if source is None else self._known(source, batch)
+            if known is None:
+                for key, value in self.transactions.note(self._number, batch, self.next_offset):
+                    self._changes[key] = value
+        except PenstockError as error:
+            done.set_exception(error)
+            return
+        if known is not None:
+            self.waiting.append((waiting, WriteResult(known, duplicate=True)))
+            return
+        if source is not None:
+            state = after_write(self._state(source), source, batch.messages, self.next_offset)
+            self._sources[source.source] = state
+        self.waiting.append((waiting, WriteResult(self.next_offset, duplicate=False)))
+        self._marks.add(self.next_offset, self.size, batch.max_timestamp)
+        self._buffers += (prefix_for(batch, self.next_offset, self._leader_epoch), batch.data[PREFIX_SIZE:])
+        self._stamps.append(batch.max_timestamp)
+        self.size += len(batch.data)
+        self.next_offset += batch.messages
+
+    def plan(self, head: list[Piece], low_watermark: int) -> HeadPlan | None:
+        """What the cycle does to the head; None if it has nothing to write."""
+        if not self.size:
+            return None
+        messages = self.next_offset - self._first_offset
+        stamps = (min(self._stamps), max(self._stamps))
+        arrived = Piece(self._first_offset, messages, [b"".join(self._buffers)], self._marks, stamps)
+        return plan_write(head, arrived, low_watermark)
+
+    def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:
+        """All that changes with this cycle."""
+        old = {id(piece): head_key(self._number, piece) for piece in head}
+        found: list[Command] = []
+        for run in plan.bodies:
+            found += _body_commands(self._number, run, old)
+        if not plan.bodies and plan.replaced:
+            found += (DeleteRange(key, key + b"\0") for key in (old[id(piece)] for piece in head[-plan.replaced :]))
+        if plan.piece is not None:
+            piece = plan.piece
+            description = Description(piece.size, 0, piece.min_timestamp, piece.max_timestamp)
+            found.append(Write(head_key(self._number, piece), _content(piece), description.pack()))
+        source_prefix = keys.prefix(b"s", self._number)
+        found += (Write(source_prefix + source, state.pack()) for source, state in self._sources.items())
+        for key, value in self._changes.items():
+            found.append(DeleteRange(key, key + b"\0") if value is None else Write(key, value))
+        return tuple(found)
+
+    def acknowledge(self) -> None:
+        """Tell the writers where their batches are."""
+        for waiting, result in self.waiting:
+            if not waiting.done.done():
+                waiting.done.set_result(result)
+
+    def fail(self, error: PenstockError) -> None:
+        """Tell the writers that nothing was written."""
+        for waiting, _ in self.waiting:
+            if not waiting.done.done():
+                waiting.done.set_exception(error)
+
+    def _state(self, source: SourceWrite) -> SourceState | None:
+        return self._sources.get(source.source) or self._source_of(source.source)
+
+    def _known(self, source: SourceWrite, batch: Batch) -> int | None:
+        return known_offset(self._state(source), source, batch.messages)
+
+
+def head_key(number: int, piece: Piece) -> bytes:
+    """The key of a piece of the head."""
+    return DataKey(number, piece.first_offset, piece.count, HEAD).pack()
+
+
+def body_of(number: int, piece: Piece) -> Body:
+    """A run of batches as the partition remembers it once it is a body."""
+    marks_size = len(piece.marks.pack())
+    return Body(number, piece.first_offset, piece.count, piece.size, marks_size, piece.min_timestamp, piece.max_timestamp)
+
+
+def _body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -> list[Command]:
+    """Make a body of pieces: old ones as they lie, new ones written, the marks behind them."""
+    piece = Piece.joined(run, copy=False)
+    body = body_of(number, piece)
+    commands: list[Command] = []
+    sources: list[bytes] = []
+    for at, part in enumerate(run):
+        source = old.get(id(part))
+        if source is None:
+            # Under a key of its own only until the body has it, within this very request.
+            source = body.key + b"+%d" % at
+            commands.append(Write(source, _content(part)))
+        sources.append(source)
+    marks = body.key + b"+m"
+    description = Description(body.size, body.marks_size, body.min_timestamp, body.max_timestamp)
+    commands.append(Write(marks, piece.marks.pack()))
+    commands.append(Concat((*sources, marks), body.key, description.pack()))
+    return commands
+
+
+def _content(piece: Piece) -> Buffer:
+    return piece.buffers[0] if len(piece.buffers) == 1 else b"".join(piece.buffers)
