@@ -104,11 +104,8 @@ class Controller:
     @classmethod
     async def start(cls, storage: BlobStorage, static_group: int, *, clock: Clock, random: Random) -> Controller:
         """Take over from any earlier controller and make its groups known to the storage."""
-        before = await storage.tablet(_tablet_info(static_group)).discover()
-        if before.status not in (Status.OK, Status.NODATA):
-            raise UnavailableError(f"the controller's state cannot be read: {before.reason}")
-        newest = before.blobs[0][0].generation if before.blobs else 0
-        controller = cls(storage, static_group, max(newest, before.blocked_generation) + 1, clock)
+        generation = await storage.tablet(_tablet_info(static_group)).next_generation()
+        controller = cls(storage, static_group, generation, clock)
         _expect_ok(await controller._tablet.block(controller._generation, random.getrandbits(63)))
         # Only now is it certain that no earlier controller writes any more.
         latest = await controller._tablet.discover()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import TypeVar
 
-from penstock.blob.blob_id import COOKIE_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId
+from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, MAX_BARRIER, SIZE_FIELD_MAX, STEP_MAX, BlobId
 from penstock.blob.channel_history import TabletInfo
 from penstock.blob.config import GroupConfig
 from penstock.blob.disk import Buffer, Disk, FilePiece
@@ -18,8 +18,9 @@ from penstock.blob.local_disk import LocalDisk
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
 from penstock.core.clock import Clock
-from penstock.core.errors import ClosedError, InvalidRequestError
+from penstock.core.errors import ClosedError, InvalidRequestError, UnavailableError
 
+COUNTER_MAX = (1 << 32) - 1
 RACES_MAX = 8  # a group that changes more often than this under one command has other troubles
 
 OpenVDisk = Callable[[GroupConfig, int], Awaitable[Disk]]
@@ -130,6 +131,23 @@ class TabletStorage:
         for group_id in self.info.groups():
             proxy = await self._proxy(group_id)
             reply = await _through_races(functools.partial(proxy.block, self.info.tablet, generation, issuer))
+            if reply.status is not Status.OK:
+                return reply
+        return OK
+
+    async def next_generation(self) -> int:
+        """A generation that was never started, for who starts the tablet next. UnavailableError if that cannot be told now."""
+        found = await self.discover(with_data=False)
+        if found.status not in (Status.OK, Status.NODATA):
+            raise UnavailableError(f"tablet {self.info.tablet} cannot be looked up: {found.status.value}: {found.reason}")
+        newest = found.blobs[0][0].generation if found.blobs else 0
+        # Blocked up to one generation means that the one after it was started.
+        return max(newest, found.blocked_generation + 1) + 1
+
+    async def erase(self) -> Reply:
+        """Let go of everything the tablet has in any channel, for good: no generation of it can be started again."""
+        for channel in range(len(self.info.channels)):
+            reply = await self.collect_garbage(channel, GENERATION_MAX, COUNTER_MAX, barrier=MAX_BARRIER, hard=True)
             if reply.status is not Status.OK:
                 return reply
         return OK

@@ -1,6 +1,6 @@
 """Partitions: queues of record batches on KV tablets (seed 000)."""
 
-from penstock.queue.batch import Batch, check_batch, split_batches
+from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time
 from penstock.queue.cache import BlobCache
 from penstock.queue.config import PartitionConfig
 from penstock.queue.errors import (
@@ -40,4 +40,5 @@ __all__ = [
     "WriteResult",
     "check_batch",
     "split_batches",
+    "with_append_time",
 ]

@@ -28,6 +28,7 @@ PREFIX_SIZE = 16
 CRC_FROM = 21
 MAGIC = 2
 
+APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
@@ -113,6 +114,16 @@ def split_batches(raw: Buffer) -> list[memoryview]:
 def prefix_for(batch: Batch, base_offset: int, leader_epoch: int) -> bytes:
     """The first bytes of the batch as it is stored: its place, and who stored it."""
     return _PREFIX.pack(base_offset, len(batch.data) - 12, leader_epoch)
+
+
+def with_append_time(raw: Buffer, now_ms: int) -> bytes:
+    """The batch stamped with the time at which it is stored, in place of what its producer said."""
+    stamped = bytearray(raw)
+    attributes = int.from_bytes(stamped[21:23], "big") | APPEND_TIME
+    stamped[21:23] = attributes.to_bytes(2, "big")
+    stamped[35:43] = now_ms.to_bytes(8, "big")
+    stamped[17:21] = crc32c(memoryview(stamped)[CRC_FROM:]).to_bytes(4, "big")
+    return bytes(stamped)
 
 
 def span_at(data: Buffer, at: int) -> Span:

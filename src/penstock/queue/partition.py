@@ -16,7 +16,7 @@ from penstock.blob import Buffer, FilePiece
 from penstock.core.clock import Clock
 from penstock.core.errors import CorruptionError, OutOfSpaceError, PenstockError, UnavailableError
 from penstock.queue import keys
-from penstock.queue.batch import check_batch
+from penstock.queue.batch import Batch, check_batch
 from penstock.queue.body import Body, BodyReader
 from penstock.queue.cache import BlobCache
 from penstock.queue.config import PartitionConfig
@@ -92,7 +92,10 @@ class Partition:
 
     async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch; it is there for good when this returns. The bytes must not change until then."""
-        batch = check_batch(raw, self.config.batch_bytes_max)
+        return await self.append(check_batch(raw, self.config.batch_bytes_max), source)
+
+    async def append(self, batch: Batch, source: SourceWrite | None = None) -> WriteResult:
+        """Store a batch that was checked already."""
         self._check_limits()
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingWrite(batch, source, done))

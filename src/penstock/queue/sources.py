@@ -70,7 +70,7 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
     """None if the batch is new and may be written. If it was written before, its base offset, or -1 if that is not known any
     more. SequenceError or StaleEpochError if it is neither."""
     if state is None:
-        _check_start(write)
+        # Unknown, or known no more because all it wrote is gone: whatever it sends comes next.
         return None
     if write.epoch != state.epoch:
         if write.epoch < state.epoch:
@@ -117,4 +117,4 @@ def _known_contiguous(state: SourceState, write: SourceWrite) -> int | None:
 
 def _check_start(write: SourceWrite) -> None:
     if write.contiguous and write.seqno != 0:
-        raise SequenceError(f"a new producer, or a new epoch of one, starts at sequence 0, not {write.seqno}")
+        raise SequenceError(f"a new epoch of a producer starts at sequence 0, not {write.seqno}")

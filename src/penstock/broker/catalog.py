@@ -1,0 +1,138 @@
+"""The catalog: which topics there are, kept in the system tablet (the seed's SchemeShard for topics).
+
+"t" | topic name                    the topic (see topic.py)
+"n"                                 the next tablet id, 8 bytes
+"p"                                 the next producer id that no block has, 8 bytes
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from uuid import UUID
+
+from penstock.broker.errors import InvalidPartitionsError, TopicExistsError, UnknownTopicError
+from penstock.broker.topic import Topic, check_name
+from penstock.broker.topic_config import TopicConfig
+from penstock.tablet import DeleteRange, KvTablet, Request, Write
+
+FIRST_TABLET = 1000
+PARTITIONS_PER_TABLET = 5
+PARTITIONS_MAX = 100_000
+PRODUCER_BLOCK = 1000
+
+
+class Catalog:
+    """Topics by name and by id. Every change is durable before it is seen."""
+
+    def __init__(self, tablet: KvTablet, random: Random) -> None:
+        self._tablet = tablet
+        self._random = random
+        self._changing = asyncio.Lock()
+        self._producer_next = self._producer_end = 0
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        for key in tablet.keys(b"t", b"u"):
+            self._take(Topic.unpack(tablet.head(key) or b""))
+
+    def topics(self) -> list[Topic]:
+        """Every topic that is not being deleted, by name."""
+        return sorted((topic for topic in self._by_name.values() if not topic.deleting), key=lambda topic: topic.name)
+
+    def deleting(self) -> list[Topic]:
+        """Topics whose data is still to be let go of."""
+        return [topic for topic in self._by_name.values() if topic.deleting]
+
+    def topic(self, name: str) -> Topic:
+        """A topic by name."""
+        found = self._by_name.get(name)
+        if found is None or found.deleting:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        return found
+
+    def topic_by_id(self, topic_id: UUID) -> Topic:
+        """A topic by id."""
+        found = self._by_id.get(topic_id)
+        if found is None or found.deleting:
+            raise UnknownTopicError(f"there is no topic with id {topic_id}")
+        return found
+
+    def check_new(self, name: str, partitions: int) -> None:
+        """Raise what `create` would for these, without creating anything."""
+        check_name(name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitionsError(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        if name in self._by_name:
+            raise TopicExistsError(f"topic {name!r} is there already")
+
+    async def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
+        """A new topic with an id that it keeps."""
+        async with self._changing:
+            self.check_new(name, partitions)
+            topic_id = UUID(int=self._random.getrandbits(128), version=4)
+            first = self._next_tablet()
+            tablets = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions))
+            topic = Topic(name, topic_id, tablets, config)
+            await self._store(topic, next_tablet=tablets[-1] + 1)
+            return topic
+
+    async def add_partitions(self, name: str, partitions: int) -> Topic:
+        """Give a topic more partitions, so that it has this many."""
+        async with self._changing:
+            topic = self.topic(name)
+            if not topic.partitions < partitions <= PARTITIONS_MAX:
+                raise InvalidPartitionsError(
+                    f"topic {name!r} has {topic.partitions} partitions and can get more, up to {PARTITIONS_MAX}, not {partitions}"
+                )
+            first = self._next_tablet()
+            added = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions - topic.partitions))
+            topic = topic._replace(tablets=topic.tablets + added)
+            await self._store(topic, next_tablet=added[-1] + 1)
+            return topic
+
+    async def configure(self, name: str, config: TopicConfig) -> Topic:
+        """Give a topic another configuration."""
+        async with self._changing:
+            topic = self.topic(name)._replace(config=config)
+            await self._store(topic)
+            return topic
+
+    async def mark_deleting(self, name: str) -> Topic:
+        """From now on the topic is gone for everyone, though its data may take a while."""
+        async with self._changing:
+            topic = self.topic(name)._replace(deleting=True)
+            await self._store(topic)
+            return topic
+
+    async def forget(self, topic: Topic) -> None:
+        """The data of a deleted topic is gone: so is the topic, and its name is free."""
+        async with self._changing:
+            key = b"t" + topic.name.encode()
+            await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),)))
+            del self._by_name[topic.name]
+            del self._by_id[topic.id]
+
+    async def new_producer_id(self) -> int:
+        """A producer id that was never given out before."""
+        async with self._changing:
+            if self._producer_next == self._producer_end:
+                begin = int.from_bytes(self._tablet.head(b"p") or bytes(8), "big")
+                end = begin + PRODUCER_BLOCK
+                await self._tablet.execute(Request((Write(b"p", end.to_bytes(8, "big")),)))
+                self._producer_next, self._producer_end = begin, end
+            self._producer_next += 1
+            return self._producer_next - 1
+
+    def _next_tablet(self) -> int:
+        return int.from_bytes(self._tablet.head(b"n") or FIRST_TABLET.to_bytes(8, "big"), "big")
+
+    async def _store(self, topic: Topic, next_tablet: int | None = None) -> None:
+        writes = [Write(b"t" + topic.name.encode(), b"", head=topic.pack())]
+        if next_tablet is not None:
+            writes.append(Write(b"n", next_tablet.to_bytes(8, "big")))
+        await self._tablet.execute(Request(tuple(writes)))
+        self._take(topic)
+
+    def _take(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic

@@ -1,0 +1,109 @@
+"""Positions of consumers: one table for all gateways, by consumer, topic and partition, in a tablet of its own.
+
+"o" | consumer | 0 | topic id 16 | partition 4
+value: version 1 | offset 8 | leader epoch 4 | commit time 8 | metadata
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError
+from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
+
+VERSION = 1
+METADATA_MAX = 4096
+CONSUMER_SIZE_MAX = 1000
+
+_POSITION = Struct(">BqiQ")
+_QUEUE = Struct(">16sI")
+
+
+class Queue(NamedTuple):
+    """One partition of one topic."""
+
+    topic_id: UUID
+    partition: int
+
+
+class Position(NamedTuple):
+    """Where a consumer stands in a queue: the offset of the next message it wants."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_time_ms: int = 0
+
+
+class Consumers:
+    """The table of positions."""
+
+    def __init__(self, tablet: KvTablet, clock: Clock) -> None:
+        self._tablet = tablet
+        self._clock = clock
+
+    def position(self, consumer: str, queue: Queue) -> Position | None:
+        """Where a consumer stands; None if it never committed there."""
+        raw = self._tablet.head(_key(consumer, queue))
+        return None if raw is None else _unpack(raw)
+
+    def positions(self, consumer: str) -> dict[Queue, Position]:
+        """All positions of a consumer."""
+        begin = _prefix(consumer)
+        found: dict[Queue, Position] = {}
+        for key in self._tablet.keys(begin, begin[:-1] + b"\1"):
+            topic_id, partition = _QUEUE.unpack(key[len(begin) :])
+            found[Queue(UUID(bytes=topic_id), partition)] = _unpack(self._tablet.head(key) or b"")
+        return found
+
+    def consumers(self) -> list[str]:
+        """Every consumer that has a position."""
+        return sorted({key[1 : -_QUEUE.size - 1].decode() for key in self._tablet.keys(b"o", b"p")})
+
+    async def commit(self, consumer: str, positions: Iterable[tuple[Queue, Position]]) -> None:
+        """Set positions, all of them durably or none."""
+        now_ms = int(self._clock.wall() * 1000)
+        writes: list[Command] = []
+        for queue, position in positions:
+            metadata = position.metadata.encode()
+            if len(metadata) > METADATA_MAX:
+                raise InvalidRequestError(
+                    f"the metadata of a position has {len(metadata)} bytes, at most {METADATA_MAX} are kept"
+                )
+            packed = _POSITION.pack(VERSION, position.offset, position.leader_epoch, now_ms) + metadata
+            writes.append(Write(_key(consumer, queue), b"", head=packed))
+        if writes:
+            await self._tablet.execute(Request(tuple(writes)))
+
+    async def forget(self, consumer: str, queues: Iterable[Queue]) -> None:
+        """Delete positions."""
+        keys = [_key(consumer, queue) for queue in queues]
+        if keys:
+            await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys)))
+
+    async def forget_topic(self, topic_id: UUID) -> None:
+        """A topic is gone: so are all positions in it."""
+        keys = [key for key in self._tablet.keys(b"o", b"p") if key[-_QUEUE.size : -4] == topic_id.bytes]
+        for begin in range(0, len(keys), 1000):
+            commands = tuple(DeleteRange(key, key + b"\0") for key in keys[begin : begin + 1000])
+            await self._tablet.execute(Request(commands))
+
+
+def _prefix(consumer: str) -> bytes:
+    name = consumer.encode()
+    if not name or len(name) > CONSUMER_SIZE_MAX or b"\0" in name:
+        raise InvalidRequestError(f"a consumer's name has 1 to {CONSUMER_SIZE_MAX} bytes, none of them zero")
+    return b"o" + name + b"\0"
+
+
+def _key(consumer: str, queue: Queue) -> bytes:
+    return _prefix(consumer) + _QUEUE.pack(queue.topic_id.bytes, queue.partition)
+
+
+def _unpack(raw: bytes) -> Position:
+    _, offset, leader_epoch, commit_time_ms = _POSITION.unpack_from(raw)
+    return Position(offset, leader_epoch, raw[_POSITION.size :].decode(), commit_time_ms)

@@ -1,0 +1,41 @@
+"""What can go wrong with topics and consumers, beyond the kinds every layer has."""
+
+from __future__ import annotations
+
+from penstock.core.errors import InvalidRequestError, UnavailableError
+
+
+class UnknownTopicError(InvalidRequestError):
+    """There is no such topic, or no such partition of it."""
+
+    code = "unknown_topic"
+
+
+class TopicExistsError(InvalidRequestError):
+    """A topic of this name is there already."""
+
+    code = "topic_exists"
+
+
+class InvalidTopicNameError(InvalidRequestError):
+    """A name that topics cannot have."""
+
+    code = "invalid_topic_name"
+
+
+class InvalidPartitionsError(InvalidRequestError):
+    """A number of partitions that cannot be had: partitions are added, never taken away."""
+
+    code = "invalid_partitions"
+
+
+class InvalidConfigError(InvalidRequestError):
+    """A configuration key that is not known, or a value that it does not take."""
+
+    code = "invalid_config"
+
+
+class PartitionUnavailableError(UnavailableError):
+    """The tablet of a partition is starting, or starting again; ask once more in a moment."""
+
+    code = "partition_unavailable"

@@ -1,0 +1,135 @@
+"""Keeping the tablets of all topics running on this node: each is booted, watched, and booted again if it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+
+from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
+from penstock.broker.errors import PartitionUnavailableError
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError, UnavailableError
+from penstock.queue import BlobCache, Partition, PartitionConfig, QueueTablet
+from penstock.tablet import CHANNELS
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 5.0
+
+
+def tablet_info(tablet_id: int, group: int) -> TabletInfo:
+    """A tablet all of whose channels are in one group."""
+    return TabletInfo(tablet_id, tuple(ChannelHistory([(0, group)]) for _ in range(CHANNELS)))
+
+
+class _Hosted:
+    """A tablet of this node and what it should be: its partitions and their configuration."""
+
+    def __init__(self, storage: TabletStorage, partitions: set[int], config: PartitionConfig) -> None:
+        self.storage = storage
+        self.partitions = partitions
+        self.config = config
+        self.tablet: QueueTablet | None = None
+        self.keeper: asyncio.Task[None] | None = None
+        self.up = asyncio.Event()
+
+
+class Tablets:
+    """The queue tablets of this node, by tablet id."""
+
+    def __init__(self, storage: BlobStorage, group: int, *, cache: BlobCache, clock: Clock, random: Random) -> None:
+        self._storage = storage
+        self._group = group
+        self._cache = cache
+        self._clock = clock
+        self._random = random
+        self._hosted: dict[int, _Hosted] = {}
+
+    async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig) -> None:
+        """See to it that a tablet runs here with these partitions; returns once it does."""
+        hosted = self._hosted.get(tablet_id)
+        if hosted is None:
+            hosted = _Hosted(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
+            self._hosted[tablet_id] = hosted
+        hosted.partitions |= partitions
+        hosted.config = config
+        if hosted.keeper is None:
+            hosted.keeper = asyncio.create_task(self._keep(tablet_id, hosted), name=f"tablet-{tablet_id}-keeper")
+        await hosted.up.wait()
+
+    def configure(self, tablet_id: int, config: PartitionConfig) -> None:
+        """The topic's configuration has changed."""
+        hosted = self._hosted[tablet_id]
+        hosted.config = config
+        if hosted.tablet is not None:
+            hosted.tablet.set_config(config)
+
+    def partition(self, tablet_id: int, number: int) -> Partition:
+        """A partition that is served now. PartitionUnavailableError while its tablet is not up."""
+        hosted = self._hosted.get(tablet_id)
+        if hosted is None or hosted.tablet is None or hosted.tablet.stopped.is_set():
+            raise PartitionUnavailableError(f"partition {number} is starting; try again in a moment")
+        return hosted.tablet.partition(number)
+
+    def partitions(self) -> list[Partition]:
+        """Every partition that is served now."""
+        tablets = [hosted.tablet for hosted in self._hosted.values() if hosted.tablet is not None]
+        return [partition for tablet in tablets for partition in tablet.partitions.values()]
+
+    async def erase(self, tablet_id: int) -> None:
+        """Stop a tablet and let go of all its data."""
+        hosted = self._hosted.pop(tablet_id, None)
+        if hosted is not None:
+            await self._stop(hosted)
+        reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
+        if reply.status is not Status.OK:
+            raise UnavailableError(f"the data of tablet {tablet_id} cannot be let go of now: {reply.reason}")
+
+    async def stop(self) -> None:
+        """Stop every tablet."""
+        await asyncio.gather(*(self._stop(hosted) for hosted in self._hosted.values()))
+        self._hosted.clear()
+
+    async def _stop(self, hosted: _Hosted) -> None:
+        if hosted.keeper is not None:
+            hosted.keeper.cancel()
+            await asyncio.gather(hosted.keeper, return_exceptions=True)
+        if hosted.tablet is not None:
+            await hosted.tablet.stop()
+            hosted.tablet = None
+
+    async def _keep(self, tablet_id: int, hosted: _Hosted) -> None:
+        """Boot the tablet, and again whenever it has stopped, each time with a new generation."""
+        pause = RETRY_FIRST_S
+        while True:
+            try:
+                hosted.tablet = await self._boot(hosted)
+            except PenstockError as error:
+                log.warning("tablet %d does not start, trying again in %.2f s: %s", tablet_id, pause, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, RETRY_MAX_S)
+                continue
+            pause = RETRY_FIRST_S
+            hosted.up.set()
+            await hosted.tablet.stopped.wait()
+            log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, hosted.tablet.generation)
+            await hosted.tablet.stop()
+
+    async def _boot(self, hosted: _Hosted) -> QueueTablet:
+        tablet = await QueueTablet.boot(
+            hosted.storage,
+            await hosted.storage.next_generation(),
+            hosted.config,
+            cache=self._cache,
+            clock=self._clock,
+            random=self._random,
+        )
+        try:
+            for number in sorted(hosted.partitions - tablet.partitions.keys()):
+                await tablet.add_partition(number)
+        except BaseException:
+            await tablet.stop()
+            raise
+        return tablet
