@@ -74,18 +74,14 @@ class Barrier:
     It acts here only once a quorum is known to hold it. Whoever holds a later barrier holds every earlier one too.
     """
 
-    __slots__ = ("_quorum", "_self", "acting", "held")
+    __slots__ = ("_quorum", "_self", "acting", "held", "own")
 
     def __init__(self, order: int, disks: int, quorum: Callable[[int], bool]) -> None:
         self._self = order
         self._quorum = quorum
         self.held: list[BarrierItem | None] = [None] * disks
+        self.own: BarrierItem | None = None  # the latest that this disk holds itself; every put looks at it
         self.acting = NO_BARRIER
-
-    @property
-    def own(self) -> BarrierItem | None:
-        """The latest barrier this disk holds itself."""
-        return self.held[self._self]
 
     def learn(self, item: BarrierItem) -> bool:
         """Take note that `item.holder` holds it; whether that was news."""
@@ -93,6 +89,7 @@ class Barrier:
         if known is not None and _key(known) >= _key(item):
             return False
         self.held[item.holder] = item
+        self.own = self.held[self._self]
         self._advance()
         return True
 

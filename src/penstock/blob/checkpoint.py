@@ -5,7 +5,7 @@ A checkpoint is a file of frames (integers big-endian):
      0      4    5      8        12       16
      +------+----+------+--------+--------+------+
      |magic |kind|zero  |length  |crc32c  | body |
-     |"PENc"|    |      |of body |of body |      |
+     |"PENc"|    |      |of body |of rest |      |
      +------+----+------+--------+--------+------+
 
      HEAD     version 2 | chunk 4 | offset 4          where in the log to go on reading
@@ -39,7 +39,8 @@ SUFFIX = ".checkpoint"
 SLICE_BLOBS = 8192
 KEY_SIZE = 12
 
-_FRAME = Struct(">4sB3xII")
+_FRAME = Struct(">4sB3xI")
+_CRC = Struct(">I")
 _HEAD = Struct(">HII")
 _ENTRIES = Struct(">9s3xI")
 _ROW = Struct(">IIIB")
@@ -88,19 +89,25 @@ def load_checkpoint(raw: bytes, index: DiskIndex) -> Position:
 
 
 def _frame(kind: int, body: bytes) -> bytes:
-    return _FRAME.pack(MAGIC, kind, len(body), crc32c(body)) + body
+    head = _FRAME.pack(MAGIC, kind, len(body))
+    return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
 def _frames(raw: bytes) -> Iterator[tuple[int, memoryview]]:
     view = memoryview(raw)
     at = 0
-    while at + _FRAME.size <= len(view):
-        magic, kind, length, checksum = _FRAME.unpack_from(view, at)
-        body = view[at + _FRAME.size : at + _FRAME.size + length]
-        if magic != MAGIC or len(body) != length or crc32c(body) != checksum:
+    while at + _FRAME.size + _CRC.size <= len(view):
+        head = view[at : at + _FRAME.size]
+        magic, kind, length = _FRAME.unpack(head)
+        begin = at + _FRAME.size + _CRC.size
+        body = view[begin : begin + length]
+        checksum = _CRC.unpack_from(view, at + _FRAME.size)[0]
+        if magic != MAGIC or len(body) != length or crc32c(body, crc32c(head)) != checksum:
             raise CorruptionError(f"the checkpoint is damaged at byte {at}")
         yield kind, body
-        at += _FRAME.size + length
+        if kind == END:
+            return  # what may follow is room that was set aside
+        at = begin + length
 
 
 def _encode_slice(channel_key: bytes, channel: Channel, keys: list[bytes]) -> bytes:

@@ -71,12 +71,12 @@ async def claim_disk(disk: Disk, vdisk_id: VDiskId, erasure: Erasure, random: Ra
             strangers = ", ".join(sorted(files)[:3])
             raise ConfigError(f"the disk for VDisk {vdisk_id} holds other files ({strangers}); name an empty directory")
         return await _write(disk, wanted)
-    found_size = files[IDENTITY_NAME]
-    if found_size == 0:
+    raw = await disk.read(IDENTITY_NAME, 0, files[IDENTITY_NAME])
+    if len(files) == 1 and _is_torn(raw):
         # Its making was cut short by a crash before anything could be stored here.
         await disk.delete(IDENTITY_NAME)
         return await _write(disk, wanted)
-    found = Identity.unpack(await disk.read(IDENTITY_NAME, 0, found_size))
+    found = Identity.unpack(raw)
     if found[:5] != wanted[:5]:
         held = VDiskId(found.group, vdisk_id.generation, found.realm, found.domain, found.vdisk)
         raise ConfigError(
@@ -90,3 +90,12 @@ async def _write(disk: Disk, identity: Identity) -> Identity:
     disk.append(IDENTITY_NAME, [identity.pack()])
     await disk.flush(IDENTITY_NAME)
     return identity
+
+
+def _is_torn(raw: bytes) -> bool:
+    """Whether this may be what a crash left of an identity of this format."""
+    if len(raw) < _IDENTITY.size + _CRC.size:
+        return True
+    checksum = _CRC.unpack_from(raw, _IDENTITY.size)[0]
+    newer = raw[:4] == MAGIC and _IDENTITY.unpack_from(raw)[1] > VERSION
+    return not newer and checksum != crc32c(raw[: _IDENTITY.size])

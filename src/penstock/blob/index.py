@@ -20,7 +20,7 @@ from penstock.blob.channel import (
     place_of,
     size_part_of,
 )
-from penstock.blob.meta import BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
+from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
 from penstock.blob.record import record_size
 
 SYNC_LOG_MAX = 100_000
@@ -107,6 +107,14 @@ class DiskIndex:
             self._account(one, -1)
         channel.set_entries(key, kept or ((flags,) if flags else ()))
 
+    def take_back(self, blob_id: bytes, entry: Entry, damaged: Entry | None) -> None:
+        """A part did not reach the disk: forget it, but not that a damaged copy was there before it."""
+        self.drop_part(blob_id, entry)
+        channel_key, key = blob_id[:CHANNEL_KEY_SIZE], blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        if damaged is not None and self.entry_of(blob_id) is None and not self.channel(channel_key).is_garbage(key):
+            place = place_of(damaged)
+            self.mark_damaged(blob_id, self.add_part(blob_id, place.chunk, place.offset))
+
     def entry_of(self, blob_id: bytes) -> Entry | None:
         """The entry of this very part, damaged or not."""
         channel = self.channels.get(blob_id[:CHANNEL_KEY_SIZE])
@@ -172,6 +180,18 @@ class DiskIndex:
         if channel is not None and key in channel.blobs and channel.is_garbage(key):
             self._forget(channel_key, channel, key)
 
+    def forget_keeps(self, confirmed: set[bytes]) -> int:
+        """After a loss of metadata: forget blobs that only a Keep which no other disk knows has kept here. The number of them."""
+        found = [
+            (channel_key, channel, key)
+            for channel_key, channel in self.channels.items()
+            for key in channel.blobs
+            if key[:8] <= channel.soft.acting and channel.flags(key) == KEEP and channel_key + key not in confirmed
+        ]
+        for channel_key, channel, key in found:
+            self._forget(channel_key, channel, key)
+        return len(found)
+
     def bury_tombstones(self, synced: int) -> None:
         """Forget tombstones that every other disk has heard of: those up to `synced` in this disk's sync log."""
         while self.tombstones and self.tombstones[0][0] <= synced:
@@ -222,6 +242,9 @@ class DiskIndex:
     def _merge_flags(self, item: FlagsItem) -> bool:
         channel_key, key = item.prefix[:CHANNEL_KEY_SIZE], item.prefix[CHANNEL_KEY_SIZE:]
         channel = self.channel(channel_key)
+        if key[:8] <= channel.hard.acting:
+            # A hard barrier heeds no flags. A Keep that a disk brings back from its absence must not go round for ever.
+            return False
         if key not in channel.blobs and channel.is_garbage(key) and item.flags != 1:
             # Long gone here: there is nothing that the flag could end, and a Keep that it must outlive is not known either.
             return False

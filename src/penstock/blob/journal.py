@@ -7,10 +7,11 @@ of the chunk is unknown, so that batch and the one behind it fail together and w
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
-from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, NO_ID, RecordKind, encode, record_size
+from penstock.blob.record import NO_ID, RecordKind, encode, record_size
 
 CHUNK_SUFFIX = ".chunk"
 Position = tuple[int, int]
@@ -79,11 +80,11 @@ class Journal:
 
     def append(self, kind: int, blob_id: bytes, body: Buffer) -> Position:
         """Place a record; it is durable once `commit` resolves. The body must not change until then."""
-        size = HEADER_SIZE + len(body) if len(body) <= BLOCK_SIZE else record_size(len(body))
+        size = record_size(len(body))
         if self.offset + size > self._chunk_size and self.offset > self._chunk_size >> 4:
             self._start_chunk()
         place = self.chunk, self.offset
-        self._segment.buffers.extend(encode(kind, blob_id, body, place, self.durable))
+        self._segment.buffers += encode(kind, blob_id, body, place, self.durable)
         self.offset += size
         self.bytes_appended += size
         self.records_appended += 1
@@ -94,7 +95,9 @@ class Journal:
     def commit(self) -> asyncio.Future[OSError | None]:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
         waiter: asyncio.Future[OSError | None] = self._loop.create_future()
-        if self._wake.is_set():
+        if self._task.done():
+            waiter.set_result(OSError(errno.EBADF, "the disk is closed"))
+        elif self._wake.is_set():
             self._batch.waiters.append(waiter)
         elif self._flushing is not None:
             self._flushing.waiters.append(waiter)
@@ -108,7 +111,7 @@ class Journal:
 
     async def wait_durable(self, place: Position) -> None:
         """Wait while the record at this place is on its way to the disk. It may not have arrived: look again."""
-        if place < self.durable:
+        if place < self.durable or self._task.done():
             return
         waiter: asyncio.Future[OSError | None] = self._loop.create_future()
         flushing = self._flushing

@@ -172,6 +172,7 @@ class GroupLife:
             return
         for loss in vdisk.recovered.losses:
             log.error("VDisk %s: %s", vdisk_id, loss)
+        vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
         self._members[order] = _Member(vdisk, self.group)
         self.group.links[order] = vdisk
 

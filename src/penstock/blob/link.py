@@ -67,6 +67,10 @@ class DiskLink(Protocol):
         """Store one part; `blob_id` is the packed id with its part."""
         ...
 
+    async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
+        """Store a part that the disk should have held already: blocks do not stand in its way, barriers do."""
+        ...
+
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
         """Read a range of one part, or with part 0 in the id every part held there, whole."""
         ...

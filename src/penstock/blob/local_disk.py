@@ -21,6 +21,7 @@ from penstock.blob.disk import Buffer, DiskSpace, FilePiece
 from penstock.core.errors import ConfigError
 
 WRITE_PIECE_BYTES = 1 << 20
+VECTOR_BYTES_MAX = WRITE_PIECE_BYTES + (64 << 10)  # a blob of 1 MiB goes out with its header
 VECTOR_MAX = 1024
 SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
@@ -182,12 +183,16 @@ class LocalDisk:
             tail.file = _OpenFile(fd)
         fd = tail.file.fd
         try:
-            if reserved and tail.length + sum(map(len, buffers)) > tail.set_aside:
-                tail.set_aside = min(tail.length + sum(map(len, buffers)) + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
+            length = sum(map(len, buffers))
+            if reserved and tail.length + length > tail.set_aside:
+                tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
                 _set_aside(fd, tail.set_aside)
-            written = _write_all(fd, buffers, tail.length)
+            if length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
+                _write_vector(fd, buffers, length, tail.length)
+            else:
+                _write_all(fd, buffers, tail.length)
             if reserved == 0:
-                os.ftruncate(fd, tail.length + written)
+                os.ftruncate(fd, tail.length + length)
             if self._durable:
                 os.fdatasync(fd)
                 if created:
@@ -196,7 +201,7 @@ class LocalDisk:
             # Nothing more is written here: give back what was set aside.
             os.ftruncate(fd, tail.length)
             raise
-        tail.length += written
+        tail.length += length
 
     def _read(self, name: str, offset: int, length: int) -> bytes:
         file = self._opened(name)
@@ -243,14 +248,13 @@ def _set_aside(fd: int, length: int) -> None:
             raise
 
 
-def _write_all(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write the buffers one after another from `offset`; the number of bytes written."""
-    start = offset
+def _write_all(fd: int, buffers: Sequence[Buffer], offset: int) -> None:
+    """Write the buffers one after another from `offset`, in pieces that the kernel takes well."""
     vector: list[Buffer] = []
     vector_bytes = 0
     for buffer in buffers:
         length = len(buffer)
-        if vector_bytes + length <= WRITE_PIECE_BYTES and len(vector) < VECTOR_MAX:
+        if vector_bytes + length <= VECTOR_BYTES_MAX and len(vector) < VECTOR_MAX:
             vector.append(buffer)
             vector_bytes += length
             continue
@@ -263,8 +267,7 @@ def _write_all(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         for begin in range(0, length, WRITE_PIECE_BYTES):
             piece = view[begin : begin + WRITE_PIECE_BYTES]
             offset += _write_vector(fd, [piece], len(piece), offset)
-    offset += _write_vector(fd, vector, vector_bytes, offset)
-    return offset - start
+    _write_vector(fd, vector, vector_bytes, offset)
 
 
 def _write_vector(fd: int, vector: list[Buffer], length: int, offset: int) -> int:

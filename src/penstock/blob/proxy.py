@@ -28,7 +28,11 @@ from penstock.blob.topology import Erasure
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
 
+READS_AT_ONCE = 64
+
 Result = TypeVar("Result")
+Given = tuple[BlobId, bytes | memoryview | None]
+"""A blob with its data, if that was asked for."""
 
 
 class RangeResult(NamedTuple):
@@ -58,6 +62,8 @@ class GroupProxy:
     async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
         """Write a blob. It is there for good once this answers OK, and may be there if it does not. The data must not change
         until then."""
+        if deadline_s is not None:
+            return await _within(deadline_s, self.put(blob_id, data), Reply)
         size = blob_id.size
         if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
             return Reply(Status.ERROR, _put_trouble(blob_id, data))
@@ -65,9 +71,14 @@ class GroupProxy:
             packed = blob_id.pack_part(1)
         except struct.error:
             return Reply(Status.ERROR, _field_trouble(blob_id))
-        if deadline_s is not None:
-            return await _within(deadline_s, self._put(packed, data), Reply)
-        return await self._put(packed, data)
+        group = self.group
+        if group.erasure is not Erasure.NONE:
+            return await PutOperation(group, self._clock, packed, data).run()
+        link = group.links[0]
+        if link is None:
+            return Reply(Status.ERROR, f"VDisk {group.vdisk_id(0)} is out")
+        reply = await link.put(group.generation, packed, data)
+        return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
@@ -160,16 +171,6 @@ class GroupProxy:
         work = self._discover(tablet, min_generation, limit, with_data=with_data)
         return await (work if deadline_s is None else _within(deadline_s, work, DiscoverResult))
 
-    async def _put(self, packed: bytes, data: Buffer) -> Reply:
-        group = self.group
-        if group.erasure is not Erasure.NONE:
-            return await PutOperation(group, self._clock, packed, data).run()
-        link = group.links[0]
-        if link is None:
-            return Reply(Status.ERROR, f"VDisk {group.vdisk_id(0)} is out")
-        reply = await link.put(group.generation, packed, data)
-        return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
-
     async def _get(self, blob_id: BlobId, offset: int, length: int) -> GetResult:
         group = self.group
         if group.erasure is not Erasure.NONE:
@@ -229,14 +230,20 @@ class GroupProxy:
                     return RangeResult(Status.ERROR, (), f"too few disks can tell whether {seen.blob_id} is written")
                 if verdict and low <= seen.blob_id <= high:
                     found.append(seen)
-            return RangeResult(Status.OK, await self._report(found, with_data=with_data))
+            given: list[Given | None] = []
+            if not with_data:
+                given = [await self._give_out(seen, with_data=False) for seen in found]
+            for at in range(0, len(found) if with_data else 0, READS_AT_ONCE):
+                window = found[at : at + READS_AT_ONCE]
+                given += await asyncio.gather(*(self._give_out(seen, with_data=True) for seen in window))
+            return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None))
         except ListingError as error:
             return RangeResult(error.status, (), error.reason)
 
     async def _discover(self, tablet: int, min_generation: int, limit: int, *, with_data: bool) -> DiscoverResult:
         channel_key = tablet.to_bytes(8, "big") + b"\0"
         begin = min_generation.to_bytes(4, "big")
-        found: list[Seen] = []
+        blobs: list[Given] = []
         try:
             blocked = await self._blocked_generation(channel_key[:8])
             async for seen in MergedListing(self.group, channel_key, reverse=True).blobs(begin, None):
@@ -244,14 +251,14 @@ class GroupProxy:
                 if verdict is None:
                     reason = f"too few disks can tell whether {seen.blob_id} is written"
                     return DiscoverResult(Status.ERROR, blocked, (), reason)
-                if verdict:
-                    found.append(seen)
-                    if len(found) == limit:
+                given = await self._give_out(seen, with_data=with_data) if verdict else None
+                if given is not None:
+                    blobs.append(given)
+                    if len(blobs) == limit:
                         break
-            blobs = await self._report(found, with_data=with_data)
         except ListingError as error:
             return DiscoverResult(error.status, -1, (), error.reason)
-        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, blobs)
+        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, tuple(blobs))
 
     async def _blocked_generation(self, tablet: bytes) -> int:
         async def ask(link: DiskLink | None) -> tuple[Status, int]:
@@ -265,25 +272,24 @@ class GroupProxy:
             raise ListingError(Status.ERROR, f"too few disks of group {self.group.id:08x} answer")
         return max(blocked for _, blocked in replies)
 
-    async def _report(self, found: list[Seen], *, with_data: bool) -> tuple[tuple[BlobId, bytes | memoryview | None], ...]:
-        """The blobs as they are given out: written in full first, where they are not."""
-        blobs: list[tuple[BlobId, bytes | memoryview | None]] = []
-        for seen in found:
-            whole = is_whole(self.group, seen)
-            if whole and not with_data:
-                blobs.append((seen.blob_id, None))
-                continue
-            read = await self._get(seen.blob_id, 0, seen.blob_id.size)
-            if read.status is not Status.OK:
-                raise ListingError(_listing_status(read.status), f"{seen.blob_id} is written but cannot be read: {read.reason}")
-            if not whole:
-                rewritten = await self._put(seen.blob_id.pack(), read.data)
-                if rewritten.status is not Status.OK:
-                    raise ListingError(
-                        _listing_status(rewritten.status), f"{seen.blob_id} cannot be completed: {rewritten.reason}"
-                    )
-            blobs.append((seen.blob_id, read.data if with_data else None))
-        return tuple(blobs)
+    async def _give_out(self, seen: Seen, *, with_data: bool) -> Given | None:
+        """A blob as it is reported: written in full first if it is not. None if it was collected since it was listed."""
+        whole = is_whole(self.group, seen)
+        if whole and not with_data:
+            return seen.blob_id, None
+        read = await self._get(seen.blob_id, 0, seen.blob_id.size)
+        if read.status is Status.NODATA:
+            return None
+        if read.status is not Status.OK:
+            raise ListingError(_listing_status(read.status), f"{seen.blob_id} is written but cannot be read: {read.reason}")
+        if not whole:
+            rewriting = PutOperation(self.group, self._clock, seen.blob_id.pack(), read.data, restoring=True)
+            rewritten = await rewriting.run()
+            if rewritten.status is Status.NODATA:
+                return None
+            if rewritten.status is not Status.OK:
+                raise ListingError(_listing_status(rewritten.status), f"{seen.blob_id} cannot be completed: {rewritten.reason}")
+        return seen.blob_id, read.data if with_data else None
 
 
 async def _within(deadline_s: float, work: Awaitable[Result], result: Callable[..., Result]) -> Result:

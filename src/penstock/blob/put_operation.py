@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from itertools import combinations
 
 from penstock.blob.blob_id import PREFIX_SIZE
@@ -11,7 +12,7 @@ from penstock.blob.group import Group
 from penstock.blob.link import DiskReply
 from penstock.blob.quorum import put_done, put_possible
 from penstock.blob.status import OK, Reply, Status
-from penstock.blob.topology import allowed_parts, main_part
+from penstock.blob.topology import Erasure, allowed_parts, main_part
 from penstock.core.clock import Clock
 
 Assignment = tuple[int, int]
@@ -19,9 +20,9 @@ Assignment = tuple[int, int]
 
 
 class PutOperation:
-    """One put to a group of several disks."""
+    """One put to a group of several disks; `restoring` if the blob is there and is only to be made whole, whoever runs now."""
 
-    def __init__(self, group: Group, clock: Clock, blob_id: bytes, data: Buffer) -> None:
+    def __init__(self, group: Group, clock: Clock, blob_id: bytes, data: Buffer, *, restoring: bool = False) -> None:
         self._group = group
         self._erasure = group.erasure
         self._clock = clock
@@ -36,6 +37,7 @@ class PutOperation:
         self._written: list[Assignment] = []
         self._reasons: list[str] = []
         self._out_of_space = False
+        self._restoring = restoring
         self._may_hedge = True
         self._detoured = False
 
@@ -86,25 +88,8 @@ class PutOperation:
 
     def _additions(self, expected: list[int], avoid: set[int]) -> list[Assignment]:
         """The fewest assignments to free disks that complete the quorum; none if nothing does."""
-        if put_done(self._erasure, expected):
-            return []
-        candidates = [
-            (index, part)
-            for index in range(len(self._orders))
-            if not self._lost >> index & 1 and index not in avoid
-            for part in allowed_parts(self._erasure, index)
-            if not expected[index] >> part - 1 & 1
-        ]
-        for count in range(1, 5):
-            for chosen in combinations(candidates, count):
-                if len({index for index, _ in chosen}) < count:
-                    continue
-                trial = list(expected)
-                for index, part in chosen:
-                    trial[index] |= 1 << part - 1
-                if put_done(self._erasure, trial):
-                    return list(chosen)
-        return []
+        barred = self._lost | sum(1 << index for index in avoid)
+        return list(_fewest_additions(self._erasure, tuple(expected), barred))
 
     def _send(self, assignments: list[Assignment]) -> None:
         for index, part in assignments:
@@ -121,7 +106,8 @@ class PutOperation:
         started = self._clock.monotonic()
         pace.begin(started)
         try:
-            return await link.put(self._generation, blob_id, self._parts[part - 1])
+            store = link.put_replica if self._restoring else link.put
+            return await store(self._generation, blob_id, self._parts[part - 1])
         finally:
             pace.end(started, self._clock.monotonic())
 
@@ -134,7 +120,7 @@ class PutOperation:
             if reply.written:
                 self._written.append((index, part))
             return None
-        if reply.status in (Status.BLOCKED, Status.RACE):
+        if reply.status in (Status.BLOCKED, Status.RACE, Status.NODATA):
             return Reply(reply.status, reply.reason)
         if reply.conflict:
             _ = self._group.spawn(self._take_back())
@@ -172,3 +158,27 @@ class PutOperation:
             link = self._group.links[self._orders[index]]
             if link is not None:
                 await link.drop(self._prefix + (self._size << 4 | part).to_bytes(4, "big"))
+
+
+@lru_cache(maxsize=4096)
+def _fewest_additions(erasure: Erasure, expected: tuple[int, ...], barred: int) -> tuple[Assignment, ...]:
+    """See PutOperation._additions. Remembered, because many puts at once meet the same slow disk, and the search is long."""
+    if put_done(erasure, expected):
+        return ()
+    candidates = [
+        (index, part)
+        for index in range(len(expected))
+        if not barred >> index & 1
+        for part in allowed_parts(erasure, index)
+        if not expected[index] >> part - 1 & 1
+    ]
+    for count in range(1, 5):
+        for chosen in combinations(candidates, count):
+            if len({index for index, _ in chosen}) < count:
+                continue
+            trial = list(expected)
+            for index, part in chosen:
+                trial[index] |= 1 << part - 1
+            if put_done(erasure, trial):
+                return chosen
+    return ()

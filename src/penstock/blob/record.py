@@ -33,9 +33,8 @@ HEADER_SIZE = 64
 BLOCK_SIZE = 64 * 1024
 NO_ID = bytes(ID_SIZE)
 
-_HEADER = Struct(">4sBBHIIIIII25s3s")
+_HEADER = Struct(">8sIIIIII25s3x")  # the first eight bytes, up to the length, are the same for all records of a kind
 _CRC = Struct(">I")
-_ZERO3 = bytes(3)
 
 
 class RecordKind(IntEnum):
@@ -44,6 +43,9 @@ class RecordKind(IntEnum):
     CHUNK_HEAD = 1
     PART = 2
     META = 3
+
+
+_STARTS = {int(kind): MAGIC + bytes([VERSION, kind, 0, 0]) for kind in RecordKind}
 
 
 class Header(NamedTuple):
@@ -70,7 +72,7 @@ def table_size(length: int) -> int:
 
 def record_size(length: int) -> int:
     """Bytes of a record whose body has this length."""
-    return HEADER_SIZE + table_size(length) + length
+    return HEADER_SIZE + length if length <= BLOCK_SIZE else HEADER_SIZE + table_size(length) + length
 
 
 def block_table(body: Buffer) -> bytes:
@@ -79,15 +81,15 @@ def block_table(body: Buffer) -> bytes:
     return b"".join(_CRC.pack(crc32c(view[at : at + BLOCK_SIZE])) for at in range(0, len(view), BLOCK_SIZE))
 
 
-def encode(kind: int, blob_id: bytes, body: Buffer, place: tuple[int, int], durable: tuple[int, int]) -> list[Buffer]:
+def encode(kind: int, blob_id: bytes, body: Buffer, place: tuple[int, int], durable: tuple[int, int]) -> tuple[bytes, Buffer]:
     """The record as buffers to append; the body is not copied."""
     length = len(body)
-    if length <= BLOCK_SIZE:
-        head = _HEADER.pack(MAGIC, VERSION, kind, 0, length, crc32c(body), *place, *durable, blob_id, _ZERO3)
-        return [head + _CRC.pack(crc32c(head)), body]
-    table = block_table(body)
-    head = _HEADER.pack(MAGIC, VERSION, kind, 0, length, crc32c(table), *place, *durable, blob_id, _ZERO3)
-    return [head + _CRC.pack(crc32c(head)) + table, body]
+    table = b"" if length <= BLOCK_SIZE else block_table(body)
+    chunk, offset = place
+    durable_chunk, durable_offset = durable
+    checksum = crc32c(table or body)
+    head = _HEADER.pack(_STARTS[kind], length, checksum, chunk, offset, durable_chunk, durable_offset, blob_id)
+    return head + _CRC.pack(crc32c(head)) + table, body
 
 
 def decode_header(raw: Buffer, chunk: int, offset: int) -> Header | None:
@@ -97,10 +99,10 @@ def decode_header(raw: Buffer, chunk: int, offset: int) -> Header | None:
     view = memoryview(raw)[:HEADER_SIZE]
     if view[:4] != MAGIC or _CRC.unpack_from(view, HEADER_SIZE - 4)[0] != crc32c(view[: HEADER_SIZE - 4]):
         return None
-    fields = _HEADER.unpack_from(view)
-    if fields[1] != VERSION or fields[6] != chunk or fields[7] != offset:
+    start, length, checksum, own_chunk, own_offset, durable_chunk, durable_offset, blob_id = _HEADER.unpack_from(view)
+    if start[4] != VERSION or own_chunk != chunk or own_offset != offset:
         return None
-    return Header(fields[2], fields[4], fields[5], chunk, offset, (fields[8], fields[9]), fields[10])
+    return Header(start[5], length, checksum, chunk, offset, (durable_chunk, durable_offset), blob_id)
 
 
 def body_is_sound(header: Header, table: Buffer, body: Buffer) -> bool:

@@ -6,6 +6,7 @@ and left to repair. What stands after it was never acknowledged, and is dropped 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.blob.blob_id import BlobId
@@ -14,7 +15,7 @@ from penstock.blob.checkpoint import checkpoint_name, load_checkpoint
 from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
 from penstock.blob.disk import Disk
 from penstock.blob.index import DiskIndex
-from penstock.blob.journal import CHUNK_SUFFIX, Position
+from penstock.blob.journal import CHUNK_SUFFIX, Position, chunk_name
 from penstock.blob.meta import decode_items
 from penstock.blob.record import RecordKind
 from penstock.core.errors import CorruptionError
@@ -39,24 +40,31 @@ async def recover(disk: Disk, index: DiskIndex) -> Recovery:
     """Fill an empty index from the disk."""
     found = Recovery(index)
     files = await disk.files()
-    chunks = {int(name.removesuffix(CHUNK_SUFFIX)): size for name, size in files.items() if name.endswith(CHUNK_SUFFIX)}
+    chunks = {number: files[chunk_name(number)] for number in _numbers(files, CHUNK_SUFFIX)}
     start = await _load_newest_checkpoint(disk, files, found)
     await _replay(disk, chunks, start, found)
     for number, size in chunks.items():
         use = index.chunk_use(number)
         use.size, use.sealed = size, True
+    # Garbage first: the checkpoint may know of parts whose chunk was given back since.
+    for channel_key in list(index.channels):
+        index.collect_garbage(channel_key)
     lost = index.forget_missing_chunks(set(chunks))
     if lost:
         found.losses.append(f"{lost} parts lay in chunk files that are missing")
         found.unknown_loss = True
-    for channel_key in list(index.channels):
-        index.collect_garbage(channel_key)
     found.next_chunk = max([0, start[0], *chunks]) + 1
     return found
 
 
+def _numbers(files: Iterable[str], suffix: str) -> list[int]:
+    """The numbers of the files of one sort; others that only look alike are not ours and are left alone."""
+    stems = (name.removesuffix(suffix) for name in files if name.endswith(suffix))
+    return [int(stem) for stem in stems if stem.isascii() and stem.isdigit() and f"{int(stem):08d}" == stem]
+
+
 async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Recovery) -> Position:
-    numbers = sorted((int(n.removesuffix(CHECKPOINT_SUFFIX)) for n in files if n.endswith(CHECKPOINT_SUFFIX)), reverse=True)
+    numbers = sorted(_numbers(files, CHECKPOINT_SUFFIX), reverse=True)
     for number in numbers:
         name = checkpoint_name(number)
         raw = await disk.read(name, 0, files[name])
@@ -70,6 +78,9 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
         found.checkpoints = sorted(n for n in numbers if n <= number)
         found.checkpoint_starts[number] = start
         return start
+    if numbers and chunk_name(1) not in files:
+        found.losses.append("no checkpoint can be read, and the beginning of the log is gone: metadata may be lost")
+        found.unknown_loss = True
     return (0, 0)
 
 

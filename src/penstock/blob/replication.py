@@ -88,8 +88,7 @@ class Replicator:
         index = orders.index(self._vdisk.order)
         part = main_part(self._group.erasure, index)
         if part == 0:
-            if seen.parts[index]:
-                await self._tidy_handoff(seen, index, report)
+            await self._tidy_handoff(seen, report)
             return
         if seen.parts[index] >> part - 1 & 1 or self._is_unwanted(packed):
             return
@@ -115,7 +114,7 @@ class Replicator:
             report.reason = f"{seen.blob_id} cannot be read from the other disks now"
             return
         body = codec.restore(seen.blob_id.size, parts, (part,))[part] if part not in parts else parts[part]
-        reply = await self._vdisk.put_replica(seen.blob_id.pack_part(part), body)
+        reply = await self._vdisk.put_replica(self._group.generation, seen.blob_id.pack_part(part), body)
         if reply.status is Status.OK:
             report.restored += 1
         elif not self._is_unwanted(seen.blob_id.pack()):
@@ -137,13 +136,14 @@ class Replicator:
             parts.update(reply.parts)
         return parts
 
-    async def _tidy_handoff(self, seen: Seen, index: int, report: RoundReport) -> None:
-        """Drop what stands in for a disk that has its part by now; only once every main place is filled."""
+    async def _tidy_handoff(self, seen: Seen, report: RoundReport) -> None:
+        """Drop what stands in for a disk that has its part by now, damaged or not; only once every main place is filled."""
         mains = [held if main_part(self._group.erasure, at) else 0 for at, held in enumerate(seen.parts)]
         if not put_done(self._group.erasure, mains):
             return
         for part in range(1, self._group.codec.total_parts + 1):
-            if seen.parts[index] >> part - 1 & 1:
-                reply = await self._vdisk.drop(seen.blob_id.pack_part(part))
+            packed = seen.blob_id.pack_part(part)
+            if self._vdisk.index.entry_of(packed) is not None:
+                reply = await self._vdisk.drop(packed)
                 if reply.status is Status.OK:
                     report.dropped += 1

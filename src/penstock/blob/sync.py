@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.blob.group import Group
-from penstock.blob.meta import DiskState
+from penstock.blob.meta import KEEP, DiskState, FlagsItem
 from penstock.blob.quorum import group_quorum
 from penstock.blob.status import Status
 from penstock.blob.vdisk import VDisk
@@ -19,6 +19,9 @@ class Syncer:
         self._group = group
         # Where this disk stands in each sister's sync log: (incarnation, position).
         self._cursors = [(0, -1)] * len(group.links)
+        # While this disk doubts its own Keep flags: those that sisters know, and the sisters that have told all of theirs.
+        self._kept: set[bytes] = set()
+        self._told = 1 << vdisk.order
 
     async def round(self) -> int:
         """Pull from every sister once; the mask of those that were heard. A fresh disk that has heard enough becomes synced."""
@@ -30,6 +33,8 @@ class Syncer:
             knowing = sum(1 << order for order, state in zip(orders, states, strict=True) if state not in (None, DiskState.FRESH))
             if group_quorum(self._group.erasure, (knowing or heard) | 1 << self._vdisk.order):
                 await self._vdisk.reach(DiskState.SYNCED)
+        if self._vdisk.doubts_keeps and group_quorum(self._group.erasure, self._told):
+            self._vdisk.believe_keeps(self._kept)
         return heard
 
     async def _pull(self, order: int) -> DiskState | None:
@@ -44,4 +49,7 @@ class Syncer:
         if absorbed.status is not Status.OK:
             return None
         self._cursors[order] = (reply.incarnation, reply.position)
+        if self._vdisk.doubts_keeps and reply.incarnation:
+            self._kept.update(item.prefix for item in reply.items if isinstance(item, FlagsItem) and item.flags & KEEP)
+            self._told |= 1 << order
         return reply.state

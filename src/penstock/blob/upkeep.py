@@ -33,6 +33,8 @@ class Upkeep:
         self._starts: dict[int, Position] = {
             number: recovered.checkpoint_starts.get(number, (0, 0)) for number in recovered.checkpoints
         }
+        self._checkpoints_begun = max([0, *self._starts])
+        self._failed: set[int] = set()  # checkpoints that were begun and never finished
         self._stuck: set[int] = set()  # chunks with parts that can be neither moved nor given up
         self._bytes_at_checkpoint = 0
         self._records_at_checkpoint = -recovered.records_replayed
@@ -55,8 +57,25 @@ class Upkeep:
         vdisk, journal = self._vdisk, self._vdisk.journal
         start, failures = journal.durable, journal.failures
         self._bytes_at_checkpoint, self._records_at_checkpoint = journal.bytes_appended, journal.records_appended
-        number = max([0, *self._starts]) + 1
-        name = checkpoint_name(number)
+        # A file whose making failed is not written to again, and takes no room from the next.
+        for failed in sorted(self._failed):
+            await vdisk.disk.delete(checkpoint_name(failed))
+            self._failed.remove(failed)
+        self._checkpoints_begun += 1
+        number = self._checkpoints_begun
+        self._failed.add(number)
+        if not await self._write_checkpoint(checkpoint_name(number), start, failures):
+            return False
+        self._failed.remove(number)
+        self._starts[number] = start
+        vdisk.failures_covered = failures
+        for old in sorted(self._starts)[:-CHECKPOINTS_KEPT]:
+            await vdisk.disk.delete(checkpoint_name(old))
+            del self._starts[old]
+        return True
+
+    async def _write_checkpoint(self, name: str, start: Position, failures: int) -> bool:
+        vdisk, journal = self._vdisk, self._vdisk.journal
         frames = waiting = 0
         for frame in encode_checkpoint(vdisk.index, start):
             vdisk.disk.append(name, [frame])
@@ -68,15 +87,10 @@ class Upkeep:
         # A slice may speak of parts that are not durable yet. It must not count before they are, nor if they never will be.
         error = await journal.commit()
         if error is not None or journal.failures != failures:
-            await vdisk.disk.delete(name)
             return False
         vdisk.disk.append(name, [end_frame(frames)])
         vdisk.disk.reserve(name, 0)
         await vdisk.disk.flush(name)
-        self._starts[number] = start
-        for old in sorted(self._starts)[:-CHECKPOINTS_KEPT]:
-            await vdisk.disk.delete(checkpoint_name(old))
-            del self._starts[old]
         return True
 
     async def reclaim(self) -> int:
@@ -88,6 +102,9 @@ class Upkeep:
         dead = [number for number, use in vdisk.index.chunks.items() if self._is_at_rest(number, use) and use.live == 0]
         if dead and (self._needed_from() <= max(dead)) and self._is_worth_checkpoint(dead):
             await self.checkpoint()
+        # What made them dead took effect in memory at once. It must be in the log, or else in a checkpoint, before they go.
+        if dead and (await vdisk.journal.commit() is not None or vdisk.journal.failures != self._vdisk.failures_covered):
+            return 0
         freed = 0
         needed_from = self._needed_from()
         for number in sorted(dead):
@@ -112,6 +129,8 @@ class Upkeep:
     def _is_checkpoint_due(self) -> bool:
         journal, options = self._vdisk.journal, self._vdisk.options
         grown = journal.bytes_appended - self._bytes_at_checkpoint >= options.checkpoint_bytes
+        if journal.failures != self._vdisk.failures_covered:
+            return True
         due_records = max(options.checkpoint_records, self._vdisk.index.parts // 4)
         return grown or journal.records_appended - self._records_at_checkpoint >= due_records
 
@@ -144,6 +163,7 @@ class Upkeep:
         moved: list[tuple[bytes, Position]] = []
         seen: set[int] = set()
         waiting = gaps = 0
+        failures = vdisk.journal.failures
         async for item in scan_chunk(vdisk.disk, number, use.size):
             if isinstance(item, Gap):
                 gaps += 1
@@ -157,17 +177,17 @@ class Upkeep:
             moved.append((item.header.blob_id, vdisk.journal.append(PART, item.header.blob_id, bytes(item.body))))
             waiting += item.header.length
             if waiting >= REWRITE_BYTES:
-                await self._switch(number, moved)
+                await self._switch(number, moved, failures)
                 moved, waiting = [], 0
-        await self._switch(number, moved)
+        await self._switch(number, moved, failures)
         if gaps:
             self._report_unseen(number, seen)
         if use.live:
             self._stuck.add(number)
 
-    async def _switch(self, number: int, moved: list[tuple[bytes, Position]]) -> None:
+    async def _switch(self, number: int, moved: list[tuple[bytes, Position]], failures: int) -> None:
         """Point the index at the new places once they are durable, but for parts that have gone from the old one meanwhile."""
-        if await self._vdisk.journal.commit() is not None:
+        if await self._vdisk.journal.commit() is not None or self._vdisk.journal.failures != failures:
             return
         for blob_id, place in moved:
             current = self._vdisk.index.entry_of(blob_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from penstock.blob import quorum
@@ -66,6 +67,11 @@ class VDisk:
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
         self.proves_absence = self.index.state == DiskState.COMPLETE and not recovered.unknown_loss
         self._incarnation = random.getrandbits(63)
+        # A Keep known here may have been ended by a DoNotKeep that was lost, until it has been compared with the sisters'.
+        self.doubts_keeps = recovered.unknown_loss and erasure is not Erasure.NONE
+        # Counts of journal failures: at which metadata was lost from the log, and up to which a checkpoint has all in memory.
+        self._forgetful_since = 0
+        self.failures_covered = 0
         self._synced_to = [-1] * erasure.shape.disks
         head = Identity(vdisk_id.group, erasure, vdisk_id.realm, vdisk_id.domain, vdisk_id.vdisk, bytes(16)).pack()
         self.journal = Journal(
@@ -113,15 +119,19 @@ class VDisk:
         channel.add(key, entry)
         index.chunk_use(chunk).live += record_size(len(body))
         index.parts += 1
-        self.journal.undo_on_failure(lambda: index.drop_part(blob_id, entry))
+        self.journal.undo_on_failure(partial(index.drop_part, blob_id, entry))
         error = await self.journal.commit()
         return _WRITTEN if error is None else self._failure(error)
 
-    async def put_replica(self, blob_id: bytes, body: Buffer) -> DiskReply:
+    async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
         """Store a part that this disk should have held already: blocks do not stand in its way, barriers do."""
+        if generation != self.id.generation:
+            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+        if self.closed:
+            return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         channel = self.index.channel(blob_id[:CHANNEL_KEY_SIZE])
-        if self.closed or channel.refuses(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
-            return DiskReply(Status.ERROR, f"VDisk {self.id} does not want {_named(blob_id)} any more")
+        if channel.refuses(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
+            return DiskReply(Status.NODATA, f"{_named(blob_id)} is below a barrier of VDisk {self.id}: it is garbage by now")
         return await self._put_again(blob_id, body)
 
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
@@ -236,6 +246,10 @@ class VDisk:
         if self.closed:
             return PullReply(Status.ERROR)
         index = self.index
+        if self.doubts_keeps:
+            # Its flags are told later, together with all else, since nobody has heard of incarnation 0.
+            told = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
+            return PullReply(Status.OK, 0, 0, told, index.state)
         items = index.sync_since(position) if incarnation == self._incarnation else None
         if items is not None:
             # What it asks from here on, it has made its own.
@@ -253,7 +267,15 @@ class VDisk:
             if isinstance(item, BarrierItem):
                 others += (item, item._replace(holder=self.order))
         news = [item for item in (*flags, *others) if self._is_news(item)]
-        return await self._record(news) if news else _PRESENT
+        reply = await (self._record(news) if news else self._settle())
+        if reply.status is Status.OK and self._forgetful_since > self.failures_covered:
+            return DiskReply(Status.ERROR, f"VDisk {self.id} has metadata in memory only, until its next checkpoint")
+        return reply
+
+    def believe_keeps(self, confirmed: set[bytes]) -> None:
+        """A quorum of sisters has told which blobs are kept: what nobody else keeps is garbage here as well."""
+        self.index.forget_keeps(confirmed)
+        self.doubts_keeps = False
 
     async def drop(self, blob_id: bytes) -> DiskReply:
         """Give up a part, because it is where it belongs or because its put is taken back."""
@@ -335,6 +357,14 @@ class VDisk:
         for item in items:
             if isinstance(item, FlagsItem) and item.flags & 2:
                 index.collect_blob(item.prefix[:CHANNEL_KEY_SIZE], item.prefix[CHANNEL_KEY_SIZE:])
+        reply = await self._settle()
+        if reply.status is not Status.OK:
+            # They stay in effect here all the same: that they may be forgotten in a crash must not go unnoticed.
+            self._forgetful_since = self.journal.failures
+        return reply
+
+    async def _settle(self) -> DiskReply:
+        """Wait until all that was logged so far is durable."""
         error = await self.journal.commit()
         return _PRESENT if error is None else self._failure(error)
 
@@ -358,9 +388,14 @@ class VDisk:
                     return DiskReply(Status.ERROR, reason, conflict=True)
                 if stored is not None:
                     return _PRESENT
+        before = index.entry_of(blob_id)
+        if before is not None and not before & DAMAGED:
+            return DiskReply(Status.ERROR, f"{_named(blob_id)} is on VDisk {self.id} but cannot be read now to be compared")
+        if channel.refuses(key):
+            return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
         chunk, offset = self.journal.append(PART, blob_id, body)
         entry = index.add_part(blob_id, chunk, offset)
-        self.journal.undo_on_failure(lambda: index.drop_part(blob_id, entry))
+        self.journal.undo_on_failure(partial(index.take_back, blob_id, entry, before))
         error = await self.journal.commit()
         return _WRITTEN if error is None else self._failure(error)
 

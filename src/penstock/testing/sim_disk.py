@@ -118,7 +118,7 @@ class SimPlatter:
 
     def reserve(self, name: str, length: int, capacity: int) -> None:
         """Let the file end in zeros up to this length, if there is room for them; 0 ends it where it is written."""
-        if self.used - self.size(name) + length <= capacity:
+        if length == 0 or self.used - self.size(name) + length <= capacity:
             self._reserved[name] = length
 
     def remove(self, name: str) -> None:

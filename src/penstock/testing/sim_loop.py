@@ -458,7 +458,8 @@ def _bury(task: SimTask[Any]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coro = cast("Coroutine[Any, Any, Any]", task.get_coro())
     for _ in range(_BURIAL_ATTEMPTS_MAX):
-        if inspect.getcoroutinestate(coro) in (inspect.CORO_CLOSED, inspect.CORO_RUNNING):
+        # What closes an async generator is awaitable too, but no coroutine: it is closed once and for all.
+        if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) in (inspect.CORO_CLOSED, inspect.CORO_RUNNING):
             return
         with contextlib.suppress(BaseException):
             coro.close()

@@ -1,0 +1,242 @@
+"""The journal: group commit, what a failed flush takes with it, and chunks that follow one another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from penstock.blob.blob_id import BlobId
+from penstock.blob.chunk_scan import Scanned, scan_chunk
+from penstock.blob.journal import Journal, chunk_name
+from penstock.blob.record import RecordKind, record_size
+from penstock.testing.sim_disk import DiskFaults, Latency, SimDisk, SimPlatter
+from penstock.testing.sim_loop import current_loop, run_simulation
+
+CHUNK_SIZE = 4096
+FIRST = 5
+
+
+class CountingDisk(SimDisk):
+    """A disk whose flush takes a second, and that remembers which files were flushed."""
+
+    def __init__(self, platter: SimPlatter, faults: DiskFaults) -> None:
+        super().__init__(platter, Random(1), faults, {"flush": Latency(1.0)})
+        self.flushed: list[str] = []
+
+    async def flush(self, name: str) -> None:
+        self.flushed.append(name)
+        await super().flush(name)
+
+
+class Bench:
+    """A journal on a disk of its own."""
+
+    def __init__(self) -> None:
+        self.platter = SimPlatter()
+        self.faults = DiskFaults()
+        self.disk = CountingDisk(self.platter, self.faults)
+        self.sealed: list[tuple[int, int]] = []
+        self.journal = Journal(
+            self.disk, first_chunk=FIRST, chunk_size=CHUNK_SIZE, head=b"head", on_seal=lambda *end: self.sealed.append(end)
+        )
+
+    def append(self, step: int, size: int = 100) -> tuple[int, int]:
+        return self.journal.append(RecordKind.PART, _id(step), bytes(size))
+
+    async def steps_in(self, chunk: int) -> list[int]:
+        """The steps of the sound parts of a chunk, in order."""
+        scan = scan_chunk(self.disk, chunk, self.platter.size(chunk_name(chunk)))
+        found = [item async for item in scan]
+        return [
+            BlobId.unpack(item.header.blob_id).step
+            for item in found
+            if isinstance(item, Scanned) and item.sound and item.header.kind == RecordKind.PART
+        ]
+
+
+def _id(step: int) -> bytes:
+    return BlobId(1, 0, 1, step, 0, 100, 1).pack()
+
+
+def _run(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        bench = Bench()
+        await scenario(bench)
+        await bench.journal.close()
+
+    run_simulation(run())
+
+
+def test_all_that_arrives_during_a_flush_shares_the_next() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(0)
+        first = bench.journal.commit()
+        await asyncio.sleep(0.5)
+        later = []
+        for step in range(1, 11):
+            bench.append(step)
+            later.append(bench.journal.commit())
+        assert await first is None
+        assert current_loop().time() == 1.0
+        assert not any(commit.done() for commit in later)
+        assert await asyncio.gather(*later) == [None] * 10
+        assert current_loop().time() == 2.0
+        assert bench.disk.flushed == [chunk_name(FIRST)] * 2
+        assert await bench.steps_in(FIRST) == list(range(11))
+
+    _run(scenario)
+
+
+def test_a_commit_of_nothing_new_waits_for_the_flush_under_way_and_causes_none() -> None:
+    async def scenario(bench: Bench) -> None:
+        assert await bench.journal.commit() is None
+        assert bench.disk.flushed == []
+        bench.append(0)
+        first = bench.journal.commit()
+        await asyncio.sleep(0.5)
+        again = bench.journal.commit()
+        assert not again.done()
+        assert (await first, await again) == (None, None)
+        assert bench.disk.flushed == [chunk_name(FIRST)]
+
+    _run(scenario)
+
+
+def test_a_failed_flush_fails_its_batch_and_what_is_behind_it_and_writing_goes_on_in_a_new_chunk() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(0)
+        assert await bench.journal.commit() is None
+        undone: list[int] = []
+        bench.append(1)
+        bench.journal.undo_on_failure(lambda: undone.append(1))
+        batch = bench.journal.commit()
+        await asyncio.sleep(0.5)
+        bench.append(2)
+        bench.journal.undo_on_failure(lambda: undone.append(2))
+        behind = bench.journal.commit()
+        bench.faults.broken = True
+        assert isinstance(await batch, OSError)
+        assert isinstance(await behind, OSError)
+        assert undone == [2, 1]
+        assert [chunk for chunk, _ in bench.sealed] == [FIRST]
+        bench.faults.broken = False
+        assert bench.append(3)[0] == FIRST + 1
+        assert await bench.journal.commit() is None
+        assert await bench.steps_in(FIRST + 1) == [3]
+        assert 0 in await bench.steps_in(FIRST)
+
+    _run(scenario)
+
+
+def test_a_batch_that_is_done_is_not_undone_by_a_later_failure() -> None:
+    async def scenario(bench: Bench) -> None:
+        undone: list[int] = []
+        bench.append(0)
+        bench.journal.undo_on_failure(lambda: undone.append(0))
+        assert await bench.journal.commit() is None
+        bench.faults.broken = True
+        bench.append(1)
+        assert isinstance(await bench.journal.commit(), OSError)
+        assert undone == []
+        bench.faults.broken = False
+
+    _run(scenario)
+
+
+def test_a_waiter_that_is_cancelled_does_not_hurt_the_others() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(0)
+        impatient = asyncio.ensure_future(_wait(bench.journal.commit()))
+        patient = bench.journal.commit()
+        await asyncio.sleep(0.5)
+        impatient.cancel()
+        assert await patient is None
+        assert impatient.cancelled()
+        bench.append(1)
+        assert await bench.journal.commit() is None
+        assert await bench.steps_in(FIRST) == [0, 1]
+
+    _run(scenario)
+
+
+async def _wait(commit: asyncio.Future[OSError | None]) -> None:
+    assert await commit is None
+
+
+def test_a_full_chunk_is_sealed_and_gives_back_what_it_does_not_use() -> None:
+    async def scenario(bench: Bench) -> None:
+        places = [bench.append(step, size=1000) for step in range(5)]
+        assert {chunk for chunk, _ in places} == {FIRST, FIRST + 1}
+        assert await bench.journal.commit() is None
+        (chunk, end) = bench.sealed[0]
+        assert (chunk, end) == (FIRST, record_size(4) + 3 * record_size(1000))
+        assert bench.platter.size(chunk_name(FIRST)) == end
+        assert bench.platter.size(chunk_name(FIRST + 1)) == CHUNK_SIZE
+
+    _run(scenario)
+
+
+def test_a_record_larger_than_a_chunk_has_one_to_itself() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(0, size=1000)
+        assert bench.append(1, size=3 * CHUNK_SIZE)[0] == FIRST + 1
+        assert await bench.journal.commit() is None
+        assert await bench.steps_in(FIRST + 1) == [1]
+
+    _run(scenario)
+
+
+def test_every_record_tells_the_end_that_was_durable_when_it_was_written() -> None:
+    async def scenario(bench: Bench) -> None:
+        ends = [bench.journal.durable]
+        for step in range(3):
+            bench.append(step)
+            assert await bench.journal.commit() is None
+            ends.append(bench.journal.durable)
+        scan = scan_chunk(bench.disk, FIRST, bench.platter.written(chunk_name(FIRST)))
+        told = [item.header.durable async for item in scan if isinstance(item, Scanned) and item.header.kind == RecordKind.PART]
+        assert told == ends[:3]
+        assert ends[0] == (FIRST, 0)
+        assert ends[3] == (FIRST, bench.platter.written(chunk_name(FIRST)))
+
+    _run(scenario)
+
+
+def test_waiting_for_a_record_ends_when_it_is_durable() -> None:
+    async def scenario(bench: Bench) -> None:
+        first = bench.append(0)
+        await asyncio.sleep(0.5)
+        second = bench.append(1)
+        await bench.journal.wait_durable(first)
+        assert current_loop().time() == 1.0
+        await bench.journal.wait_durable(second)
+        assert current_loop().time() == 2.0
+        await bench.journal.wait_durable(first)
+        assert current_loop().time() == 2.0
+
+    _run(scenario)
+
+
+def test_closing_flushes_what_is_left_and_gives_back_reserved_room() -> None:
+    async def run() -> None:
+        bench = Bench()
+        bench.append(0)
+        assert await bench.journal.commit() is None
+        bench.append(1)
+        await bench.journal.close()
+        assert await bench.steps_in(FIRST) == [0, 1]
+        name = chunk_name(FIRST)
+        assert bench.platter.size(name) == bench.platter.written(name)
+
+    run_simulation(run())
+
+
+def test_a_journal_to_which_nothing_was_appended_leaves_no_file() -> None:
+    async def run() -> None:
+        bench = Bench()
+        await bench.journal.close()
+        assert bench.platter.names() == []
+
+    run_simulation(run())

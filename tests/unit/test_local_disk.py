@@ -1,0 +1,239 @@
+"""A real directory as a disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, local_disk
+from penstock.core.clock import SystemClock
+from penstock.core.errors import ConfigError
+from tests.sim_group import BY_HAND, GROUP_ID, payload
+
+
+def _on_disk(path: Path, scenario: Callable[[LocalDisk], Awaitable[None]], *, durable: bool = True) -> None:
+    async def run() -> None:
+        disk = await LocalDisk.open(path, durable=durable)
+        try:
+            await scenario(disk)
+        finally:
+            await disk.close()
+
+    asyncio.run(run())
+
+
+async def _store(disk: LocalDisk, name: str, data: bytes) -> None:
+    disk.append(name, [data])
+    await disk.flush(name)
+
+
+def _open_descriptors(folder: Path) -> list[str]:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if target.startswith(f"{folder}/"):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_flushed_is_in_the_file(tmp_path: Path, durable: bool) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        disk.append("log", [b"one ", bytearray(b"two "), memoryview(b"three")])
+        await disk.flush("log")
+        await _store(disk, "log", b" four")
+        assert bytes(await disk.read("log", 4, 3)) == b"two"
+        assert bytes(await disk.read("log", 14, 100)) == b"four"
+        assert bytes(await disk.read("log", 99, 1)) == b""
+        assert await disk.files() == {"log": 18}
+
+    _on_disk(tmp_path, scenario, durable=durable)
+    assert (tmp_path / "log").read_bytes() == b"one two three four"
+
+
+def test_many_and_large_buffers_arrive_in_order(tmp_path: Path) -> None:
+    random = Random(1)
+    sizes = [1] * 3000 + [3 << 20, 10, (1 << 20) - 10, 20, 1 << 20, 5]
+    buffers = [random.randbytes(size) for size in sizes]
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.append("log", buffers)
+        await disk.flush("log")
+        assert bytes(await disk.read("log", 0, sum(sizes))) == b"".join(buffers)
+
+    _on_disk(tmp_path, scenario)
+
+
+def test_a_file_is_listed_with_its_preallocated_tail_and_gives_it_back_when_complete(tmp_path: Path) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("log", 1 << 16)
+        await _store(disk, "log", b"begin")
+        assert await disk.files() == {"log": 1 << 16}
+        assert bytes(await disk.read("log", 0, 1 << 16)) == b"begin" + bytes((1 << 16) - 5)
+        disk.reserve("log", 0)
+        await _store(disk, "log", b" end")
+        assert await disk.files() == {"log": 9}
+        assert bytes(await disk.read("log", 0, 100)) == b"begin end"
+
+    _on_disk(tmp_path, scenario)
+
+
+def test_a_deleted_file_is_gone_and_deleting_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        await _store(disk, "log", b"data")
+        await disk.delete("log")
+        await disk.delete("log")
+        assert await disk.files() == {}
+        with pytest.raises(FileNotFoundError):
+            await disk.read("log", 0, 1)
+
+    _on_disk(tmp_path, scenario)
+
+
+def test_a_file_of_an_earlier_opening_is_never_written_again(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"old")
+
+    async def scenario(disk: LocalDisk) -> None:
+        with pytest.raises(FileExistsError):
+            await _store(disk, "log", b"new")
+        with pytest.raises(OSError, match="go on in another file") as caught:
+            await _store(disk, "log", b"new")
+        assert caught.value.errno == errno.EIO
+
+    _on_disk(tmp_path, scenario)
+    assert (tmp_path / "log").read_bytes() == b"old"
+
+
+def test_the_space_is_that_of_the_file_system(tmp_path: Path) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        space = await disk.space()
+        stat = os.statvfs(tmp_path)
+        assert space.total == stat.f_blocks * stat.f_frsize
+        assert 0 < space.free <= space.total
+
+    _on_disk(tmp_path, scenario)
+
+
+def test_a_directory_in_use_is_refused_until_it_is_closed(tmp_path: Path) -> None:
+    async def run() -> None:
+        first = await LocalDisk.open(tmp_path)
+        with pytest.raises(ConfigError, match=f"{tmp_path} is in use by a running process"):
+            await LocalDisk.open(tmp_path)
+        await first.close()
+        await (await LocalDisk.open(tmp_path)).close()
+
+    asyncio.run(run())
+
+
+def test_a_directory_in_use_by_another_process_is_refused_until_that_dies(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys, pathlib\n"
+        "from penstock.blob import LocalDisk\n"
+        "async def main():\n"
+        "    disk = await LocalDisk.open(pathlib.Path(sys.argv[1]))\n"
+        "    sys.stdout.write('open\\n'); sys.stdout.flush(); sys.stdin.read()\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(ConfigError, match="is in use by a running process"):
+            asyncio.run(LocalDisk.open(tmp_path))
+        holder.kill()
+
+    async def reopen() -> None:
+        await (await LocalDisk.open(tmp_path)).close()
+
+    asyncio.run(reopen())
+
+
+@pytest.mark.parametrize("place", ["file", "below a file", "/proc/penstock"])
+def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    path = {"file": tmp_path / "file", "below a file": tmp_path / "file" / "disk"}.get(place, Path(place))
+    with pytest.raises(ConfigError, match=f"cannot write to {path}: .*; name a directory that this user may write to"):
+        asyncio.run(LocalDisk.open(path))
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_piece_can_be_sent_without_passing_through_memory(tmp_path: Path) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        await _store(disk, "log", b"0123456789")
+        piece = disk.piece("log", 3, 4)
+        assert piece is not None
+        with (tmp_path / "sent").open("wb") as out:
+            assert os.sendfile(out.fileno(), piece.fd, piece.offset, piece.length) == 4
+
+    _on_disk(tmp_path, scenario)
+    assert (tmp_path / "sent").read_bytes() == b"3456"
+
+
+def test_a_deleted_file_stays_readable_through_a_piece_that_is_held(tmp_path: Path) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        await _store(disk, "log", b"0123456789")
+        piece = disk.piece("log", 3, 4)
+        assert piece is not None
+        await disk.delete("log")
+        assert not (tmp_path / "log").exists()
+        assert os.pread(piece.fd, piece.length, piece.offset) == b"3456"
+        fd = piece.fd
+        del piece
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+    _on_disk(tmp_path, scenario)
+
+
+def test_a_bounded_number_of_files_is_open(tmp_path: Path) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        for number in range(3 * local_disk.OPEN_FILES_MAX):
+            disk.reserve(f"{number}", 0)
+            await _store(disk, f"{number}", b"data %d" % number)
+        for number in range(3 * local_disk.OPEN_FILES_MAX):
+            assert bytes(await disk.read(f"{number}", 0, 100)) == b"data %d" % number
+            # Besides these, the lock and the file written last.
+            assert len(_open_descriptors(tmp_path)) <= local_disk.OPEN_FILES_MAX + 2
+        assert bytes(await disk.read("0", 0, 100)) == b"data 0"
+
+    _on_disk(tmp_path, scenario)
+    assert _open_descriptors(tmp_path) == []
+
+
+@pytest.mark.parametrize("erasure", [Erasure.NONE, Erasure.BLOCK_4_2])
+def test_a_blob_is_given_out_as_pieces_of_its_files(tmp_path: Path, erasure: Erasure) -> None:
+    async def run() -> None:
+        async def open_disk(order: int) -> LocalDisk:
+            return await LocalDisk.open(tmp_path / str(order), durable=False)
+
+        life = GroupLife(GROUP_ID, 1, erasure, open_disk, clock=SystemClock(), random=Random(1), options=BY_HAND)
+        await life.start()
+        data = payload(200_000)
+        blob_id = BlobId(1, 0, 1, 1, 0, len(data))
+        assert life.proxy.pieces(blob_id, 0, len(data)) is None
+        assert (await life.proxy.put(blob_id, data)).status is Status.OK
+        await life.group.drain()
+        for offset, length in [(0, len(data)), (0, 1), (199_999, 1), (49_000, 60_000), (123_456, 7)]:
+            pieces = life.proxy.pieces(blob_id, offset, length)
+            assert pieces is not None
+            assert b"".join(os.pread(each.fd, each.length, each.offset) for each in pieces) == data[offset : offset + length]
+        assert life.proxy.pieces(blob_id, 1, len(data)) is None
+        assert life.proxy.pieces(blob_id._replace(size=5), 0, 5) is None
+        await life.take_out(life.group.subgroup(blob_id.pack()[:21])[0])
+        assert life.proxy.pieces(blob_id, 0, len(data)) is None
+        await life.stop()
+
+    asyncio.run(run())
