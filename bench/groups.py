@@ -1,0 +1,40 @@
+"""Groups to measure: over local directories, with no background work but what the benchmark asks for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from penstock.blob import Disk, Erasure, GroupLife, GroupOptions, GroupProxy, LocalDisk, Reply, Status
+from penstock.core.clock import SystemClock
+
+GROUP = 0x82000000
+
+
+@asynccontextmanager
+async def open_group(kind: Erasure, directory: Path, *, durable: bool = True) -> AsyncIterator[GroupLife]:
+    """A group over one directory a disk."""
+
+    async def open_disk(order: int) -> Disk:
+        return await LocalDisk.open(directory / str(order), durable=durable)
+
+    options = GroupOptions(sync_interval=None, scrub_interval=None)
+    life = GroupLife(GROUP, 1, kind, open_disk, clock=SystemClock(), random=Random(1), options=options)
+    await life.start()
+    try:
+        yield life
+    finally:
+        await life.stop()
+
+
+async def start_tablet(proxy: GroupProxy, tablet: int) -> None:
+    """Begin generation 1 of a tablet."""
+    expect_ok(await proxy.block(tablet, 1, 1))
+
+
+def expect_ok(reply: Reply) -> None:
+    """A benchmark of failures measures nothing."""
+    if reply.status is not Status.OK:
+        raise RuntimeError(f"{reply.status.value}: {reply.reason}")
