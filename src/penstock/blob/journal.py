@@ -96,7 +96,7 @@ class Journal:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
         waiter: asyncio.Future[OSError | None] = self._loop.create_future()
         if self._task.done():
-            waiter.set_result(OSError(errno.EBADF, "the disk is closed"))
+            waiter.set_result(_closed())
         elif self._wake.is_set():
             self._batch.waiters.append(waiter)
         elif self._flushing is not None:
@@ -125,9 +125,10 @@ class Journal:
         if self.records_appended == 0:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            return
-        self._wake.set()
-        await self._task
+        else:
+            self._wake.set()
+            await self._task
+        self._batch.settle(_closed())  # whoever came too late
 
     def _start_chunk(self) -> None:
         if self.offset:
@@ -196,3 +197,7 @@ class Journal:
         self._start_chunk()
         batch.settle(error)
         behind.settle(error)
+
+
+def _closed() -> OSError:
+    return OSError(errno.EBADF, "the disk is closed")

@@ -109,7 +109,7 @@ class GroupLife:
         """One round of sync for every disk, and of replication for those that are not complete."""
         await asyncio.gather(*(member.syncer.round() for member in self._members.values()))
         for member in list(self._members.values()):
-            if member.vdisk.index.state == DiskState.SYNCED or not member.vdisk.proves_absence:
+            if member.vdisk.index.state != DiskState.FRESH and not member.vdisk.proves_absence:
                 await self._replicate(member)
 
     async def replicate(self) -> None:

@@ -39,7 +39,7 @@ class Listed(NamedTuple):
 
 
 class PullReply(NamedTuple):
-    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log."""
+    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log; `state` is FRESH if it knows none."""
 
     status: Status
     incarnation: int = 0

@@ -44,6 +44,9 @@ class Replicator:
     async def round(self) -> RoundReport:
         """Go through all blobs of the group once. A disk found complete can prove absence again."""
         report = RoundReport()
+        if self._vdisk.index.state == DiskState.FRESH:
+            report.failed, report.reason = 1, "it has not yet learned the group's blocks and barriers"
+            return report
         self._vdisk.repair_wanted.clear()
         try:
             for channel_key in await self._channels():

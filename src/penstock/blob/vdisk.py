@@ -257,7 +257,9 @@ class VDisk:
             index.bury_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
         else:
             items = index.sync_all()
-        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state)
+        # A disk that knows nothing has nothing to teach, whatever its state: it must not stand in the way of a group that forms.
+        state = index.state if index.sync_end or index.sync_all() else DiskState.FRESH
+        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), state)
 
     async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
         """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""

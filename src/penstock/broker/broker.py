@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.queue import BlobCache, Partition, SourceWrite, check_batch, with_append_time
+from penstock.queue import BlobCache, Partition, SourceWrite, WriteResult, check_batch, with_append_time
 from penstock.tablet import KvTablet
 
 log = logging.getLogger(__name__)
@@ -115,9 +116,21 @@ class Broker:
             raise UnknownTopicError(f"topic {topic.name!r} has partitions 0..{topic.partitions - 1}, not {number}")
         return self._tablets.partition(topic.tablets[number], number)
 
+    def data_directories(self) -> list[Path]:
+        """Where the storage group of the topics keeps its data: one directory a disk."""
+        groups = [group for group in self._storage.groups() if group.id == self.options.group]
+        return [group.vdisk_directory(order) for group in groups for order in range(len(group.disks))]
+
     async def produce(self, topic: Topic, number: int, raw: Buffer) -> Produced:
         """Store one batch in a partition; durable when this returns. An idempotent producer's batch is stored once."""
         partition = self.partition(topic, number)
+        stored, append_time_ms = self.begin_produce(topic, partition, raw)
+        result = await stored
+        return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
+
+    def begin_produce(self, topic: Topic, partition: Partition, raw: Buffer) -> tuple[asyncio.Future[WriteResult], int]:
+        """Check one batch and queue it behind those before it. The future is done when it is durable; the other is the time it
+        was stamped with, -1 if it was not. The bytes must not change until then."""
         batch = check_batch(raw, partition.config.batch_bytes_max)
         append_time_ms = -1
         if topic.config.uses_append_time:
@@ -127,8 +140,7 @@ class Broker:
         if batch.producer_id >= 0:
             name = b"k" + batch.producer_id.to_bytes(8, "big")
             source = SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
-        result = await partition.append(batch, source)
-        return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
+        return partition.enqueue(batch, source), append_time_ms
 
     async def new_producer(self) -> tuple[int, int]:
         """An id and epoch for an idempotent producer."""

@@ -25,12 +25,17 @@ WRITE_SECONDS = 1.5
 ACKNOWLEDGED = "acknowledged"
 
 
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(prog="penstock demo", description="Show the storage surviving what it should survive.")
+    made.add_argument("--dir", type=Path, help="where to work (default: a scratch directory that is removed afterwards)")
+    made.add_argument("--writer", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
 def run(argv: list[str]) -> int:
     """Run the demo; 0 if everything held."""
-    parser = argparse.ArgumentParser(prog="penstock demo", description="Show the storage surviving what it should survive.")
-    parser.add_argument("--dir", type=Path, help="where to work (default: a scratch directory that is removed afterwards)")
-    parser.add_argument("--writer", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     if arguments.writer:
         asyncio.run(_write_until_killed(arguments.dir))
         return 0

@@ -1,20 +1,27 @@
 """Entry point of the `penstock` command: finds the subcommand, imports only that one and hands it its arguments.
 
-Each subcommand is a module of this package with `run(argv) -> int`, its own argument parser included. Nothing heavier than
-argparse is imported here, so that `penstock --help` answers at once.
+Each subcommand is a module of this package with `run(argv) -> int` and its own argument parser. Nothing heavier than argparse is
+imported here, so that `penstock --help` answers at once. How every command ends is decided here too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
 from penstock import __version__
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError
 
 COMMANDS: Final = {
+    "up": "start a node",
+    "topic": "make, list, describe, change, delete and trim topics",
+    "produce": "write messages to a topic",
+    "consume": "read messages from a topic",
     "demo": "show the storage surviving what it should survive",
 }
 
@@ -24,18 +31,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Every option of the command itself (--help, --version) ends the run, so the first word decides and the rest belongs to
     # the subcommand's own parser.
-    command: str = _parser().parse_args(arguments[:1]).command
-    exit_code: int = import_module(f"penstock.cli.{command}").run(arguments[1:])
-    return exit_code
+    command: str = parser().parse_args(arguments[:1]).command
+    try:
+        exit_code: int = import_module(f"penstock.cli.{command}").run(arguments[1:])
+        sys.stdout.flush()
+        return exit_code
+    except CommandError as error:
+        print(f"penstock {command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()  # whoever read it has had enough
+        return ExitCode.OK
+    except OSError as error:
+        _drop_output()
+        print(f"penstock {command}: {error}", file=sys.stderr)
+        return ExitCode.FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="penstock", description="A persistent queue that never loses what it acknowledged.")
-    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
-    subcommands = parser.add_subparsers(dest="command", required=True, metavar="command")
+def parser() -> argparse.ArgumentParser:
+    """The parser of the first word."""
+    made = argparse.ArgumentParser(prog="penstock", description="A persistent queue that never loses what it acknowledged.")
+    made.add_argument("--version", action="version", version=f"penstock {__version__}")
+    subcommands = made.add_subparsers(dest="command", required=True, metavar="command")
     for name, summary in COMMANDS.items():
         subcommands.add_parser(name, help=summary, add_help=False)
-    return parser
+    return made
+
+
+def _drop_output() -> None:
+    """What is still buffered has nowhere to go; at exit it would only fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

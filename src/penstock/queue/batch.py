@@ -92,6 +92,8 @@ def check_batch(raw: Buffer, size_max: int) -> Batch:
         raise CorruptBatchError("the batch does not match its checksum")
     if count < 1 or last_delta != count - 1:
         raise InvalidBatchError(f"the batch has {count} records up to offset {last_delta}; they must be numbered through from 0")
+    if attributes & TRANSACTIONAL and producer < 0:
+        raise InvalidBatchError("the batch belongs to a transaction, but to no producer")
     return Batch(view, attributes, count, base_ts, max_ts, producer, epoch, sequence)
 
 

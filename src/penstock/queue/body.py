@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from typing import NamedTuple
 
 from penstock.blob import FilePiece
@@ -11,6 +12,8 @@ from penstock.queue.cache import BlobCache
 from penstock.queue.keys import BODY, DataKey
 from penstock.queue.piece import Marks, Piece
 from penstock.tablet import KvTablet
+
+MARKS_HELD = 64
 
 
 class Body(NamedTuple):
@@ -41,6 +44,7 @@ class BodyReader:
     def __init__(self, tablet: KvTablet, cache: BlobCache) -> None:
         self._tablet = tablet
         self._cache = cache
+        self._marks: OrderedDict[bytes, Marks] = OrderedDict()  # of bodies that are read from their files
 
     def is_warm(self, body: Body) -> bool:
         """Whether the body is in memory."""
@@ -72,10 +76,9 @@ class BodyReader:
     async def files(self, body: Body, offset: int, limit: int) -> tuple[list[FilePiece], int] | None:
         """A stretch of a body as pieces of open files, from a mark to a mark, and the offset after it; None where there are no
         such files."""
-        raw = await self._tablet.read(body.key, body.size, body.marks_size)
-        if raw is None:
+        marks = await self._marks_of(body)
+        if marks is None:
             return None
-        marks = Marks.unpack(raw)
         start = marks.position_of(offset)
         end = marks.end_within(start, limit, body.size)
         pieces = self._tablet.pieces(body.key, start, end - start)
@@ -84,5 +87,16 @@ class BodyReader:
         after = bisect_right(marks.positions, end - 1)
         return pieces, marks.offsets[after] if after < len(marks.offsets) else body.next_offset
 
-    def _cache_key(self, body: Body) -> tuple[int, int, int]:
-        return id(self._tablet), body.partition, body.first_offset
+    async def _marks_of(self, body: Body) -> Marks | None:
+        marks = self._marks.get(body.key)
+        if marks is None:
+            raw = await self._tablet.read(body.key, body.size, body.marks_size)
+            if raw is None:
+                return None
+            marks = self._marks[body.key] = Marks.unpack(raw)
+            if len(self._marks) > MARKS_HELD:
+                self._marks.popitem(last=False)
+        return marks
+
+    def _cache_key(self, body: Body) -> tuple[int, int, int, int]:
+        return self._tablet.id, self._tablet.generation, body.partition, body.first_offset

@@ -1,8 +1,9 @@
 """The head of a partition: its latest batches, in few small pieces, and what becomes of them as more arrive. Pure.
 
-Pieces stand in levels by size. When a level has gathered enough to be a piece of the next one, it is rewritten as that, together
-with what has just arrived; so a byte is rewritten once per level at most, and the pieces stay few. From 128 KiB up nothing is
-rewritten any more: at the low watermark the head becomes a body blob that refers to the pieces as they lie.
+Pieces stand in levels by size. When a level has gathered enough to be a piece of the next one, with what has just arrived, it is
+rewritten as that: a byte is rewritten once per level at most, no piece stands behind one of a lower level, and they stay few.
+From 128 KiB up nothing is rewritten any more: at the low watermark the head becomes a body blob that refers to the pieces as they
+lie.
 
      level      0          1          2
      piece    < 2 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB
@@ -48,9 +49,7 @@ def _merge_levels(head: list[Piece], arrived: Piece) -> list[Piece]:
     size = arrived.size
     rest = list(head)
     for border in LEVELS:
-        if size >= border:
-            continue
-        # What stands at the end of the head below this border is the level that the new piece joins.
+        # What stands at the end of the head below this border is the level that the new piece joins, or passes and takes along.
         level: list[Piece] = []
         while rest and rest[-1].size < border:
             level.insert(0, rest.pop())

@@ -6,6 +6,7 @@
      "t" | partition 4 | producer id 8                            an open transaction: its first offset
      "a" | partition 4 | last offset 8 | producer id 8            an aborted transaction: its first offset
      "c" | partition 4 | consumer                                 a consumer's position
+     "e" | partition 4 | generation 4                             the first offset that generation wrote
 
 The head of a data value describes it, and the value is the batches, and for a body its marks behind them:
 
@@ -27,6 +28,7 @@ _META = Struct(">BQQ")
 _DESCRIPTION = Struct(">BIIqq")
 _TRANSACTION = Struct(">cIQ")
 _ABORTED = Struct(">cIQQ")
+_EPOCH = Struct(">cII")
 _OFFSET = Struct(">Q")
 
 
@@ -116,6 +118,17 @@ def producer_of(key: bytes) -> int:
 def last_offset_of(key: bytes) -> int:
     """The last offset in the key of an aborted transaction."""
     number: int = _ABORTED.unpack(key)[2]
+    return number
+
+
+def epoch_key(partition: int, epoch: int) -> bytes:
+    """The key of a leader epoch."""
+    return _EPOCH.pack(b"e", partition, epoch)
+
+
+def epoch_of(key: bytes) -> int:
+    """The epoch in its key."""
+    number: int = _EPOCH.unpack(key)[2]
     return number
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.blob import Buffer, FilePiece
@@ -20,11 +21,12 @@ from penstock.queue.batch import Batch, check_batch
 from penstock.queue.body import Body, BodyReader
 from penstock.queue.cache import BlobCache
 from penstock.queue.config import PartitionConfig
+from penstock.queue.epochs import Epochs
 from penstock.queue.errors import OffsetOutOfRangeError, PartitionFullError
 from penstock.queue.head import HeadPlan
 from penstock.queue.keys import BODY, DataKey, Description, Meta
 from penstock.queue.piece import Piece
-from penstock.queue.sources import SourceState, SourceWrite
+from penstock.queue.sources import SourceState, SourceWrite, check_source
 from penstock.queue.transactions import Aborted, Transactions
 from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteResult, body_of, head_key
 from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
@@ -59,6 +61,7 @@ class Partition:
         self._bodies: list[Body] = []
         self._head: list[Piece] = []
         self._transactions = Transactions()
+        self._epochs = Epochs()
         self._queue: deque[WaitingWrite] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # one request that moves data is under way at a time
@@ -78,12 +81,25 @@ class Partition:
         for key in partition._keys(b"a"):
             first_offset = keys.unpack_offset(tablet.head(key) or b"")
             partition._transactions.aborted.append(Aborted(keys.last_offset_of(key), keys.producer_of(key), first_offset))
+        for key in partition._keys(b"e"):
+            partition._epochs.begin(keys.epoch_of(key), keys.unpack_offset(tablet.head(key) or b""))
         return partition
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch: the generation of its tablet."""
+        return self._tablet.generation
 
     @property
     def stable_offset(self) -> int:
         """Up to where readers of committed data may read."""
-        return self._transactions.stable_offset(self.end_offset)
+        return max(self._transactions.stable_offset(self.end_offset), self.start_offset)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest timestamp of any message; -1 if there is none."""
+        runs: list[Body | Piece] = [*self._bodies, *self._head]
+        return max((run.max_timestamp for run in runs if run.next_offset > self.start_offset), default=-1)
 
     @property
     def head_pieces(self) -> int:
@@ -96,24 +112,42 @@ class Partition:
 
     async def append(self, batch: Batch, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch that was checked already."""
+        return await self.enqueue(batch, source)
+
+    def enqueue(self, batch: Batch, source: SourceWrite | None = None) -> asyncio.Future[WriteResult]:
+        """Queue a checked batch behind those before it; the future is done when it is stored."""
+        if source is not None:
+            check_source(source, batch.messages)
         self._check_limits()
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingWrite(batch, source, done))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_queued())
-        return await done
+        return done
 
-    async def read(self, offset: int, bytes_max: int, *, files: bool = False) -> ReadResult:
-        """Batches from the one that holds `offset`: at least one, about `bytes_max` bytes. An offset before the start is taken as
-        the start; at the end there is nothing yet. With `files`, what is not in memory comes as pieces of open files."""
+    async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool = False) -> ReadResult:
+        """Batches from the one that holds `offset`: at least one, about `bytes_max` bytes, none that begins at `until` or after.
+        An offset before the start is taken as the start; at the end there is nothing yet. With `files`, what is not in memory
+        comes as pieces of open files."""
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
         found: list[Buffer | FilePiece] = []
         size = 0
         end_offset, stable_offset = self.end_offset, self.stable_offset
-        while offset < end_offset and (size < bytes_max or not found):
-            run, next_offset = await self._read_run(offset, bytes_max - size, files=files)
+        limit = end_offset if until is None else min(until, end_offset)
+        while offset < limit and (size < bytes_max or not found):
+            if offset < self.start_offset:  # trimmed while this read was waiting
+                if found:
+                    break
+                offset = self.start_offset
+                continue
+            try:
+                run, next_offset = await self._read_run(offset, bytes_max - size, limit, files=files)
+            except PenstockError:
+                if offset >= self.start_offset:
+                    raise
+                continue
             found.extend(run)
             size += sum(part.length if isinstance(part, FilePiece) else len(part) for part in run)
             offset = next_offset
@@ -134,21 +168,41 @@ class Partition:
                 self._arrivals.discard(arrival)
         return True
 
+    def watch(self, waiter: asyncio.Future[None]) -> None:
+        """Complete `waiter` when something is written next."""
+        self._arrivals.add(waiter)
+
+    def unwatch(self, waiter: asyncio.Future[None]) -> None:
+        """It is watched for no more."""
+        self._arrivals.discard(waiter)
+
     def aborted_between(self, begin: int, end: int) -> list[Aborted]:
         """Aborted transactions with a part in begin <= offset < end."""
         return self._transactions.aborted_between(begin, end)
 
-    async def find_time(self, timestamp_ms: int) -> tuple[int, Buffer] | None:
-        """The first batch with this timestamp or a later one, and its base offset; None if there is none."""
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The last leader epoch up to `epoch` that is known, and the offset it ended at; (-1, -1) if it has not come yet."""
+        return self._epochs.end_of(epoch, self.epoch, self.end_offset)
+
+    async def find_time(self, timestamp_ms: int, from_offset: int = 0) -> tuple[int, Buffer] | None:
+        """The first batch with this timestamp or a later one and an offset from `from_offset` on, and its base offset; None if
+        there is none."""
+        first = max(from_offset, self.start_offset)
         runs: list[Body | Piece] = [*self._bodies, *self._head]
         for run in runs:
-            if run.max_timestamp < timestamp_ms or run.next_offset <= self.start_offset:
+            if run.max_timestamp < timestamp_ms or run.next_offset <= first:
                 continue
-            piece = run if isinstance(run, Piece) else await self._reader.piece(run)
+            try:
+                piece = run if isinstance(run, Piece) else await self._reader.piece(run)
+            except PenstockError:
+                if run.next_offset > self.start_offset:
+                    raise
+                continue  # trimmed meanwhile
+            first = max(first, self.start_offset)
             at = piece.first_since(timestamp_ms)
             while at is not None and at < piece.size:
                 end = piece.batch_end(at)
-                if piece.next_offset_at(end) > self.start_offset:
+                if piece.next_offset_at(end) > first and piece.latest_at(at) >= timestamp_ms:
                     return piece.next_offset_at(at), piece.cut(at, end)[0]
                 at = end
         return None
@@ -157,6 +211,16 @@ class Partition:
         """What a source has written last."""
         raw = self._tablet.head(keys.prefix(b"s", self.number) + source)
         return None if raw is None else SourceState.unpack(raw)
+
+    def sources(self) -> Iterator[tuple[bytes, SourceState]]:
+        """Every source that is known, and what it has written last."""
+        own = keys.prefix(b"s", self.number)
+        for key in self._keys(b"s"):
+            yield key[len(own) :], SourceState.unpack(self._tablet.head(key) or b"")
+
+    def open_transaction(self, producer_id: int) -> int | None:
+        """The first offset of a producer's open transaction."""
+        return self._transactions.open.get(producer_id)
 
     def committed(self, consumer: str) -> int | None:
         """A consumer's position."""
@@ -238,7 +302,7 @@ class Partition:
         try:
             plan = cycle.plan(self._head, self.config.low_watermark)
             if plan is not None:
-                await self._tablet.execute(Request(cycle.commands(self._head, plan)))
+                await self._tablet.execute(Request(cycle.commands(self._head, plan) + self._epoch_commands()))
                 self._advance(cycle, plan)
         except PenstockError as error:
             if isinstance(error, OutOfSpaceError):
@@ -251,6 +315,12 @@ class Partition:
             cycle.fail(UnavailableError(f"partition {self.number} stopped writing; try again"))
             raise
         cycle.acknowledge()
+
+    def _epoch_commands(self) -> tuple[Command, ...]:
+        """With its first write, a generation notes where it began."""
+        if self._epochs.latest == self.epoch:
+            return ()
+        return (Write(keys.epoch_key(self.number, self.epoch), keys.pack_offset(self.end_offset)),)
 
     def _fail_queued(self, error: PenstockError) -> None:
         for waiting in self._queue:
@@ -270,17 +340,19 @@ class Partition:
             self._head.append(plan.piece)
         self._transactions = cycle.transactions
         self.size += cycle.size
+        if self._epochs.latest != self.epoch:
+            self._epochs.begin(self.epoch, self.end_offset)
         self.end_offset = cycle.next_offset
         for arrival in self._arrivals:
             if not arrival.done():
                 arrival.set_result(None)
 
-    async def _read_run(self, offset: int, limit: int, *, files: bool) -> tuple[list[Buffer] | list[FilePiece], int]:
+    async def _read_run(self, offset: int, limit: int, until: int, *, files: bool) -> tuple[list[Buffer] | list[FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
         at = bisect_right(self._bodies, offset, key=lambda body: body.first_offset) - 1
         if at >= 0 and offset < self._bodies[at].next_offset:
             body = self._bodies[at]
-            if files and not self._reader.is_warm(body):
+            if files and body.next_offset <= until and not self._reader.is_warm(body):
                 stretch = await self._reader.files(body, offset, limit)
                 if stretch is not None:
                     return stretch
@@ -289,6 +361,8 @@ class Partition:
             piece = next(piece for piece in self._head if offset < piece.next_offset)
         start = piece.find(offset)
         end = max(piece.marks.end_within(start, limit, piece.size), piece.batch_end(start))
+        if piece.next_offset_at(end) > until:
+            end = max(piece.find(until), piece.batch_end(start))
         return piece.cut(start, end), piece.next_offset_at(end)
 
     def _expired_offset(self) -> int:
@@ -316,16 +390,19 @@ class Partition:
         bodies = [body for body in self._bodies if body.next_offset <= offset]
         pieces = [piece for piece in self._head if piece.next_offset <= offset]
         gone = [body.key for body in bodies] + [head_key(self.number, piece) for piece in pieces]
-        aborted = keys.prefix(b"a", self.number)
+        aborted, epochs = keys.prefix(b"a", self.number), keys.prefix(b"e", self.number)
+        first_epoch = self._epochs.kept_from(offset)
         commands: list[Command] = [Write(keys.prefix(b"m", self.number), Meta(offset, self.end_offset).pack())]
         commands += (DeleteRange(key, key + b"\0") for key in gone)
         commands.append(DeleteRange(aborted, keys.aborted_key(self.number, offset, 0)))
+        commands.append(DeleteRange(epochs, keys.epoch_key(self.number, first_epoch)))
         await self._tablet.execute(Request(tuple(commands)))
         self.start_offset = offset
         del self._bodies[: len(bodies)]
         del self._head[: len(pieces)]
         self.size -= sum(body.size for body in bodies) + sum(piece.size for piece in pieces)
         self._transactions.forget_before(offset)
+        self._epochs.forget_before(first_epoch)
         for body in bodies:
             self._reader.forget(body)
 

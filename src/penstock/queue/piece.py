@@ -166,6 +166,11 @@ class Piece:
         buffer, inside = self._at(end)
         return span_at(buffer, inside).base_offset
 
+    def latest_at(self, start: int) -> int:
+        """The latest timestamp of the batch that begins at this byte."""
+        buffer, inside = self._at(start)
+        return max_timestamp_at(buffer, inside)
+
     def first_since(self, timestamp: int) -> int | None:
         """The byte at which the first batch with this timestamp or a later one begins."""
         at = self.marks.first_since(timestamp)

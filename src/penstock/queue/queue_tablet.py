@@ -17,17 +17,19 @@ from penstock.queue.partition import Partition
 from penstock.tablet import KvOptions, KvTablet, Request, Write
 
 PARTITION_MAX = (1 << 32) - 2
+FIRST_OFFSET_MAX = 1 << 62
 
 
 class QueueTablet:
     """One generation of a PQ tablet. Make it with `boot`; when its KV tablet stops, so has it."""
 
     def __init__(self, tablet: KvTablet, config: PartitionConfig, cache: BlobCache, clock: Clock) -> None:
-        self._tablet = tablet
+        self.tablet = tablet
         self._config = config
         self._cache = cache
         self._clock = clock
         self.partitions: dict[int, Partition] = {}
+        self._adding = asyncio.Lock()  # two of one number would both write from its first offset on
 
     @classmethod
     async def boot(
@@ -55,12 +57,12 @@ class QueueTablet:
     @property
     def generation(self) -> int:
         """The generation of the tablet."""
-        return self._tablet.generation
+        return self.tablet.generation
 
     @property
     def stopped(self) -> asyncio.Event:
         """Set once the tablet has stopped, by order or because a newer generation runs."""
-        return self._tablet.stopped
+        return self.tablet.stopped
 
     def partition(self, number: int) -> Partition:
         """One of the partitions. UnknownPartitionError if it is not here."""
@@ -71,13 +73,14 @@ class QueueTablet:
 
     async def add_partition(self, number: int, first_offset: int = 0) -> Partition:
         """A new, empty partition; its first message gets `first_offset`."""
-        if number in self.partitions:
-            raise InvalidRequestError(f"partition {number} is there already")
-        if not 0 <= number <= PARTITION_MAX or first_offset < 0:
+        if not 0 <= number <= PARTITION_MAX or not 0 <= first_offset <= FIRST_OFFSET_MAX:
             raise InvalidRequestError(f"cannot make partition {number} from offset {first_offset}: both count from 0")
-        meta = Meta(first_offset, first_offset).pack()
-        await self._tablet.execute(Request((Write(keys.prefix(b"m", number), meta),)))
-        return await self._load(number)
+        async with self._adding:
+            if number in self.partitions:
+                raise InvalidRequestError(f"partition {number} is there already")
+            meta = Meta(first_offset, first_offset).pack()
+            await self.tablet.execute(Request((Write(keys.prefix(b"m", number), meta),)))
+            return await self._load(number)
 
     def set_config(self, config: PartitionConfig) -> None:
         """What the topic asks has changed."""
@@ -87,9 +90,9 @@ class QueueTablet:
 
     async def stop(self) -> None:
         """Finish what is under way and stop."""
-        await self._tablet.stop()
+        await self.tablet.stop()
 
     async def _load(self, number: int) -> Partition:
-        partition = await Partition.load(self._tablet, number, self._config, cache=self._cache, clock=self._clock)
+        partition = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
         self.partitions[number] = partition
         return partition

@@ -2,7 +2,9 @@
 
 A source's state is a small value, so that a million of them fit in memory (integers big-endian):
 
-     version 1 | epoch 4 | then, oldest first, up to five recent batches: last seqno 8 | base offset 8 | messages 4
+     version 1 | epoch 4 | the last batch: last seqno 8 | base offset 8 | messages 4
+     then up to four batches before it, the latest first, each by its distance from the one after it, in numbers of seven bits
+     a byte, the lowest first: last seqno (sign in the lowest bit) | base offset | messages
 """
 
 from __future__ import annotations
@@ -10,20 +12,24 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.core.errors import InvalidRequestError
 from penstock.queue.errors import SequenceError, StaleEpochError
 
 VERSION = 1
 RECENT_MAX = 5
 SEQUENCE_WRAP = 1 << 31
+SOURCE_SIZE_MAX = 2048
+SEQNO_MAX = (1 << 63) - 1
+EPOCH_MAX = (1 << 31) - 1
 
-_HEAD = Struct(">Bi")
-_RECENT = Struct(">qQI")
+_HEAD = Struct(">BiqQI")
 
 
 class SourceWrite(NamedTuple):
     """Who writes a batch: a source, its epoch, and the seqno of the batch's first message; messages are numbered through.
 
-    `contiguous` sources (Kafka's producers) leave no gaps: their numbers start at 0 in every epoch and wrap at 2**31."""
+    `contiguous` sources (Kafka's producers) leave no gaps: their numbers start at 0 in every epoch and wrap at 2**31. Those of
+    others only rise, whoever owns the source: a newer epoch shuts older ones out and repeats nothing."""
 
     source: bytes
     seqno: int
@@ -57,13 +63,41 @@ class SourceState(NamedTuple):
 
     def pack(self) -> bytes:
         """The stored form."""
-        return _HEAD.pack(VERSION, self.epoch) + b"".join(_RECENT.pack(*batch) for batch in self.recent)
+        last = self.recent[-1]
+        packed = bytearray(_HEAD.pack(VERSION, self.epoch, *last))
+        after = last
+        for batch in self.recent[-2::-1]:
+            distance = after.last_seqno - batch.last_seqno
+            _put_number(packed, distance << 1 if distance >= 0 else -distance << 1 | 1)
+            _put_number(packed, after.base_offset - batch.base_offset)
+            _put_number(packed, batch.messages)
+            after = batch
+        return bytes(packed)
 
     @classmethod
     def unpack(cls, raw: bytes) -> SourceState:
         """The state whose stored form is `raw`."""
-        _, epoch = _HEAD.unpack_from(raw)
-        return cls(epoch, tuple(RecentBatch(*row) for row in _RECENT.iter_unpack(raw[_HEAD.size :])))
+        _, epoch, *fields = _HEAD.unpack_from(raw)
+        recent = [RecentBatch(*fields)]
+        at = _HEAD.size
+        while at < len(raw):
+            distance, at = _take_number(raw, at)
+            offset, at = _take_number(raw, at)
+            messages, at = _take_number(raw, at)
+            seqno = recent[-1].last_seqno - (-(distance >> 1) if distance & 1 else distance >> 1)
+            recent.append(RecentBatch(seqno, recent[-1].base_offset - offset, messages))
+        return cls(epoch, tuple(reversed(recent)))
+
+
+def check_source(write: SourceWrite, count: int) -> None:
+    """Refuse what could not be stored, before it is queued with the writes of others."""
+    if len(write.source) > SOURCE_SIZE_MAX:
+        raise InvalidRequestError(f"a source id has at most {SOURCE_SIZE_MAX} bytes, not {len(write.source)}")
+    if not -1 <= write.epoch <= EPOCH_MAX:
+        raise InvalidRequestError(f"epoch {write.epoch} of the source is not within -1..{EPOCH_MAX}")
+    last_allowed = SEQUENCE_WRAP - 1 if write.contiguous else SEQNO_MAX - count + 1
+    if not 0 <= write.seqno <= last_allowed:
+        raise SequenceError(f"seqno {write.seqno} of the source is not within 0..{last_allowed}")
 
 
 def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> int | None:
@@ -72,9 +106,9 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
     if state is None:
         # Unknown, or known no more because all it wrote is gone: whatever it sends comes next.
         return None
-    if write.epoch != state.epoch:
-        if write.epoch < state.epoch:
-            raise StaleEpochError(f"the source writes in epoch {write.epoch}, but epoch {state.epoch} has begun")
+    if write.epoch < state.epoch:
+        raise StaleEpochError(f"the source writes in epoch {write.epoch}, but epoch {state.epoch} has begun")
+    if write.contiguous and write.epoch != state.epoch:
         _check_start(write)
         return None
     last = _last_seqno(write, count)
@@ -82,7 +116,7 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
         if batch.last_seqno == last and batch.messages == count:
             return batch.base_offset
     if write.contiguous:
-        return _known_contiguous(state, write)
+        return _known_contiguous(state, write, count)
     if last <= state.max_seqno:
         return -1
     if write.seqno <= state.max_seqno:
@@ -95,7 +129,7 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
 def after_write(state: SourceState | None, write: SourceWrite, count: int, base_offset: int) -> SourceState:
     """The state once this batch is written."""
     batch = RecentBatch(_last_seqno(write, count), base_offset, count)
-    if state is None or write.epoch != state.epoch:
+    if state is None or (write.contiguous and write.epoch != state.epoch):
         return SourceState(write.epoch, (batch,))
     return SourceState(write.epoch, (*state.recent[1 - RECENT_MAX :], batch))
 
@@ -105,16 +139,38 @@ def _last_seqno(write: SourceWrite, count: int) -> int:
     return last % SEQUENCE_WRAP if write.contiguous else last
 
 
-def _known_contiguous(state: SourceState, write: SourceWrite) -> int | None:
+def _known_contiguous(state: SourceState, write: SourceWrite, count: int) -> int | None:
     expected = (state.max_seqno + 1) % SEQUENCE_WRAP
     if write.seqno == expected:
         return None
-    # Behind by less than half the circle: written long ago. Ahead: something is missing in between.
-    if (expected - write.seqno) % SEQUENCE_WRAP < SEQUENCE_WRAP // 2:
+    # Behind by less than half the circle: written long ago, if so much was written that it is remembered no more; otherwise it
+    # never was, and its number was passed over when the source was unknown. Ahead: something is missing in between.
+    behind = (expected - write.seqno) % SEQUENCE_WRAP
+    if count <= behind < SEQUENCE_WRAP // 2 and len(state.recent) == RECENT_MAX:
         return -1
+    if behind < SEQUENCE_WRAP // 2:
+        raise SequenceError(
+            f"sequences {write.seqno} and on of the source are not those of a batch it wrote; {expected} comes next"
+        )
     raise SequenceError(f"the source sends sequence {write.seqno} where {expected} comes next; what is between was never written")
 
 
 def _check_start(write: SourceWrite) -> None:
     if write.contiguous and write.seqno != 0:
         raise SequenceError(f"a new epoch of a producer starts at sequence 0, not {write.seqno}")
+
+
+def _put_number(packed: bytearray, number: int) -> None:
+    while number > 0x7F:
+        packed.append(number & 0x7F | 0x80)
+        number >>= 7
+    packed.append(number)
+
+
+def _take_number(raw: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while raw[at] & 0x80:
+        number |= (raw[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+    return number | raw[at] << shift, at + 1

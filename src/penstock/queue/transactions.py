@@ -53,10 +53,11 @@ class Transactions:
                 return []
             self.open[producer] = base_offset
             return [(key, keys.pack_offset(base_offset))]
+        is_commit = is_commit_marker(batch)  # first: a batch that is refused changes nothing
         first_offset = self.open.pop(producer, None)
         if first_offset is None:
             return []
-        if is_commit_marker(batch):
+        if is_commit:
             return [(key, None)]
         self.aborted.append(Aborted(base_offset, producer, first_offset))
         return [(key, None), (keys.aborted_key(partition, base_offset, producer), keys.pack_offset(first_offset))]

@@ -63,15 +63,15 @@ class WriteCycle:
     def take(self, waiting: WaitingWrite) -> None:
         """Take a write in; one that is wrong fails at once and alone."""
         batch, source, done = waiting
-        if done.done():
-            return
+        # One whose writer has gone is taken all the same: were it left out, the next of its source could overtake it.
         try:
             known = None if source is None else self._known(source, batch)
             if known is None:
                 for key, value in self.transactions.note(self._number, batch, self.next_offset):
                     self._changes[key] = value
         except PenstockError as error:
-            done.set_exception(error)
+            if not done.done():
+                done.set_exception(error)
             return
         if known is not None:
             self.waiting.append((waiting, WriteResult(known, duplicate=True)))

@@ -1,8 +1,8 @@
 """Bringing a KV tablet up: what its log and snapshot say, and how much of them counts.
 
-One request is under way at a time, so within a generation only the last entry can be in doubt: it counts if all the data it
-wrote is there. Any other entry was either acknowledged or declared aborted by a later one. Each generation begins by noting
-where the one before it ended, so that an entry which comes to light afterwards changes nothing.
+One commit is under way at a time, so only the very last entry can be in doubt: it counts if all the data it wrote is there. Any
+other was acknowledged or declared aborted by a later one. Each generation begins by noting where the one before it ended, so that
+an entry which comes to light afterwards changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.blob import BlobId, Status, TabletStorage
 from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX
-from penstock.core.errors import CorruptionError, UnavailableError
+from penstock.core.errors import UnavailableError
 from penstock.tablet.key_index import KeyIndex, refs_of
 from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, decode_entry, decode_page
 
@@ -64,14 +64,19 @@ async def _read_log(storage: TabletStorage) -> dict[Place, LogEntry]:
 
 
 def _valid(log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
-    """The log without entries that were aborted, or that came to light after a later generation had begun without them."""
-    ends = {generation: entry.boot for (generation, _), entry in log.items() if entry.boot is not None}
-    aborted = {(generation, step) for (generation, _), entry in log.items() for step in entry.aborted}
-    return {
-        place: entry
-        for place, entry in log.items()
-        if place not in aborted and not any(place[0] < generation and place > end for generation, end in ends.items())
-    }
+    """The log without entries that were aborted, or that came to light after a later generation had begun without them. From the
+    last entry back: what is not valid has no say about those before it."""
+    valid: dict[Place, LogEntry] = {}
+    aborted: set[Place] = set()
+    end = (GENERATION_MAX, STEP_MAX)
+    for place, entry in sorted(log.items(), reverse=True):
+        if place in aborted or place > end:
+            continue
+        valid[place] = entry
+        aborted.update((place[0], step) for step in entry.aborted)
+        if entry.boot is not None:
+            end = min(end, entry.boot)
+    return dict(sorted(valid.items()))
 
 
 async def _load_pages(storage: TabletStorage, mark: SnapshotMark, state: BootState) -> None:
@@ -84,30 +89,20 @@ async def _load_pages(storage: TabletStorage, mark: SnapshotMark, state: BootSta
 
 
 async def _whole(storage: TabletStorage, log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
-    """The entries whose data is there, in order. Only the last of a generation may lack it."""
-    last_steps: dict[int, int] = {}
-    for generation, step in log:
-        last_steps[generation] = max(step, last_steps.get(generation, 0))
-    there = await _data_blobs(storage, min(log)) if log else set()
-    whole: dict[Place, LogEntry] = {}
-    for place, entry in sorted(log.items()):
-        if _is_whole(place, entry, there):
-            whole[place] = entry
-        elif place[1] != last_steps[place[0]]:
-            raise CorruptionError(f"log entry {place} of tablet {storage.info.tablet} refers to data that is not there")
-    return whole
+    """The entries without the very last, if the data it wrote is not there. Data of others was there, and may be gone by now."""
+    if not log:
+        return log
+    place = max(log)
+    written = {ref.blob for _, value in log[place].changes for ref in refs_of(value) if ref.blob[2:4] == place}
+    if written <= await _data_blobs(storage, place):
+        return log
+    return {other: entry for other, entry in log.items() if other != place}
 
 
-def _is_whole(place: Place, entry: LogEntry, there: set[BlobId]) -> bool:
-    """Whether all the data that this very entry wrote has arrived."""
-    written = (ref.blob for _, value in entry.changes for ref in refs_of(value))
-    return all(blob in there for blob in written if (blob.generation, blob.step) == place)
-
-
-async def _data_blobs(storage: TabletStorage, begin: Place) -> set[BlobId]:
+async def _data_blobs(storage: TabletStorage, place: Place) -> set[BlobId]:
     tablet = storage.info.tablet
-    first = BlobId(tablet, DATA, *begin, 0, 0)
-    last = BlobId(tablet, DATA, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
+    first = BlobId(tablet, DATA, *place, 0, 0)
+    last = BlobId(tablet, DATA, *place, COOKIE_MAX, SIZE_FIELD_MAX)
     found = await storage.range(first, last)
     if found.status is not Status.OK:
         raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {found.status.value}: {found.reason}")

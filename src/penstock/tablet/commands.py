@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.blob import Buffer
 
 KEY_SIZE_MAX = 4000
+PIECES_MAX = (1 << 16) - 1
 READ_BYTES_MAX = 25 << 20
 
 

@@ -1,8 +1,8 @@
 """Letting go of a KV tablet's data: which blobs BlobStorage must keep below the barrier, and which it may drop.
 
 A blob that dies before the barrier reaches it needs no flag at all. One that lives when the barrier passes it is flagged Keep,
-and DoNotKeep when it dies. What is still to be flagged is known in memory alone: a tablet that starts finds by comparing its
-keys with what is stored.
+and DoNotKeep when it dies. Where it is not certain whether a blob was flagged Keep, it is taken to be. What is still
+to be flagged is known in memory alone: a tablet that starts finds it by comparing its keys with what is stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Garbage:
         self._generation = generation
         self._counter = 0
         self.barrier = barrier
-        self._young = {blob: None for blob in live if blob[2:4] > barrier}
+        # Blobs above the barrier, and whether they may have been flagged Keep: the last generation may have got that far.
+        self._young = {blob: True for blob in live if blob[2:4] > barrier}
         self._dead: list[BlobId] = []
         self._dead_young = 0
         self.dead_bytes = 0
@@ -37,17 +38,21 @@ class Garbage:
 
     def born(self, blob: BlobId) -> None:
         """A blob was written, and its log entry counts."""
-        self._young[blob] = None
+        self._young[blob] = False
 
     def died(self, blobs: Iterable[BlobId]) -> None:
         """Nothing refers to these any more."""
         for blob in blobs:
             self.dead_bytes += blob.size
-            if blob in self._young:
-                del self._young[blob]
-                self._dead_young += 1
-            else:
+            if self._young.pop(blob, True):
                 self._dead.append(blob)
+            else:
+                self._dead_young += 1
+
+    def abandoned(self, blobs: list[BlobId]) -> None:
+        """These were put, perhaps, for entries that do not count; they go once the barrier has passed them."""
+        self._dead_young += len(blobs)
+        self.dead_bytes += sum(blob.size for blob in blobs)
 
     async def find_leftovers(self, live: Iterable[BlobId]) -> Status:
         """After a start: whatever earlier generations stored that no key refers to is dead."""
@@ -63,6 +68,7 @@ class Garbage:
     async def collect(self, upto: Place) -> Reply:
         """Flag what needs it and move the barrier over all data up to a place that is settled."""
         keep = [blob for blob in self._young if blob[2:4] <= upto]
+        self._young.update((blob, True) for blob in keep)
         dead, self._dead = self._dead, []
         dead_young, self._dead_young = self._dead_young, 0
         dead_bytes, self.dead_bytes = self.dead_bytes, 0
@@ -73,11 +79,7 @@ class Garbage:
         if reply.status is Status.OK:
             self.barrier = upto
             for blob in keep:
-                if blob in self._young:
-                    del self._young[blob]
-                else:  # it died while it was being flagged
-                    self._dead_young -= 1
-                    self._dead.append(blob)
+                self._young.pop(blob, None)
             return reply
         self._dead = dead + self._dead
         self._dead_young += dead_young

@@ -13,7 +13,7 @@ from sortedcontainers import SortedDict
 
 from penstock.blob import BlobId
 from penstock.core.errors import InvalidRequestError
-from penstock.tablet.commands import KEY_SIZE_MAX, Command, Concat, CopyRange, DeleteRange, Rename
+from penstock.tablet.commands import KEY_SIZE_MAX, PIECES_MAX, Command, Concat, CopyRange, DeleteRange, Rename
 
 
 class BlobRef(NamedTuple):
@@ -190,6 +190,8 @@ class Overlay:
                 pieces.extend(value.pieces)
             else:
                 pieces.append(value)
+        if len(pieces) > PIECES_MAX:
+            raise InvalidRequestError(f"key {command.target!r} would have {len(pieces)} pieces; a value has at most {PIECES_MAX}")
         if not command.keep_sources:
             for key in command.sources:
                 self.set(key, None)

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from penstock.blob import BlobId, Buffer, FilePiece, Reply, Status, TabletStorage
 from penstock.core.errors import (
     ClosedError,
-    CorruptionError,
     FencedError,
     InvalidRequestError,
     OutOfSpaceError,
@@ -27,22 +26,19 @@ from penstock.core.errors import (
 )
 from penstock.tablet.boot import DATA, LOG, PAGES, BootState, read_state
 from penstock.tablet.commands import (
-    READ_BYTES_MAX,
     Command,
     GetStatus,
-    KeyInfo,
-    RangeResult,
     Read,
     ReadRange,
-    ReadResult,
     Request,
     Result,
     TabletStatus,
     Write,
 )
 from penstock.tablet.garbage import Garbage
-from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Overlay, Piece, Value, value_size
+from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Overlay, Piece, Value
 from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, encode_change, encode_entry, encode_page
+from penstock.tablet.value_reader import ValueReader
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +68,7 @@ class _Pending(NamedTuple):
     size: int
 
 
-class _Staged(NamedTuple):
-    """A request whose commands have been checked: its changes are in the overlay, its data is to be put."""
-
-    pending: _Pending
-    reads: list[tuple[int, Read | ReadRange | GetStatus]]
+Question = Read | ReadRange | GetStatus
 
 
 class KvTablet:
@@ -93,12 +85,15 @@ class KvTablet:
         self._step = 0
         self._boot: Place | None = state.last
         self._aborted: list[int] = []
+        self._abandoned: list[BlobId] = []
         self._collected: Place | None = None
         self._snapshot: SnapshotMark | None = None
+        self._reader = ValueReader(storage, state.index)
         self._garbage = Garbage(storage, generation, state.barrier, state.index.references)
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._tidy_due = asyncio.Event()
+        self._tidying = asyncio.Lock()  # one snapshot or collection at a time
         self._log_entries = state.entries_replayed
         self._log_bytes = 0
         self._snapshot_size = 0
@@ -121,13 +116,18 @@ class KvTablet:
         ]
         return tablet
 
+    @property
+    def id(self) -> int:
+        """The tablet's number."""
+        return self._storage.info.tablet
+
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request; one result for each of its commands (None for a change)."""
         self._check_open()
         if request.generation is not None and request.generation != self.generation:
             raise FencedError(f"the request is for generation {request.generation}, the tablet is in {self.generation}")
-        if all(isinstance(command, Read | ReadRange | GetStatus) for command in request.commands):
-            return [await self._answer(command) for command in request.commands if not isinstance(command, Write)]
+        if all(isinstance(command, Question) for command in request.commands):
+            return await self._answers(request)
         return await self._enqueue(request)
 
     def head(self, key: bytes) -> bytes | None:
@@ -141,23 +141,11 @@ class KvTablet:
 
     async def read(self, key: bytes, offset: int = 0, length: int | None = None) -> bytes | memoryview | None:
         """A range of a value; None if there is no such key."""
-        value = self.index.values.get(key)
-        if value is None:
-            return None
-        return await self._fetch(value, offset, value_size(value) - offset if length is None else length)
+        return await self._reader.value(key, offset, length)
 
     def pieces(self, key: bytes, offset: int, length: int) -> list[FilePiece] | None:
         """The same as pieces of open files, where all of it can be had so."""
-        value = self.index.values.get(key)
-        if not isinstance(value, Chain):
-            return None
-        found: list[FilePiece] = []
-        for piece in _cut(value, offset, length):
-            files = None if isinstance(piece, bytes) else self._storage.pieces(*piece)
-            if files is None:
-                return None
-            found.extend(files)
-        return found
+        return self._reader.pieces(key, offset, length)
 
     async def stop(self) -> None:
         """Finish what is under way and stop."""
@@ -167,6 +155,7 @@ class KvTablet:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _enqueue(self, request: Request) -> asyncio.Future[list[Result]]:
+        self._check_open()
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         size = sum(len(command.value) for command in request.commands if isinstance(command, Write))
         self._queue.append(_Pending(request, done, size))
@@ -189,15 +178,29 @@ class KvTablet:
             await self._wake.wait()
             self._wake.clear()
             while self._queue and self._stop_cause is None:
-                await self._commit(self._take_group())
+                await self._commit_safely(self._take_group())
         for pending in self._queue:
             _fail(pending, self._stop_cause)
         self._queue.clear()
+
+    async def _commit_safely(self, group: list[_Pending]) -> None:
+        """Whatever goes wrong that nobody thought of, nobody is left waiting, and nothing more is written."""
+        try:
+            await self._commit(group)
+        except BaseException as error:
+            broken = ClosedError(f"tablet {self._storage.info.tablet} broke down: {error!r}; start it anew")
+            self._stop(broken)
+            for pending in (*group, *self._queue):
+                _fail(pending, broken)
+            self._queue.clear()
+            raise
 
     def _take_group(self) -> list[_Pending]:
         group = [self._queue.popleft()]
         size = group[0].size
         while self._queue and size + self._queue[0].size <= COMMIT_BYTES_MAX:
+            if any(isinstance(command, Question) for command in self._queue[0].request.commands):
+                break  # what it reads is the state after all those before it
             group.append(self._queue.popleft())
             size += group[-1].size
         return group
@@ -207,28 +210,30 @@ class KvTablet:
         step = self._step = self._step + 1
         overlay = Overlay(self.index)
         puts: list[tuple[BlobId, Buffer]] = []
-        staged = [one for pending in group if (one := self._stage(pending, overlay, puts)) is not None]
-        if group and not staged and not puts:
+        answers = await self._answers_of_first(group)
+        asking = group if answers is not None else group[1:]
+        staged = [pending for pending in asking if self._stage(pending, overlay, puts)]
+        if group and not staged:
             self._step -= 1
             return
-        answers = [await self._answers(one) for one in staged]
         changes = overlay.changes()
         entry = LogEntry(self._boot, tuple(self._aborted), self._collected, self._snapshot, tuple(changes))
         raw = encode_entry(entry)
         if len(raw) > ENTRY_BYTES_MAX:
             self._step -= 1
-            await self._split(group)
+            await self._split(staged)
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
         trouble = _worst(await asyncio.gather(*(self._storage.put(blob, data) for blob, data in puts)))
         if trouble is not None:
+            self._abandoned += (blob for blob, _ in puts[:-1])
             self._abort(step, trouble, staged)
             return
         self._settle(entry, step, [blob for blob, _ in puts[:-1]])
         self._log_bytes += len(raw)
-        for one, results in zip(staged, answers, strict=True):
-            if not one.pending.done.done():
-                one.pending.done.set_result(results)
+        for pending in staged:
+            if not pending.done.done():
+                pending.done.set_result(answers if answers and pending is group[0] else [None] * len(pending.request.commands))
 
     async def _split(self, group: list[_Pending]) -> None:
         """The changes of the group do not fit one log entry: commit the requests one by one."""
@@ -238,25 +243,32 @@ class KvTablet:
             for pending in group:
                 await self._commit([pending])
 
-    def _stage(self, pending: _Pending, overlay: Overlay, puts: list[tuple[BlobId, Buffer]]) -> _Staged | None:
-        """Check a request and lay its changes over those before it; None if it is wrong, and then it has no effect."""
+    async def _answers_of_first(self, group: list[_Pending]) -> list[Result] | None:
+        """Only the first of a group reads; if it cannot, it fails, and has no effect: None."""
+        if not group:
+            return []
+        try:
+            return await self._answers(group[0].request)
+        except PenstockError as error:
+            _fail(group[0], error)
+            return None
+
+    def _stage(self, pending: _Pending, overlay: Overlay, puts: list[tuple[BlobId, Buffer]]) -> bool:
+        """Check a request and lay its changes over those before it; False if it is wrong, and then it has no effect."""
         own = Overlay(overlay)
         own_puts: list[tuple[BlobId, Buffer]] = []
-        reads: list[tuple[int, Read | ReadRange | GetStatus]] = []
         try:
-            for at, command in enumerate(pending.request.commands):
-                if isinstance(command, Read | ReadRange | GetStatus):
-                    reads.append((at, command))
-                elif isinstance(command, Write):
+            for command in pending.request.commands:
+                if isinstance(command, Write):
                     own.set(command.key, self._written(command, len(puts), own_puts))
                 else:
                     own.apply(command)
         except InvalidRequestError as error:
             _fail(pending, error)
-            return None
+            return False
         overlay.absorb(own)
         puts.extend(own_puts)
-        return _Staged(pending, reads)
+        return True
 
     def _written(self, command: Write, first_cookie: int, puts: list[tuple[BlobId, Buffer]]) -> Value:
         """The value of a write: kept here if it is small, otherwise cut into blobs."""
@@ -281,16 +293,21 @@ class KvTablet:
         self._aborted.clear()
         if self._collected == entry.collected:
             self._collected = None
-        if entry.snapshot is not None:
+        if self._snapshot == entry.snapshot:
             self._snapshot = None
+        dead = self.index.apply(entry.changes)
         for blob in born:
             self._garbage.born(blob)
-        self._garbage.died(self.index.apply(entry.changes))
+        self._garbage.died(dead)
+        # What was overwritten within the entry itself, and what aborted entries have put.
+        self._garbage.died(blob for blob in born if blob not in self.index.references)
+        self._garbage.abandoned(self._abandoned)
+        self._abandoned.clear()
         self._log_entries += 1
         if self._garbage.waiting or self._is_snapshot_due():
             self._tidy_due.set()
 
-    def _abort(self, step: int, trouble: Reply, staged: list[_Staged]) -> None:
+    def _abort(self, step: int, trouble: Reply, staged: list[_Pending]) -> None:
         """The entry may or may not be there: it does not count, and the next one will say so."""
         self._aborted.append(step)
         tablet = self._storage.info.tablet
@@ -302,67 +319,22 @@ class KvTablet:
             error = OutOfSpaceError(f"tablet {tablet} cannot write: {trouble.reason}")
         else:
             error = UnavailableError(f"tablet {tablet} cannot write: {trouble.status.value}: {trouble.reason}")
-        for one in staged:
-            _fail(one.pending, error)
+        for pending in staged:
+            _fail(pending, error)
 
-    async def _answers(self, staged: _Staged) -> list[Result]:
-        results: list[Result] = [None] * len(staged.pending.request.commands)
-        for at, command in staged.reads:
-            results[at] = await self._answer(command)
-        return results
+    async def _answers(self, request: Request) -> list[Result]:
+        return [await self._answer(command) for command in request.commands]
 
     async def _answer(self, command: Command) -> Result:
         match command:
-            case Read(key, offset, length):
-                return await self._read_one(key, offset, length)
+            case Read():
+                return await self._reader.read(command)
             case ReadRange():
-                return await self._read_range(command)
+                return await self._reader.read_range(command)
             case GetStatus():
                 index = self.index
                 return TabletStatus(self.generation, self._step, len(index.values), index.value_bytes, len(index.references))
         return None
-
-    async def _read_one(self, key: bytes, offset: int, length: int | None) -> ReadResult:
-        value = self.index.values.get(key)
-        if value is None:
-            return ReadResult(None)
-        size = value_size(value)
-        if not 0 <= offset <= size or (length is not None and length < 0):
-            raise InvalidRequestError(f"key {key!r} has {size} bytes; {length} from {offset} cannot be read")
-        wanted = size - offset if length is None else min(length, size - offset)
-        data = await self._fetch(value, offset, min(wanted, READ_BYTES_MAX))
-        return ReadResult(data, cut=wanted > READ_BYTES_MAX)
-
-    async def _read_range(self, command: ReadRange) -> RangeResult:
-        found: list[KeyInfo] = []
-        left = READ_BYTES_MAX
-        for key in list(self.index.keys(command.begin, command.end)):
-            value = self.index.values.get(key)
-            if value is None:
-                continue
-            size = value_size(value)
-            left -= len(key) + (size if command.with_values else 0)
-            if left < 0 and found:
-                return RangeResult(tuple(found), cut=True)
-            found.append(KeyInfo(key, size, await self._fetch(value, 0, size) if command.with_values else None))
-        return RangeResult(tuple(found))
-
-    async def _fetch(self, value: Value, offset: int, length: int) -> bytes | memoryview:
-        if isinstance(value, bytes):
-            return value[offset : offset + length]
-        pieces = _cut(value, offset, length)
-        parts = await asyncio.gather(*(self._fetch_piece(piece) for piece in pieces))
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def _fetch_piece(self, piece: Piece) -> bytes | memoryview:
-        if isinstance(piece, bytes):
-            return piece
-        result = await self._storage.get(piece.blob, piece.offset, piece.length)
-        if result.status is Status.OK:
-            return result.data
-        if result.status is Status.NODATA:
-            raise CorruptionError(f"{piece.blob} is referred to and not there")
-        raise UnavailableError(f"{piece.blob} cannot be read: {result.status.value}: {result.reason}")
 
     async def _tidy(self) -> None:
         """In the background: clear what earlier generations left, then collect garbage and take snapshots as they fall due."""
@@ -403,12 +375,18 @@ class KvTablet:
 
     async def collect_garbage(self) -> None:
         """Let BlobStorage drop what no key refers to."""
-        _check(await self._garbage.collect(self._settled), "garbage cannot be collected")
-        self._collected = self._garbage.barrier
+        async with self._tidying:
+            self._check_open()
+            _check(await self._garbage.collect(self._settled), "garbage cannot be collected")
+            self._collected = self._garbage.barrier
 
     async def take_snapshot(self) -> None:
         """Write all keys out, so that the log before can go. Requests go on meanwhile: replaying the log sets right what a page
         says of later changes."""
+        async with self._tidying:
+            await self._write_snapshot()
+
+    async def _write_snapshot(self) -> None:
         taken_at = self._settled
         entries, size = self._log_entries, self._log_bytes
         pages: list[BlobId] = []
@@ -440,24 +418,6 @@ class KvTablet:
                 page.append((key, value))
                 size += len(encode_change((key, value)))
             yield encode_page(page)
-
-
-def _cut(value: Chain, offset: int, length: int) -> list[Piece]:
-    """The pieces of a range of a chain."""
-    found: list[Piece] = []
-    for piece in value.pieces:
-        size = len(piece) if isinstance(piece, bytes) else piece.length
-        if offset < size and length > 0:
-            count = min(size - offset, length)
-            if isinstance(piece, bytes):
-                found.append(piece[offset : offset + count])
-            else:
-                found.append(BlobRef(piece.blob, piece.offset + offset, count))
-            length -= count
-            offset = 0
-        else:
-            offset -= min(offset, size)
-    return found
 
 
 def _worst(replies: list[Reply]) -> Reply | None:

@@ -1,11 +1,11 @@
 """The stored form of a KV tablet's log and snapshots. Integers are big-endian.
 
-A log entry is one blob in channel 0; its step is its place in the log:
+A log entry is one blob in channel 0; its step is its place in the log. The checksum covers all bytes but its own:
 
      0      4        6      8        12
      +------+--------+------+--------+----------+-----
      |magic |version |kinds |crc32c  | section  | ...
-     |"PENk"|        |      |of rest |          |
+     |"PENk"|        |      |of all  |          |
      +------+--------+------+--------+----------+-----
 
 Sections follow in this order, each only if its bit in `kinds` is set:
@@ -23,7 +23,7 @@ Sections follow in this order, each only if its bit in `kinds` is set:
      piece      0 | length 4 | bytes          bytes kept in the log
                 1 | blob id 25 | offset 4 | length 4
 
-A snapshot page is one blob in channel 2: magic "PENs" | version 2 | zero 2 | crc32c of rest 4 | count 4 | changes as above.
+A snapshot page is one blob in channel 2: magic "PENs" | version 2 | zero 2 | crc32c 4 | count 4 | changes as above.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ ENTRY_MAGIC = b"PENk"
 PAGE_MAGIC = b"PENs"
 VERSION = 1
 ID_SIZE = 25
+CHECKSUM_AT = 8
 
 BOOT, ABORTED, COLLECTED, SNAPSHOT, CHANGES = 1, 2, 4, 8, 16
 
@@ -96,7 +97,7 @@ def encode_entry(entry: LogEntry) -> bytes:
         kinds |= CHANGES
         sections.append(_encode_changes(entry.changes))
     body = b"".join(sections)
-    return _HEAD.pack(ENTRY_MAGIC, VERSION, kinds, crc32c(body)) + body
+    return _sealed(ENTRY_MAGIC, kinds, body)
 
 
 def decode_entry(raw: Buffer, place: Place) -> LogEntry:
@@ -118,7 +119,7 @@ def decode_entry(raw: Buffer, place: Place) -> LogEntry:
 def encode_page(changes: Iterable[Change]) -> bytes:
     """A snapshot page of keys."""
     body = _encode_changes(tuple(changes))
-    return _HEAD.pack(PAGE_MAGIC, VERSION, 0, crc32c(body)) + body
+    return _sealed(PAGE_MAGIC, 0, body)
 
 
 def decode_page(raw: Buffer, name: str) -> list[Change]:
@@ -149,6 +150,11 @@ def _encode_piece(piece: Piece) -> bytes:
     return _REF.pack(1, piece.blob.pack(), piece.offset, piece.length)
 
 
+def _sealed(magic: bytes, kinds: int, body: bytes) -> bytes:
+    start = _HEAD.pack(magic, VERSION, kinds, 0)[:CHECKSUM_AT]
+    return start + _U32.pack(crc32c(body, crc32c(start))) + body
+
+
 def _checked(raw: Buffer, magic: bytes, name: str) -> tuple[int, memoryview]:
     view = memoryview(raw)
     if len(view) < _HEAD.size or view[:4] != magic:
@@ -157,7 +163,7 @@ def _checked(raw: Buffer, magic: bytes, name: str) -> tuple[int, memoryview]:
     if version > VERSION:
         raise ConfigError(f"{name} has format {version}, this version of Penstock reads up to {VERSION}; upgrade Penstock")
     body = view[_HEAD.size :]
-    if crc32c(body) != checksum:
+    if crc32c(body, crc32c(view[:CHECKSUM_AT])) != checksum:
         raise CorruptionError(f"{name} does not match its checksum")
     return kinds, body
 

@@ -1,0 +1,102 @@
+"""Options that every command talking to a node has, and the client they describe."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.failure import usage
+
+if TYPE_CHECKING:
+    from penstock.cli.kafka_client import Client
+
+BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP"
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+def client_options() -> argparse.ArgumentParser:
+    """A parent parser with the options."""
+    parent = argparse.ArgumentParser(add_help=False)
+    group = parent.add_argument_group("connection and output")
+    group.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default=None,
+        help=f"a node, or several separated by commas (default: {BOOTSTRAP_VARIABLE}, or 127.0.0.1:9092)",
+    )
+    group.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to try to get an answer (default: 15)"
+    )
+    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
+    return parent
+
+
+def make_client(arguments: argparse.Namespace) -> Client:
+    """The client that the options ask for; it connects when it is first used."""
+    from penstock.cli.kafka_client import DEFAULT_BOOTSTRAP, Client, parse_addresses
+
+    bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+    return Client(parse_addresses(bootstrap), arguments.timeout)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds above 0."""
+    number = float(text)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(text)
+    return number
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def partition(text: str) -> int:
+    """A partition's number."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`name=value`."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(text)
+    return name, value
+
+
+def separator(text: str) -> bytes:
+    r"""Characters between fields or messages, with \n, \t, \r, \0, \\ and \xHH for those that are hard to type."""
+    try:
+        return _ESCAPE.sub(_unescape, text).encode("utf-8", "surrogateescape")
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def required(separator_bytes: bytes, option: str) -> bytes:
+    """A separator that is not empty."""
+    if not separator_bytes:
+        raise usage(f"{option} must not be empty")
+    return separator_bytes
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    return chr(int(code[1:], 16)) if len(code) == 3 else _ESCAPED[code]
+
+
+# argparse names a value's kind by the function that reads it.
+seconds.__name__ = "number of seconds"
+count.__name__ = "count"
+partition.__name__ = "partition number"
+pair.__name__ = "NAME=VALUE pair"

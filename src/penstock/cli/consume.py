@@ -1,0 +1,134 @@
+"""`penstock consume`: messages of a topic to standard output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli.client_options import client_options, count, make_client, partition, separator
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import usage
+from penstock.cli.message_output import FIELDS, FORMATS, renderer
+from penstock.cli.output import Progress
+from penstock.cli.positions import (
+    EARLIEST,
+    FORMS,
+    LATEST,
+    Position,
+    chosen_partitions,
+    find_offsets,
+    list_offsets,
+    position,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.kafka_client import Client
+    from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(
+        prog="penstock consume",
+        description="Read messages of a topic, from the first to the last that is there now unless told otherwise. Within a "
+        "partition they come in order. What a transaction has not committed is not shown.",
+        parents=[client_options()],
+    )
+    made.add_argument("topic", metavar="TOPIC")
+    begin = made.add_mutually_exclusive_group()
+    begin.add_argument(
+        "--from", dest="begin", type=position, metavar="POSITION", help=f"where to begin: {FORMS} (default: earliest)"
+    )
+    begin.add_argument("--last", type=count, metavar="N", help="begin N messages before the end of each partition")
+    made.add_argument(
+        "--to", dest="end", type=position, metavar="POSITION", help="where to stop, before it; written as for --from"
+    )
+    made.add_argument("-f", "--follow", action="store_true", help="go on and wait for new messages, until Ctrl-C or --to")
+    made.add_argument("-n", "--count", type=count, metavar="N", help="stop after so many messages")
+    made.add_argument(
+        "-p", "--partition", type=partition, action="append", metavar="N", help="only this one; may be repeated (default: all)"
+    )
+    made.add_argument("--format", choices=FORMATS, help="how a message is written (default: text, or as -o says)")
+    made.add_argument(
+        "--show",
+        type=_fields,
+        default=["value"],
+        metavar="FIELDS",
+        help=f"what of it, in which order, separated by commas: {', '.join(FIELDS)} (default: value); json has them all",
+    )
+    made.add_argument(
+        "-s", "--separator", type=separator, default=b"\t", metavar="CHARS", help=r"what stands between fields (default: \t)"
+    )
+    made.add_argument(
+        "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help=r"what ends a message (default: \n)"
+    )
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Write messages until the end, the count or Ctrl-C."""
+    arguments = parser().parse_args(argv)
+    with make_client(arguments) as client:
+        try:
+            return _consume(client, arguments)
+        except KeyboardInterrupt:
+            # Following has no other end; all else was cut short.
+            return ExitCode.OK if arguments.follow else ExitCode.INTERRUPTED
+
+
+def _consume(client: Client, arguments: argparse.Namespace) -> int:
+    from penstock.cli.consumer import Consumer
+
+    topic = client.topic(arguments.topic)
+    starts, ends = _range(client, topic, arguments)
+    form = arguments.format or arguments.output
+    render = renderer(form, arguments.topic, fields=arguments.show, separator=arguments.separator, delimiter=arguments.delimiter)
+    out = sys.stdout.buffer
+    progress = Progress(shown=not sys.stdout.isatty())
+    left = arguments.count
+    try:
+        for found in Consumer(client, topic, starts, ends).read():
+            shown = found if left is None else found[:left]
+            written = [render(number, record) for number, record in shown]
+            out.writelines(written)
+            out.flush()
+            progress.add(len(written), sum(map(len, written)))
+            if left is not None:
+                left -= len(shown)
+                if left == 0:
+                    break
+    finally:
+        progress.end()
+    return ExitCode.OK
+
+
+def _range(client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> tuple[dict[int, int], dict[int, int]]:
+    """Where to begin in each partition and, unless it is to go on for ever, where to stop."""
+    numbers = chosen_partitions(topic, arguments.partition)
+    earliest = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
+    latest = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
+    begin = arguments.begin or Position(timestamp_ms=EARLIEST)
+    if arguments.last is not None:
+        starts = {number: latest[number] - arguments.last for number in numbers}
+    else:
+        starts = find_offsets(client, topic, dict.fromkeys(numbers, begin))
+    starts = {number: min(max(start, earliest[number]), latest[number]) for number, start in starts.items()}
+    if arguments.end is None:
+        return starts, {} if arguments.follow else latest
+    if arguments.follow and arguments.end.offset is None:
+        raise usage("with --follow, --to must be an offset: what else it means is known only when it is there")
+    ends = find_offsets(client, topic, dict.fromkeys(numbers, arguments.end))
+    if not arguments.follow:
+        ends = {number: min(end, latest[number]) for number, end in ends.items()}
+    return starts, ends
+
+
+def _fields(text: str) -> list[str]:
+    names = text.split(",")
+    if not set(names) <= set(FIELDS):
+        raise ValueError(text)
+    return names
+
+
+_fields.__name__ = "list of fields"

@@ -1,0 +1,99 @@
+"""Places in a topic as a person names them, and the offsets they are."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from penstock.cli.kafka_client import Client
+    from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+READ_COMMITTED: Final = 1
+
+FORMS: Final = (
+    "earliest, latest, an offset, a time (2026-07-31T12:00:00Z; local time if it names no zone) or how long ago (90s, 15m, 7d)"
+)
+_AGO: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Position(NamedTuple):
+    """Either an offset, or a timestamp in the terms of ListOffsets, where negative ones are special."""
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+
+def position(text: str) -> Position:
+    """The position that some text names."""
+    if text in _WORDS:
+        return Position(timestamp_ms=_WORDS[text])
+    if text.isascii() and text.isdigit():
+        return Position(offset=int(text))
+    if match := _AGO.fullmatch(text):
+        return Position(timestamp_ms=int(time.time() * 1000) - int(match[1]) * _UNIT_MS[match[2]])
+    # A time without a zone is meant as the clock on the wall shows it.
+    return Position(timestamp_ms=int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
+
+
+position.__name__ = "position"
+
+
+def find_offsets(client: Client, topic: MetadataResponseTopic, wanted: Mapping[int, Position]) -> dict[int, int]:
+    """The offset of a position in each partition; where nothing is as late as the time asked for, that is the end."""
+    found = {number: place.offset for number, place in wanted.items() if place.offset is not None}
+    asked = {number: place.timestamp_ms for number, place in wanted.items() if place.timestamp_ms is not None}
+    answers = list_offsets(client, topic, asked)
+    late = {number: LATEST for number, offset in answers.items() if offset < 0}
+    return found | answers | list_offsets(client, topic, late)
+
+
+def list_offsets(client: Client, topic: MetadataResponseTopic, asked: Mapping[int, int]) -> dict[int, int]:
+    """The offset at a timestamp in each partition, -1 where there is none."""
+    from penstock.cli.kafka_client import KafkaError
+    from penstock.gateway.kafka.protocol import keys, offsets
+
+    leaders = {item.partition_index: item.leader_id for item in topic.partitions}
+
+    def ask(leader: int) -> dict[int, int]:
+        partitions = [
+            offsets.ListOffsetsPartition(partition_index=number, timestamp=asked[number])
+            for number in asked
+            if leaders[number] == leader
+        ]
+        request = offsets.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=READ_COMMITTED,
+            topics=[offsets.ListOffsetsTopic(name=topic.name or "", partitions=partitions)],
+        )
+        answer = client.node_call(leader, keys.LIST_OFFSETS, request, offsets.ListOffsetsResponse)
+        found = {}
+        for item in answer.topics[0].partitions:
+            if item.error_code:
+                raise KafkaError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
+            found[item.partition_index] = item.offset
+        return found
+
+    found: dict[int, int] = {}
+    for leader in sorted({leaders[number] for number in asked}):
+        found |= client.persist(partial(ask, leader))
+    return found
+
+
+def chosen_partitions(topic: MetadataResponseTopic, wanted: list[int] | None) -> list[int]:
+    """The partitions asked for, or all."""
+    from penstock.cli.failure import usage
+
+    there = sorted(item.partition_index for item in topic.partitions)
+    for number in wanted or ():
+        if number not in there:
+            raise usage(f"topic {topic.name!r} has partitions 0..{len(there) - 1}, not {number}")
+    return sorted(set(wanted)) if wanted else there

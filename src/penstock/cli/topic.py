@@ -1,0 +1,66 @@
+"""`penstock topic`: its subcommands and their options."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.client_options import client_options, count, make_client, pair, partition
+from penstock.cli.output import Output
+from penstock.cli.positions import FORMS, position
+
+
+def parser() -> argparse.ArgumentParser:
+    """A subparser for everything that can be done to a topic."""
+    made = argparse.ArgumentParser(prog="penstock topic", description="Make, list, describe, change, delete and trim topics.")
+    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    parent = client_options()
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
+
+    create = action("create", "make topics")
+    create.add_argument("names", nargs="+", metavar="NAME")
+    create.add_argument("-p", "--partitions", type=count, metavar="N", help="how many partitions (default: as the node is set)")
+    _add_config(create, "--config", "a configuration of the topic, such as retention.ms=3600000; may be repeated")
+    create.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is not an error")
+    lister = action("list", "list topics")
+    lister.add_argument("--prefix", default="", help="only those whose name begins so")
+    describe = action("describe", "show partitions with their offsets, and the configuration")
+    describe.add_argument("names", nargs="+", metavar="NAME")
+    describe.add_argument("--all-configs", action="store_true", help="also what the topic does not set itself")
+    alter = action("alter", "change the configuration of a topic")
+    alter.add_argument("name", metavar="NAME")
+    _add_config(alter, "--set", "a configuration to set; may be repeated")
+    alter.add_argument(
+        "--unset", action="append", default=[], metavar="KEY", help="one to put back to its default; may be repeated"
+    )
+    delete = action("delete", "delete topics with all their messages")
+    delete.add_argument("names", nargs="+", metavar="NAME")
+    delete.add_argument("--if-exists", action="store_true", help="a topic that is not there is not an error")
+    _add_yes(delete)
+    grow = action("add-partitions", "give a topic more partitions")
+    grow.add_argument("name", metavar="NAME")
+    grow.add_argument("--total", type=count, required=True, metavar="N", help="how many it shall have in all")
+    trim = action("trim", "drop the oldest messages of a topic")
+    trim.add_argument("name", metavar="NAME")
+    trim.add_argument("--before", type=position, required=True, metavar="POSITION", help=f"what is before this goes: {FORMS}")
+    trim.add_argument("--partition", type=partition, action="append", metavar="N", help="only here; may be repeated")
+    _add_yes(trim)
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Carry out one subcommand."""
+    arguments = parser().parse_args(argv)
+    from penstock.cli.topic_actions import ACTIONS
+
+    with make_client(arguments) as client:
+        return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))
+
+
+def _add_config(to: argparse.ArgumentParser, option: str, doc: str) -> None:
+    to.add_argument(option, type=pair, action="append", default=[], metavar="KEY=VALUE", dest="configs", help=doc)
+
+
+def _add_yes(to: argparse.ArgumentParser) -> None:
+    to.add_argument("-y", "--yes", action="store_true", help="do not ask, on a terminal, whether it is meant")

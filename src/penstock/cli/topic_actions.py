@@ -1,0 +1,245 @@
+"""What the subcommands of `penstock topic` do."""
+
+from __future__ import annotations
+
+import base64
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Final
+
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError, usage
+from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.output import Output, confirm
+from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, find_offsets, list_offsets
+from penstock.gateway.kafka.protocol import configs, errors, keys, offsets, topics
+from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+
+TOPIC_RESOURCE: Final = 2
+OWN_CONFIG: Final = 1  # DescribeConfigs' source: set on the topic itself
+SET, UNSET = 0, 1
+
+Action = Callable[[Client, Namespace, Output], int]
+
+
+def create(client: Client, arguments: Namespace, output: Output) -> int:
+    """Make topics; each is tried, whatever becomes of the others."""
+    settings = [topics.CreatableTopicConfig(name=name, value=value) for name, value in arguments.configs]
+    wanted = [
+        topics.CreatableTopic(name=name, num_partitions=arguments.partitions or -1, replication_factor=-1, configs=settings)
+        for name in arguments.names
+    ]
+    request = topics.CreateTopicsRequest(topics=wanted, timeout_ms=_milliseconds(client))
+    answer = client.call(keys.CREATE_TOPICS, request, topics.CreateTopicsResponse)
+    failures = _Failures()
+    made = []
+    for item in answer.topics:
+        if item.error_code == errors.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
+            output.say(f"topic {item.name} is there already")
+        elif item.error_code:
+            failures.add(KafkaError(f"topic {item.name!r}", item.error_code, item.error_message))
+        else:
+            made.append({"name": item.name, "id": _uuid(item.topic_id), "partitions": item.num_partitions})
+            output.say(f"made topic {item.name} with {_partitions(item.num_partitions)}")
+    if output.as_json:
+        output.document(made)
+    return failures.finish()
+
+
+def list_topics(client: Client, arguments: Namespace, output: Output) -> int:
+    """Names, ids and sizes, in order of names."""
+    found = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
+    shown = [topic for topic in found if (topic.name or "").startswith(arguments.prefix) and not topic.is_internal]
+    if output.as_json:
+        output.document([{"name": item.name, "id": _uuid(item.topic_id), "partitions": len(item.partitions)} for item in shown])
+    else:
+        output.rows(("name", "partitions", "id"), [(item.name, len(item.partitions), _uuid(item.topic_id)) for item in shown])
+    return ExitCode.OK
+
+
+def describe(client: Client, arguments: Namespace, output: Output) -> int:
+    """Partitions with leaders and offsets, and the configuration."""
+    described = []
+    for name in arguments.names:
+        topic = client.topic(name)
+        settings = _configs(client, name, everything=arguments.all_configs)
+        numbers = chosen_partitions(topic, None)
+        starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
+        ends = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
+        leaders = {item.partition_index: item.leader_id for item in topic.partitions}
+        rows = [(number, leaders[number], starts[number], ends[number], ends[number] - starts[number]) for number in numbers]
+        described.append((topic, settings, rows))
+    if output.as_json:
+        output.document([_document(*item) for item in described])
+        return ExitCode.OK
+    for at, (topic, settings, rows) in enumerate(described):
+        if output.is_terminal:
+            output.line(("\n" if at else "") + f"{topic.name}  {_uuid(topic.topic_id)}  {_partitions(len(rows))}")
+            for key, value in settings.items():
+                output.line(f"  {key} = {value}")
+            output.rows(_COLUMNS, rows)
+            continue
+        output.rows((), [("topic", topic.name, _uuid(topic.topic_id), len(rows))])
+        output.rows((), [("config", key, value) for key, value in settings.items()])
+        output.rows((), [("partition", *row) for row in rows])
+    return ExitCode.OK
+
+
+def alter(client: Client, arguments: Namespace, output: Output) -> int:
+    """Set some configurations and put others back."""
+    if not arguments.configs and not arguments.unset:
+        raise usage("nothing to change; give --set KEY=VALUE or --unset KEY")
+    changes = [
+        configs.IncrementalAlterableConfig(name=name, config_operation=SET, value=value) for name, value in arguments.configs
+    ]
+    changes += [configs.IncrementalAlterableConfig(name=name, config_operation=UNSET, value=None) for name in arguments.unset]
+    resource = configs.IncrementalAlterConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=arguments.name, configs=changes
+    )
+    request = configs.IncrementalAlterConfigsRequest(resources=[resource])
+    answer = client.call(keys.INCREMENTAL_ALTER_CONFIGS, request, configs.IncrementalAlterConfigsResponse)
+    for item in answer.responses:
+        if item.error_code:
+            raise KafkaError(f"topic {arguments.name!r}", item.error_code, item.error_message)
+    if output.as_json:
+        output.document({"name": arguments.name, "config": _configs(client, arguments.name, everything=False)})
+    output.say(f"changed {len(changes)} configuration{'s' if len(changes) > 1 else ''} of topic {arguments.name}")
+    return ExitCode.OK
+
+
+def delete(client: Client, arguments: Namespace, output: Output) -> int:
+    """Delete topics; each is tried, whatever becomes of the others."""
+    names = ", ".join(arguments.names)
+    if not confirm(f"Delete {names} with all messages?", yes=arguments.yes):
+        raise CommandError("nothing was deleted")
+    request = topics.DeleteTopicsRequest(topic_names=arguments.names, timeout_ms=_milliseconds(client))
+    answer = client.call(keys.DELETE_TOPICS, request, topics.DeleteTopicsResponse)
+    failures = _Failures()
+    gone = []
+    for item in answer.responses:
+        if item.error_code == errors.UNKNOWN_TOPIC_OR_PARTITION and arguments.if_exists:
+            output.say(f"there is no topic {item.name}")
+        elif item.error_code:
+            failures.add(KafkaError(f"topic {item.name!r}", item.error_code, item.error_message))
+        else:
+            gone.append(item.name)
+            output.say(f"deleted topic {item.name}")
+    if output.as_json:
+        output.document({"deleted": gone})
+    return failures.finish()
+
+
+def add_partitions(client: Client, arguments: Namespace, output: Output) -> int:
+    """Give a topic more partitions."""
+    wanted = topics.CreatePartitionsTopic(name=arguments.name, count=arguments.total, assignments=None)
+    request = topics.CreatePartitionsRequest(topics=[wanted], timeout_ms=_milliseconds(client))
+    answer = client.call(keys.CREATE_PARTITIONS, request, topics.CreatePartitionsResponse)
+    for item in answer.results:
+        if item.error_code:
+            raise KafkaError(f"topic {arguments.name!r}", item.error_code, item.error_message)
+    if output.as_json:
+        output.document({"name": arguments.name, "partitions": arguments.total})
+    output.say(f"topic {arguments.name} now has {_partitions(arguments.total)}")
+    return ExitCode.OK
+
+
+def trim(client: Client, arguments: Namespace, output: Output) -> int:
+    """Drop what is before a position."""
+    topic = client.topic(arguments.name)
+    numbers = chosen_partitions(topic, arguments.partition)
+    if arguments.before.offset is not None and len(numbers) > 1:
+        raise usage("an offset is one of a single partition; name it with --partition, or give a time")
+    before = find_offsets(client, topic, dict.fromkeys(numbers, arguments.before))
+    starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
+    dropped = sum(max(0, before[number] - starts[number]) for number in numbers)
+    if not confirm(f"Drop the {dropped} oldest messages of {arguments.name}?", yes=arguments.yes):
+        raise CommandError("nothing was dropped")
+    rows = [(number, starts[number], low) for number, low in sorted(_delete_records(client, topic, before).items())]
+    if output.as_json:
+        output.document(
+            {
+                "name": topic.name,
+                "partitions": [{"partition": number, "was": was, "start": start} for number, was, start in rows],
+            }
+        )
+    else:
+        output.rows(("partition", "was", "start"), rows)
+    return ExitCode.OK
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "create": create,
+    "list": list_topics,
+    "describe": describe,
+    "alter": alter,
+    "delete": delete,
+    "add-partitions": add_partitions,
+    "trim": trim,
+}
+
+_COLUMNS: Final = ("partition", "leader", "start", "end", "messages")
+
+
+class _Failures:
+    """What went wrong with some of several topics; the last of it is told with the exit code."""
+
+    def __init__(self) -> None:
+        self._all: list[CommandError] = []
+
+    def add(self, failure: CommandError) -> None:
+        self._all.append(failure)
+
+    def finish(self) -> int:
+        if self._all:
+            raise CommandError("; ".join(map(str, self._all)), self._all[0].exit_code)
+        return ExitCode.OK
+
+
+def _delete_records(client: Client, topic: MetadataResponseTopic, before: dict[int, int]) -> dict[int, int]:
+    leaders = {item.partition_index: item.leader_id for item in topic.partitions}
+    low: dict[int, int] = {}
+    for leader in sorted({leaders[number] for number in before}):
+        partitions = [
+            offsets.DeleteRecordsPartition(partition_index=number, offset=offset)
+            for number, offset in before.items()
+            if leaders[number] == leader
+        ]
+        request = offsets.DeleteRecordsRequest(
+            topics=[offsets.DeleteRecordsTopic(name=topic.name or "", partitions=partitions)], timeout_ms=_milliseconds(client)
+        )
+        answer = client.node_call(leader, keys.DELETE_RECORDS, request, offsets.DeleteRecordsResponse)
+        for item in answer.topics[0].partitions:
+            if item.error_code:
+                raise KafkaError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
+            low[item.partition_index] = item.low_watermark
+    return low
+
+
+def _configs(client: Client, name: str, *, everything: bool) -> dict[str, str | None]:
+    resource = configs.DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
+    request = configs.DescribeConfigsRequest(resources=[resource])
+    (answer,) = client.call(keys.DESCRIBE_CONFIGS, request, configs.DescribeConfigsResponse).results
+    if answer.error_code:
+        raise KafkaError(f"topic {name!r}", answer.error_code, answer.error_message)
+    shown = (item for item in answer.configs if everything or item.config_source == OWN_CONFIG)
+    return {item.name: item.value for item in sorted(shown, key=lambda item: item.name)}
+
+
+def _document(
+    topic: MetadataResponseTopic, settings: dict[str, str | None], rows: list[tuple[int, int, int, int, int]]
+) -> dict[str, object]:
+    partitions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+    return {"name": topic.name, "id": _uuid(topic.topic_id), "config": settings, "partitions": partitions}
+
+
+def _uuid(raw: bytes) -> str:
+    """A topic id as Kafka's tools write it."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _partitions(number: int) -> str:
+    return f"{number} partition{'' if number == 1 else 's'}"
+
+
+def _milliseconds(client: Client) -> int:
+    return int(client.timeout_s * 1000)

@@ -1,0 +1,144 @@
+"""`penstock up`: one node in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock import __version__
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError
+from penstock.core.errors import PenstockError
+from penstock.server import SETTINGS, BadSettingError, NodeConfig, load_config
+from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
+
+if TYPE_CHECKING:
+    from penstock.server.node import Node
+
+log = logging.getLogger(__name__)
+
+_EXIT_CODES: Final[dict[type[PenstockError], ExitCode]] = {
+    BadSettingError: ExitCode.USAGE,
+    DirectoryInUseError: ExitCode.DIRECTORY_IN_USE,
+    DirectoryUnusableError: ExitCode.DIRECTORY_UNUSABLE,
+    DirectoryMismatchError: ExitCode.DIRECTORY_MISMATCH,
+    ListenError: ExitCode.CANNOT_LISTEN,
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """An option for every setting of a node."""
+    made = argparse.ArgumentParser(
+        prog="penstock up",
+        description="Start a node. It needs no configuration; what is not given here is taken from PENSTOCK_… variables, then "
+        "from penstock.toml, then from the defaults. SIGTERM and Ctrl-C let requests under way finish, and exit with 0.",
+    )
+    made.add_argument("--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml if there)")
+    made.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how the ready line is written")
+    for setting in SETTINGS.values():
+        metavar = "{" + ",".join(setting.kind.choices) + "}" if setting.kind.choices else setting.metavar
+        made.add_argument(
+            setting.option,
+            dest=setting.key,
+            action="append" if setting.is_list else "store",
+            metavar=metavar,
+            default=argparse.SUPPRESS,
+            help=f"{setting.doc} (default: {setting.default})".replace("%", "%%"),
+        )
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Serve until told to stop; the exit code says how it ended."""
+    arguments = vars(parser().parse_args(argv))
+    config_file, output = arguments.pop("config"), arguments.pop("output")
+    try:
+        config = load_config(arguments, os.environ, config_file)
+        from penstock.server.log_lines import log_to_stderr
+
+        log_to_stderr(config.log_level)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(config, as_json=output == "json"))
+    except PenstockError as error:
+        code = next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), ExitCode.FAILED)
+        raise CommandError(str(error), code) from error
+    except Exception as error:
+        log.exception("the node failed")
+        raise CommandError(f"the node failed: {error}; the log above says where", ExitCode.FAILED) from error
+    return ExitCode.OK
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+async def _serve(config: NodeConfig, *, as_json: bool) -> None:
+    stopping = _stop_on_signals()
+    # Imported when signals are already heeded: it takes a while.
+    from penstock.server.node import Node
+
+    starting = asyncio.create_task(Node.start(config))
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return
+    node = await starting
+    try:
+        _say_ready(node, as_json=as_json)
+        await stopped
+        log.info("stopping; a second signal stops at once")
+    finally:
+        await node.stop()
+    log.info("stopped")
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """An event set by the first SIGTERM or SIGINT; the second ends the process there and then."""
+    stopping = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return stopping
+
+
+def _say_ready(node: Node, *, as_json: bool) -> None:
+    made = node.made
+    if as_json:
+        fields = {
+            "event": "ready",
+            "version": __version__,
+            "pid": os.getpid(),
+            "cluster_id": made.cluster_id,
+            "node_id": made.node_id,
+            "data_dir": str(node.data_dir),
+            "erasure": made.erasure.value,
+            "durability": node.config.durability,
+            "listeners": {name: listener._asdict() for name, listener in node.listeners.items()},
+        }
+        line = json.dumps(fields)
+    else:
+        where = ", ".join(f"{name} {listener}" for name, listener in node.listeners.items()) or "no listeners"
+        line = f"penstock is ready: {where}; data in {node.data_dir}"
+    with suppress(BrokenPipeError):
+        print(line, flush=True)
+    log.info("node %d of cluster %s is ready, durability %s", made.node_id, made.cluster_id, node.config.durability)

@@ -1,0 +1,1 @@
+"""Gateways: the network protocols by which clients reach the broker."""

@@ -1,0 +1,63 @@
+"""FindCoordinator and DescribeCluster: who does what. So far this node does all."""
+
+from __future__ import annotations
+
+from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.cluster import (
+    Coordinator,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from penstock.gateway.kafka.reply import Call
+
+GROUP, TRANSACTION = 0, 1
+MANY_KEYS_FROM = 4
+BROKERS, CONTROLLERS = 1, 2
+
+
+async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Which broker looks after a group or a transactional id."""
+    if call.version >= MANY_KEYS_FROM:
+        found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _coordinator(call, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+async def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """The brokers of the cluster."""
+    node = call.node
+    if request.endpoint_type != BROKERS:
+        is_known = request.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            error_code=errors.MISMATCHED_ENDPOINT_TYPE if is_known else errors.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="this is an endpoint for brokers; there are no others",
+            endpoint_type=BROKERS,
+        )
+    response = DescribeClusterResponse(
+        cluster_id=node.cluster_id,
+        controller_id=node.node_id,
+        brokers=[DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port)],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
+
+
+def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
+    node = call.node
+    if key_type not in (GROUP, TRANSACTION):
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            port=-1,
+            error_code=errors.INVALID_REQUEST,
+            error_message=f"there are no coordinators of type {key_type}",
+        )
+    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)

@@ -1,0 +1,182 @@
+"""Fetch: batches out of partitions, from memory or straight from files, waiting for enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from penstock.blob import FilePiece
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
+from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, WantedPartition
+from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.protocol import Splice
+from penstock.gateway.kafka.protocol.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from penstock.gateway.kafka.reply import Call
+from penstock.queue import OffsetOutOfRangeError, Partition
+
+READ_COMMITTED = 1
+NO_RECORDS = b""
+
+
+class _Fetched(NamedTuple):
+    """What one partition gave."""
+
+    wanted: WantedPartition
+    data: PartitionData
+    partition: Partition | None
+    size: int
+
+
+class _Round(NamedTuple):
+    """What all partitions gave, and how much each held then."""
+
+    fetched: list[_Fetched]
+    size: int
+    has_errors: bool
+    held: int
+
+    def held_now(self) -> int:
+        """How much the partitions hold by now."""
+        return sum(one.partition.size for one in self.fetched if one.partition is not None)
+
+
+async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
+    """Read from every partition asked for; if that is too little, wait for more and read again."""
+    node = call.node
+    code, session, wanted = node.sessions.open(request, node.clock.monotonic())
+    if code:
+        return FetchResponse(error_code=code, session_id=NO_SESSION)
+    deadline = node.clock.monotonic() + request.max_wait_ms / 1000
+    bytes_max = max(min(request.max_bytes, node.options.fetch_bytes_max, node.memory.left), 1)
+    found = await _read_all(node, request, wanted, bytes_max)
+    while found.size < request.min_bytes and not found.has_errors and not call.peer.must_hurry():
+        left_s = deadline - node.clock.monotonic()
+        if left_s <= 0 or not wanted:
+            break
+        await _wait_for_more(call, found, left_s)
+        grown = found.held_now() - found.held
+        is_last = call.peer.must_hurry() or node.clock.monotonic() >= deadline
+        if grown and (is_last or found.size + grown >= request.min_bytes):
+            found = await _read_all(node, request, wanted, bytes_max)
+    is_incremental = session is not None and request.session_id == session.id
+    response = _respond(found, session, incremental=is_incremental)
+    call.has_files = any(_has_files(one.data) for one in found.fetched)
+    throttle_ms = node.broker.quotas.draw("fetch", call.client_id, found.size)
+    if throttle_ms:
+        response.throttle_time_ms = throttle_ms
+        call.peer.mute(throttle_ms / 1000)
+    return response
+
+
+async def _read_all(node: Node, request: FetchRequest, wanted: list[WantedPartition], bytes_max: int) -> _Round:
+    fetched: list[_Fetched] = []
+    size = 0
+    for one in wanted:
+        result = await _read_one(node, request, one, bytes_max - size)
+        fetched.append(result)
+        size += result.size
+    has_errors = any(one.data.error_code for one in fetched) or any(one.data.diverging_epoch for one in fetched)
+    found = _Round(fetched, size, has_errors, 0)
+    return found._replace(held=found.held_now())
+
+
+async def _read_one(node: Node, request: FetchRequest, wanted: WantedPartition, bytes_left: int) -> _Fetched:
+    asked = wanted.asked
+    data = PartitionData(partition_index=asked.partition, high_watermark=-1, records=NO_RECORDS, aborted_transactions=None)
+    try:
+        partition = node.broker.partition(find_topic(node, wanted.topic), asked.partition)
+        data.error_code = epoch_error(partition, asked.current_leader_epoch)
+        if data.error_code:
+            return _Fetched(wanted, data, None, 0)
+        size = await _read_partition(partition, request, asked, data, bytes_left)
+    except PenstockError as error:
+        data.error_code = topic_code(error)
+        return _Fetched(wanted, data, None, 0)
+    return _Fetched(wanted, data, partition, size)
+
+
+async def _read_partition(
+    partition: Partition, request: FetchRequest, asked: FetchPartition, data: PartitionData, bytes_left: int
+) -> int:
+    """Fill in what a partition has to give; the bytes of it."""
+    data.high_watermark, data.log_start_offset = partition.end_offset, partition.start_offset
+    data.last_stable_offset = partition.stable_offset
+    offset = asked.fetch_offset
+    if not partition.start_offset <= offset <= partition.end_offset:
+        raise OffsetOutOfRangeError(f"offset {offset} is not within {partition.start_offset}..{partition.end_offset}")
+    if asked.last_fetched_epoch >= 0:
+        epoch, end_offset = partition.epoch_end(asked.last_fetched_epoch)
+        if 0 <= epoch < asked.last_fetched_epoch or 0 <= end_offset < offset:
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            return 0
+    is_committed = request.isolation_level == READ_COMMITTED
+    if is_committed:
+        data.aborted_transactions = []
+    until = partition.stable_offset if is_committed else partition.end_offset
+    bytes_max = min(asked.partition_max_bytes, bytes_left)
+    if offset >= until or bytes_max <= 0:
+        return 0
+    found = await partition.read(offset, bytes_max, until=until, files=True)
+    data.records = Splice(found.batches, found.size)
+    if is_committed:
+        aborted = partition.aborted_between(offset, found.next_offset)
+        data.aborted_transactions = [
+            AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted
+        ]
+    return found.size
+
+
+async def _wait_for_more(call: Call, found: _Round, timeout_s: float) -> None:
+    """Until something is written to one of the partitions, or the time is up, or the reply is wanted at once."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    partitions = [one.partition for one in found.fetched if one.partition is not None]
+    for partition in partitions:
+        partition.watch(waiter)
+    timer = loop.call_later(timeout_s, _wake, waiter)
+    call.poll = waiter
+    try:
+        await waiter
+    finally:
+        call.poll = None
+        timer.cancel()
+        for partition in partitions:
+            partition.unwatch(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _respond(found: _Round, session: FetchSession | None, *, incremental: bool) -> FetchResponse:
+    response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
+    topics: dict[str | bytes, FetchableTopicResponse] = {}
+    for wanted, data, _, _ in found.fetched:
+        if session is not None and not wanted.is_news(data) and incremental:
+            continue
+        topic = topics.get(wanted.topic)
+        if topic is None:
+            if isinstance(wanted.topic, str):
+                topic = FetchableTopicResponse(topic=wanted.topic)
+            else:
+                topic = FetchableTopicResponse(topic_id=wanted.topic)
+            topics[wanted.topic] = topic
+            response.responses.append(topic)
+        topic.partitions.append(data)
+    if session is not None:
+        session.rotate([one.wanted for one in found.fetched if one.size])
+    return response
+
+
+def _has_files(data: PartitionData) -> bool:
+    return isinstance(data.records, Splice) and any(isinstance(piece, FilePiece) for piece in data.records.pieces)

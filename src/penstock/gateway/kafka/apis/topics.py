@@ -1,0 +1,187 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+
+from __future__ import annotations
+
+from penstock.broker import TOPIC_CONFIG_KEYS, InvalidPartitionsError, Topic, TopicConfig
+from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.kafka.apis.configs import DEFAULT_SOURCE, TOPIC_SOURCE
+from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
+from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.offsets import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from penstock.gateway.kafka.protocol.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from penstock.gateway.kafka.reply import Call
+
+BY_DEFAULT = -1
+TO_THE_END = -1
+STATES_FROM = 6
+
+
+class InvalidReplicationError(InvalidRequestError):
+    """More replicas than there are brokers to hold one each."""
+
+    code = "invalid_replication_factor"
+
+
+class InvalidAssignmentError(InvalidRequestError):
+    """An assignment of partitions to brokers that cannot be had."""
+
+    code = "invalid_replica_assignment"
+
+
+async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Make topics, each for itself; or only say what would come of it."""
+    names = [topic.name for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            result = CreatableTopicResult(
+                name=topic.name, error_code=errors.INVALID_REQUEST, error_message="the topic is named more than once"
+            )
+        else:
+            result = await _create(call.node, topic, validate_only=request.validate_only)
+        results.append(result)
+    return CreateTopicsResponse(topics=results)
+
+
+async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete topics by name or by id."""
+    asked = request.topics if call.version >= STATES_FROM else [DeleteTopicState(name=name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[await _delete(call.node, one) for one in asked])
+
+
+async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Give topics more partitions."""
+    results = [await _grow(call.node, topic, validate_only=request.validate_only) for topic in request.topics]
+    return CreatePartitionsResponse(results=results)
+
+
+async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Let go of what is before an offset."""
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        found = [await _trim(call.node, topic.name, one.partition_index, one.offset) for one in topic.partitions]
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=found))
+    return response
+
+
+async def _create(node: Node, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    result = CreatableTopicResult(name=asked.name, error_message=None)
+    try:
+        partitions = _partitions(node, asked)
+        config = TopicConfig({one.name: one.value for one in asked.configs if one.value is not None})
+        if validate_only:
+            node.broker.catalog.check_new(asked.name, partitions)
+        else:
+            topic = await node.broker.create_topic(asked.name, partitions, config)
+            result.topic_id = topic.id.bytes
+    except InvalidReplicationError as error:
+        result.error_code, result.error_message = errors.INVALID_REPLICATION_FACTOR, str(error)
+        return result
+    except InvalidAssignmentError as error:
+        result.error_code, result.error_message = errors.INVALID_REPLICA_ASSIGNMENT, str(error)
+        return result
+    except PenstockError as error:
+        result.error_code, result.error_message = topic_code(error), str(error)
+        return result
+    result.num_partitions, result.replication_factor = partitions, 1
+    result.configs = [
+        CreatableTopicConfigs(name=name, value=config[name], config_source=TOPIC_SOURCE if name in config.own else DEFAULT_SOURCE)
+        for name in sorted(TOPIC_CONFIG_KEYS)
+    ]
+    return result
+
+
+def _partitions(node: Node, asked: CreatableTopic) -> int:
+    """How many partitions are asked for, in one way or the other."""
+    if asked.assignments:
+        if asked.num_partitions != BY_DEFAULT or asked.replication_factor != BY_DEFAULT:
+            raise InvalidRequestError("a topic is given either an assignment or numbers of partitions and replicas, not both")
+        numbers = sorted(one.partition_index for one in asked.assignments)
+        if numbers != list(range(len(numbers))):
+            raise InvalidAssignmentError(f"partitions are numbered through from 0, not {numbers}")
+        for one in asked.assignments:
+            _check_replicas(node, one.broker_ids)
+        return len(numbers)
+    if asked.replication_factor not in (BY_DEFAULT, 1):
+        raise InvalidReplicationError(
+            f"the replication factor is {asked.replication_factor}, but there is 1 broker; the storage group keeps the copies"
+        )
+    return node.broker.options.default_partitions if asked.num_partitions == BY_DEFAULT else asked.num_partitions
+
+
+def _check_replicas(node: Node, broker_ids: list[int]) -> None:
+    if broker_ids != [node.node_id]:
+        raise InvalidAssignmentError(f"replicas can be on broker {node.node_id} alone, not on {broker_ids}")
+
+
+async def _delete(node: Node, asked: DeleteTopicState) -> DeletableTopicResult:
+    result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
+    try:
+        if has_id(asked.topic_id) and asked.name is not None:
+            raise InvalidRequestError("a topic is named either by its name or by its id, not both")
+        topic = find_topic(node, asked.topic_id if asked.name is None else asked.name)
+        result.name, result.topic_id = topic.name, topic.id.bytes
+        await node.broker.delete_topic(topic.name)
+    except PenstockError as error:
+        result.error_code, result.error_message = topic_code(error), str(error)
+    return result
+
+
+async def _grow(node: Node, asked: CreatePartitionsTopic, *, validate_only: bool) -> CreatePartitionsTopicResult:
+    result = CreatePartitionsTopicResult(name=asked.name)
+    try:
+        topic = find_topic(node, asked.name)
+        _check_growth(node, topic, asked)
+        if not validate_only:
+            await node.broker.add_partitions(asked.name, asked.count)
+    except InvalidAssignmentError as error:
+        result.error_code, result.error_message = errors.INVALID_REPLICA_ASSIGNMENT, str(error)
+    except PenstockError as error:
+        result.error_code, result.error_message = topic_code(error), str(error)
+    return result
+
+
+def _check_growth(node: Node, topic: Topic, asked: CreatePartitionsTopic) -> None:
+    added = asked.count - topic.partitions
+    if added <= 0:
+        raise InvalidPartitionsError(f"topic {topic.name!r} has {topic.partitions} partitions already; {asked.count} is no more")
+    if asked.assignments is not None:
+        if len(asked.assignments) != added:
+            raise InvalidAssignmentError(f"{added} partitions are added, but {len(asked.assignments)} are assigned")
+        for one in asked.assignments:
+            _check_replicas(node, one.broker_ids)
+
+
+async def _trim(node: Node, name: str, number: int, offset: int) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=number, low_watermark=-1)
+    try:
+        partition = node.broker.partition(find_topic(node, name), number)
+        if offset == TO_THE_END:
+            offset = partition.end_offset
+        if offset < 0:
+            result.error_code = errors.OFFSET_OUT_OF_RANGE
+        else:
+            result.low_watermark = await partition.trim(offset)
+    except PenstockError as error:
+        result.error_code = topic_code(error)
+    return result

@@ -1,0 +1,321 @@
+"""One connection: frames come in, requests are started in their order, replies leave in the same order.
+
+Requests of one kind that cannot disturb each other (Produce among themselves, Fetch among themselves) are under way together;
+any other waits until all before it are answered, as with Kafka itself. What cannot be started yet stays in the receive buffer
+and nothing more is read, so a connection holds a bounded number of bytes. Replies that are ready when the loop comes round go
+out in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import Any, cast
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.dispatch import find_service, unknown_version
+from penstock.gateway.kafka.file_sender import FileSender
+from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
+from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
+from penstock.gateway.kafka.reply import Call
+
+log = logging.getLogger(__name__)
+
+WRITE_BYTES_MAX = 4 << 20  # of replies handed to the transport at a time
+JOIN_BYTES_MAX = 64 << 10  # small replies leave as one buffer
+BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is let go of
+CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH})
+
+_API_KEY = Struct(">h")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._memory = node.memory
+        self._options = node.options
+        self._clock = node.clock
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(node.options.frame_bytes_max)
+        self._transport: asyncio.Transport
+        self._files: FileSender | None = None
+        self._calls: deque[Call] = deque()  # started and not sent, in order
+        self._running = 0  # of those, how many have no answer yet
+        self._running_key = -1
+        self._held_bytes = 0  # requests without an answer, and answers not sent
+        self._buffer_bytes = 0  # the receive buffer
+        self._unsent_bytes = 0  # answers the transport has and the client has not taken
+        self._is_reading = True
+        self._is_writable = True
+        self._is_blocked = False  # whether the next request waits for those before it
+        self._flush_due = False
+        self._muted_until = 0.0
+        self._finishing = ""  # why no more requests are taken
+        self._active_at = self._frame_since = node.clock.monotonic()
+        self.peer = "?"
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        # Without a buffer of its own, the transport tells at once whether the client takes what is sent.
+        self._transport.set_write_buffer_limits(high=0)
+        self._node.connections.add(self)
+        if len(self._node.connections) > self._options.connections_max:
+            self.abort(f"there are {self._options.connections_max} connections already")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        log.debug("%s: the connection is closed: %s", self.peer, exc or self._finishing or "by the client")
+        self._finishing = self._finishing or "the client is gone"
+        self._node.connections.discard(self)
+        self._memory.forget(self._proceed)
+        self._memory.give(self._held_bytes + self._buffer_bytes)
+        self._held_bytes = self._buffer_bytes = 0
+        for call in self._calls:
+            if call.poll is not None:
+                call.poll.cancel()
+        self._calls.clear()
+        self._reader.release()
+        if self._files is not None:
+            self._files.close()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._clock.monotonic()
+        if not self._reader.pending:
+            self._frame_since = self._active_at
+        self._reader.received(nbytes)
+        self._proceed()
+
+    def eof_received(self) -> bool:
+        self.finish("the client has closed its side")
+        return True
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._active_at = self._clock.monotonic()
+        self._release(self._unsent_bytes)
+        self._unsent_bytes = 0
+        self._flush()
+        self._proceed()
+
+    def must_hurry(self) -> bool:
+        """Whether a long poll should be answered at once, with whatever there is."""
+        return self._is_blocked or bool(self._finishing)
+
+    def mute(self, delay_s: float) -> None:
+        """Take no more requests for a while: the client is over its quota."""
+        self._muted_until = max(self._muted_until, self._loop.time() + delay_s)
+        self._loop.call_at(self._muted_until, self._proceed)
+
+    def finished(self, call: Call) -> None:
+        """A request has its answer."""
+        if self.closed.done():
+            return
+        self._running -= 1
+        self._held_bytes += call.size - call.cost
+        self._memory.take(call.size)
+        self._memory.give(call.cost)
+        call.poll = None
+        self._schedule_flush()
+
+    def finish(self, reason: str) -> None:
+        """Take no more requests, answer those under way, then close."""
+        if not self._finishing:
+            self._finishing = reason
+            self._stop_reading()
+            self._hurry()
+            self._schedule_flush()
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        log.warning("%s: closing the connection: %s", self.peer, reason)
+        self._finishing = reason
+        self._transport.abort()
+
+    def sweep(self, now: float) -> None:
+        """Called now and then: give up on what takes too long."""
+        while self._calls and self._calls[0].buffers is None:
+            call = self._calls[0]
+            if call.expire is None or not 0 < call.deadline <= now:
+                break
+            call.expire()
+            self._flush()
+        idle_s = now - self._active_at
+        limit_s = self._options.idle_timeout_s
+        if self._reader.pending and not self._running and now - self._frame_since > limit_s:
+            self.abort(f"a request is not complete after {limit_s:g} s: {self._reader.pending} bytes of it came")
+        elif idle_s > limit_s and not self._is_writable:
+            self.abort(f"the client has not taken its replies for {limit_s:g} s")
+        elif idle_s > limit_s and not self._running:
+            self.abort(f"idle for {limit_s:g} s")
+        elif idle_s > BUFFER_IDLE_S and not self._reader.pending:
+            self._reader.release()
+            self._count_buffer()
+
+    def _proceed(self) -> None:
+        """Start the requests that are there, as far as they may be started now, and read on if there is room."""
+        if self._finishing:
+            return
+        self._is_blocked = False
+        try:
+            while (frame := self._reader.frame()) is not None:
+                if not self._may_start(frame):
+                    self._stop_reading()
+                    return
+                self._reader.take()
+                self._start(frame)
+            if self._may_read():
+                if not self._is_reading:
+                    self._is_reading = True
+                    self._transport.resume_reading()
+            else:
+                self._stop_reading()
+        except PenstockError as error:
+            log.warning("%s: cannot go on: %s", self.peer, error)
+            self.finish(str(error))
+
+    def _may_start(self, frame: memoryview) -> bool:
+        options = self._options
+        if self._held_bytes >= options.connection_bytes_max or len(self._calls) >= options.connection_requests_max:
+            return False
+        if self._muted_until and self._loop.time() < self._muted_until:
+            return False
+        if self._running and not self._is_like_running(frame):
+            self._is_blocked = True
+            self._hurry()
+            return False
+        return self._held_bytes == 0 or self._has_memory()
+
+    def _is_like_running(self, frame: memoryview) -> bool:
+        key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
+        return key == self._running_key and key in CONCURRENT
+
+    def _may_read(self) -> bool:
+        """Whether there is memory for the buffer that comes next; a small one there always is."""
+        self._count_buffer()
+        return self._reader.wanted <= BUFFER_MAX or self._has_memory()
+
+    def _has_memory(self) -> bool:
+        if self._memory.is_full:
+            self._memory.wait(self._proceed)
+            return False
+        return True
+
+    def _count_buffer(self) -> None:
+        size = self._reader.capacity
+        if size != self._buffer_bytes:
+            self._memory.take(size)
+            self._memory.give(self._buffer_bytes)
+            self._buffer_bytes = size
+
+    def _start(self, frame: memoryview) -> None:
+        self._frame_since = self._active_at
+        try:
+            request = decode_request(frame)
+        except UnsupportedVersionError as error:
+            request = unknown_version(error)
+        service = find_service(request)
+        if service is None:
+            raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
+        cost = len(frame) + SIZE_BYTES
+        call = Call(request, cost, self._node, self)
+        self._calls.append(call)
+        self._running += 1
+        self._running_key = request.api_key
+        self._held_bytes += cost
+        self._memory.take(cost)
+        service(call)
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_soon)
+
+    def _flush_soon(self) -> None:
+        self._flush_due = False
+        self._flush()
+        if not self._is_reading:
+            self._proceed()
+
+    def _flush(self) -> None:
+        """Send the answers whose turn it is, as far as the client takes them."""
+        calls = self._calls
+        while self._is_writable and calls and calls[0].buffers is not None and not self._transport.is_closing():
+            if calls[0].has_files:
+                self._send_files(calls.popleft())
+                return
+            self._write_ready()
+        if self._finishing and not calls and self._is_writable and not self._transport.is_closing():
+            log.info("%s: closing the connection: %s", self.peer, self._finishing)
+            self._transport.close()
+
+    def _write_ready(self) -> None:
+        """Hand the next answers to the transport in one write."""
+        calls = self._calls
+        buffers: list[Any] = []
+        size = 0
+        while calls and (ready := calls[0].buffers) is not None and not calls[0].has_files and size < WRITE_BYTES_MAX:
+            call = calls.popleft()
+            if call.must_close:
+                self.finish("a request could not be answered")
+                calls.clear()
+                break
+            buffers += ready
+            size += call.size
+        if not size:
+            return
+        if size <= JOIN_BYTES_MAX:
+            self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+        if self._is_writable:
+            self._release(size)
+        else:
+            self._unsent_bytes += size
+
+    def _send_files(self, call: Call) -> None:
+        """Send an answer with pieces of files in it; until it is sent, nothing else is."""
+        self._is_writable = False
+        self._unsent_bytes += call.size
+        self._node.spawn(self._send_with_files(call.buffers or []))
+
+    async def _send_with_files(self, buffers: list[Any]) -> None:
+        try:
+            if self._files is None:
+                self._files = FileSender(self._transport.get_extra_info("socket").fileno())
+            await self._files.send(buffers)
+        except OSError as error:
+            if not self.closed.done():
+                self.abort(f"a reply cannot be sent: {error}")
+            return
+        if not self.closed.done():
+            self.resume_writing()
+
+    def _release(self, size: int) -> None:
+        self._held_bytes -= size
+        self._memory.give(size)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _hurry(self) -> None:
+        """Something waits behind long polls: have them answered with what there is."""
+        for call in self._calls:
+            if call.poll is not None and not call.poll.done():
+                call.poll.set_result(None)

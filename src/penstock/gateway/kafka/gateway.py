@@ -1,0 +1,99 @@
+"""The Kafka listener: accepts connections, looks after them, and drains them when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.broker import Broker
+from penstock.core.clock import Clock, SystemClock
+from penstock.gateway.kafka.connection import Connection
+from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.options import KafkaOptions
+
+log = logging.getLogger(__name__)
+
+SWEEP_INTERVAL_S = 0.5
+BACKLOG = 1024
+
+
+class KafkaGateway:
+    """Serves Kafka clients on one address. `port` 0 picks a free one; clients are told the advertised address."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        node_id: int,
+        cluster_id: str,
+        host: str,
+        port: int,
+        advertised_host: str | None = None,
+        advertised_port: int | None = None,
+        options: KafkaOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._advertised_port = advertised_port
+        self._node = Node(
+            broker,
+            node_id=node_id,
+            cluster_id=cluster_id,
+            address=(advertised_host or host, advertised_port or port),
+            options=options or KafkaOptions(),
+            clock=clock or SystemClock(),
+        )
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._node.connections)
+
+    async def start(self) -> None:
+        """Listen. OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self._node), self._host, self._port, backlog=BACKLOG)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._node.port = self._advertised_port or self._port
+        self._sweeper = asyncio.create_task(self._sweep(), name="kafka-sweep")
+
+    async def stop(self) -> None:
+        """Accept nothing more, answer what is under way as long as that may take, and close every connection."""
+        if self._server is not None:
+            self._server.close()
+        try:
+            async with asyncio.timeout(self._node.options.drain_timeout_s):
+                await self._drain()
+        except TimeoutError:
+            log.warning("%d clients were not answered in time; closing their connections", self.connections)
+        finally:
+            for connection in list(self._node.connections):
+                connection.abort("the node stops")
+            for task in list(self._node.tasks):
+                task.cancel()
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+
+    async def _drain(self) -> None:
+        connections = list(self._node.connections)
+        for connection in connections:
+            connection.finish("the node stops")
+        for connection in connections:
+            await asyncio.shield(connection.closed)
+        while self._node.tasks:
+            await asyncio.wait(self._node.tasks)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+            now = self._node.clock.monotonic()
+            for connection in list(self._node.connections):
+                connection.sweep(now)

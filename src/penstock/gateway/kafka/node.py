@@ -1,0 +1,40 @@
+"""What all connections of one listener share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker import Broker
+from penstock.core.clock import Clock
+from penstock.gateway.kafka.fetch_sessions import FetchSessions
+from penstock.gateway.kafka.memory import MemoryBudget
+from penstock.gateway.kafka.options import KafkaOptions
+
+if TYPE_CHECKING:
+    from penstock.gateway.kafka.connection import Connection
+
+
+class Node:
+    """This node as Kafka clients see it: a broker id with an address, and the state that outlives a request."""
+
+    def __init__(
+        self, broker: Broker, *, node_id: int, cluster_id: str, address: tuple[str, int], options: KafkaOptions, clock: Clock
+    ) -> None:
+        self.broker = broker
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.host, self.port = address
+        self.options = options
+        self.clock = clock
+        self.memory = MemoryBudget(options.memory_bytes_max)
+        self.sessions = FetchSessions(options.fetch_sessions_max, options.fetch_session_idle_s)
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something to its end, whether or not its client stays."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)

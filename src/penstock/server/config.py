@@ -1,0 +1,203 @@
+"""The configuration of a node: one value per setting, from the defaults, `penstock.toml`, the environment and the command line.
+
+Each source overrides the ones before it. A setting has one name everywhere: `kafka_port` in the file is PENSTOCK_KAFKA_PORT in
+the environment and --kafka-port on the command line. What is not known, or not allowed, is an error that says where it stands.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.server.errors import BadSettingError
+from penstock.server.kinds import FLAG, HOST, PATH, PATHS, PORT, SECONDS, SIZE, Kind, choice, or_none, whole_number
+
+CONFIG_NAME: Final = "penstock.toml"
+ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
+CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
+# Read by the commands that talk to a node; a node in the same environment must not stumble over it.
+CLIENT_VARIABLES: Final = frozenset({"PENSTOCK_BOOTSTRAP"})
+
+NODE_ID_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything a node is told. Of `erasure`, `disks` and `node_id`, None means: as the data directory was made."""
+
+    data_dir: Path = Path("penstock-data")
+    erasure: str | None = None
+    disks: tuple[Path, ...] | None = None
+    durability: str = "fsync"
+    node_id: int | None = None
+    host: str = "127.0.0.1"
+    advertised_host: str | None = None
+    kafka_port: int | None = 9092
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    cache_bytes: int = 256 << 20
+    retention_interval_s: float = 30.0
+    produce_bytes_per_s: int | None = None
+    fetch_bytes_per_s: int | None = None
+    drain_timeout_s: float = 10.0
+    log_level: str = "info"
+
+
+class Setting(NamedTuple):
+    """One setting: its key in the file, what it takes, its default as told to a person, and what it is for."""
+
+    key: str
+    kind: Kind
+    default: str
+    doc: str
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return ENVIRONMENT_PREFIX + self.key.upper()
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its option is given once for each item."""
+        return self.kind is PATHS
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value in a usage line."""
+        return self.kind.metavar
+
+    @property
+    def option(self) -> str:
+        """Its name on the command line."""
+        return "--disk" if self.is_list else "--" + self.key.replace("_", "-")
+
+
+SETTINGS: Final = {
+    setting.key: setting
+    for setting in (
+        Setting("data_dir", PATH, "./penstock-data", "where the node keeps what it is and, unless disks are named, all its data"),
+        Setting(
+            "erasure",
+            choice("none", "block-4-2", "mirror-3-dc"),
+            "as the data directory was made; none for a new one",
+            "how blobs are spread over disks: none is one copy on 1 disk, block-4-2 survives the loss of any 2 of 8, mirror-3-dc "
+            "that of a row of 3 and one more of 9. Chosen once, when the data directory is made",
+        ),
+        Setting(
+            "disks",
+            PATHS,
+            "as the data directory was made; below the data directory for a new one",
+            "the directories of the disks, in order: 1, 8 or 9 as the erasure asks. No failure should take two of them",
+        ),
+        Setting(
+            "durability",
+            choice("fsync", "os"),
+            "fsync",
+            "when a write is acknowledged: fsync after it is on the disks, os once the operating system has it, as Kafka does "
+            "(a crash of the process loses nothing, a power cut may)",
+        ),
+        Setting(
+            "node_id",
+            whole_number(0, NODE_ID_MAX),
+            "as the data directory was made; 1 for a new one",
+            "the number of this node, which Kafka clients see as the broker id",
+        ),
+        Setting("host", HOST, "127.0.0.1", "the address to listen on; 0.0.0.0 for all of them"),
+        Setting(
+            "advertised_host",
+            HOST,
+            "the host; this machine's name if the host is 0.0.0.0 or ::",
+            "the host that clients are told to connect to",
+        ),
+        Setting("kafka_port", PORT, "9092", "the port for Kafka clients; 0 picks a free one, none turns the listener off"),
+        Setting("auto_create_topics", FLAG, "true", "whether a topic that a client names is made when it is not there"),
+        Setting(
+            "default_partitions", whole_number(1, 100_000), "1", "how many partitions a topic gets if its maker says nothing"
+        ),
+        Setting("cache_bytes", SIZE, "256MiB", "memory for blobs that were read"),
+        Setting("retention_interval_s", SECONDS, "30", "how often, in seconds, old messages are looked for"),
+        Setting("produce_bytes_per_s", or_none(SIZE), "none", "what one client may write per second; none is without limit"),
+        Setting("fetch_bytes_per_s", or_none(SIZE), "none", "what one client may read per second; none is without limit"),
+        Setting("drain_timeout_s", SECONDS, "10", "how long, in seconds, a stopping node waits for requests under way"),
+        Setting("log_level", choice("debug", "info", "warning", "error"), "info", "what is logged, to standard error"),
+    )
+}
+
+_BY_VARIABLE = {setting.variable: setting for setting in SETTINGS.values()}
+assert [field.name for field in fields(NodeConfig)] == list(SETTINGS)
+
+
+def load_config(options: Mapping[str, object], environ: Mapping[str, str], config_file: Path | None = None) -> NodeConfig:
+    """The configuration from all sources; `options` are those given on the command line, by key."""
+    values = _from_file(_config_file(environ, config_file))
+    values |= _from_environment(environ)
+    for key, raw in options.items():
+        setting = SETTINGS[key]
+        values[key] = _read(setting, raw, f"option {setting.option}")
+    return NodeConfig(**values)
+
+
+def _config_file(environ: Mapping[str, str], named: Path | None) -> Path | None:
+    if named is None and CONFIG_VARIABLE in environ:
+        named = Path(environ[CONFIG_VARIABLE])
+    if named is not None:
+        return named
+    usual = Path(CONFIG_NAME)
+    return usual if usual.exists() else None
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise BadSettingError(f"cannot read the configuration file {path}: {error.strerror}; check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettingError(f"{path} is not TOML: {error}; see https://toml.io for how it is written") from error
+    values: dict[str, Any] = {}
+    for key, raw in content.items():
+        setting = SETTINGS.get(key)
+        if setting is None:
+            raise BadSettingError(f"{path}: unknown key {key!r}; {_suggestion(key, list(SETTINGS))}")
+        values[key] = _below(path.parent, _read(setting, raw, str(path)))
+    return values
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name == CONFIG_VARIABLE or name in CLIENT_VARIABLES:
+            continue
+        setting = _BY_VARIABLE.get(name)
+        if setting is None:
+            raise BadSettingError(f"unknown environment variable {name}; {_suggestion(name, list(_BY_VARIABLE))}")
+        values[setting.key] = _read(setting, environ[name], f"environment variable {name}")
+    return values
+
+
+def _read(setting: Setting, raw: object, source: str) -> object:
+    try:
+        return setting.kind.read(raw)
+    except ValueError:
+        raise BadSettingError(f"{source}: {setting.key} is {raw!r}; it must be {setting.kind.allowed}") from None
+
+
+def _below(base: Path, value: object) -> object:
+    """A path in a file is relative to that file, wherever the node is started from."""
+    if isinstance(value, Path):
+        return base / value
+    if isinstance(value, tuple):
+        return tuple(base / path for path in value)
+    return value
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}"

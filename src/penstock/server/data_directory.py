@@ -1,0 +1,150 @@
+"""The data directory of a node: locked while a node works in it, and remembering what it was made as.
+
+DATA/lock                       held by the process that works here
+DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"]}
+DATA/disk0/                     the disks, unless they are elsewhere
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from penstock.blob import Erasure
+from penstock.server.config import NodeConfig
+from penstock.server.disk_marks import Made, check_disks, unusable
+from penstock.server.errors import BadSettingError, DirectoryInUseError, DirectoryMismatchError
+from penstock.server.json_file import read_fields, write_fields
+
+log = logging.getLogger(__name__)
+
+LOCK_NAME: Final = "lock"
+NODE_NAME: Final = "node.json"
+FIRST_NODE_ID: Final = 1
+
+
+class DataDirectory:
+    """A data directory that this process has locked. Open it with `open`, let go of it with `close`."""
+
+    def __init__(self, path: Path, lock: int, made: Made, lost: frozenset[int]) -> None:
+        self.path = path
+        self.made = made
+        self.lost_disks = lost
+        """Disks, by order number, that cannot be used now; the group may well do without them."""
+        self._lock = lock
+
+    @classmethod
+    def open(cls, config: NodeConfig, random: Random) -> DataDirectory:
+        """Lock the directory, then hold what it was made as against what is asked. Nothing is written before both have passed."""
+        path = config.data_dir.absolute()
+        lock = _lock(path)
+        try:
+            stored = _read_node(path)
+            made = _first_made(config, path, random) if stored is None else _settled(config, path, stored)
+            made, lost = check_disks(made, stored)
+            if made != stored:
+                _write_node(path, made)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, lock, made, lost)
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        names = set(os.listdir(path))
+        if NODE_NAME not in names and (strangers := sorted(name for name in names if not _is_ours(name))):
+            raise DirectoryMismatchError(
+                f"{path} is not a data directory of Penstock and holds other files ({', '.join(strangers[:3])}); "
+                "name an empty directory, or one that is to be made"
+            )
+        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise unusable(path, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise DirectoryInUseError(f"{path} is in use by another process; stop that one, or name another --data-dir") from error
+    return lock
+
+
+def _is_ours(name: str) -> bool:
+    return name in (LOCK_NAME, "lost+found") or name.startswith((NODE_NAME, "disk"))
+
+
+def _read_node(path: Path) -> Made | None:
+    fields = read_fields(path / NODE_NAME, {"cluster_id": str, "node_id": int, "erasure": str, "disks": list})
+    if fields is None:
+        return None
+    try:
+        erasure = Erasure(fields["erasure"])
+    except ValueError:
+        raise DirectoryMismatchError(f"{path / NODE_NAME}: unknown erasure {fields['erasure']!r}; upgrade Penstock") from None
+    disks = tuple(path / disk for disk in fields["disks"])
+    return Made(fields["cluster_id"], fields["node_id"], erasure, disks)
+
+
+def _write_node(path: Path, made: Made) -> None:
+    # Disks below the directory move with it.
+    disks = [str(disk.relative_to(path)) if disk.is_relative_to(path) else str(disk) for disk in made.disks]
+    fields = {"cluster_id": made.cluster_id, "node_id": made.node_id, "erasure": made.erasure.value, "disks": disks}
+    try:
+        write_fields(path / NODE_NAME, fields)
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _first_made(config: NodeConfig, path: Path, random: Random) -> Made:
+    erasure = Erasure(config.erasure or "none")
+    disks = _absolute(config.disks) or tuple(path / f"disk{order}" for order in range(erasure.shape.disks))
+    if erasure is not Erasure.NONE and config.disks is None:
+        log.warning("the disks of the %s group are all below %s: they protect from nothing that takes it", erasure.value, path)
+    _check_shape(erasure, disks)
+    # As Kafka writes its ids: 16 bytes in URL-safe base64.
+    cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
+    return Made(cluster_id, FIRST_NODE_ID if config.node_id is None else config.node_id, erasure, disks)
+
+
+def _settled(config: NodeConfig, path: Path, stored: Made) -> Made:
+    """What was made, with the disks as they are named now. What was given must agree with it; what was not given does."""
+    if config.erasure is not None and config.erasure != stored.erasure.value:
+        raise DirectoryMismatchError(
+            f"{path} was made with erasure {stored.erasure.value}, not {config.erasure}, and that cannot be changed; "
+            "leave the setting out, or name another --data-dir"
+        )
+    if config.node_id is not None and config.node_id != stored.node_id:
+        raise DirectoryMismatchError(
+            f"{path} was made for node {stored.node_id}, not {config.node_id}; leave the setting out, or name another --data-dir"
+        )
+    disks = _absolute(config.disks) or stored.disks
+    _check_shape(stored.erasure, disks)
+    return stored._replace(disks=disks)
+
+
+def _absolute(disks: Sequence[Path] | None) -> tuple[Path, ...]:
+    return tuple(disk.absolute() for disk in disks or ())
+
+
+def _check_shape(erasure: Erasure, disks: Sequence[Path]) -> None:
+    wanted = erasure.shape.disks
+    if len(disks) != wanted:
+        raise BadSettingError(
+            f"erasure {erasure.value} needs {wanted} disk{'s' if wanted > 1 else ''}, but {len(disks)} "
+            f"{'are' if len(disks) > 1 else 'is'} named; name as many, or choose another --erasure"
+        )
+    real = [Path(os.path.realpath(disk)) for disk in disks]
+    twice = next((disk for at, disk in enumerate(real) if disk in real[:at]), None)
+    if twice is not None:
+        raise BadSettingError(f"disk {twice} is named twice; one failure would take two disks of the group")

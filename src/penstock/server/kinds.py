@@ -1,0 +1,111 @@
+"""Kinds of settings: what each takes from text or from TOML, and how what it takes is told to a person."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_SIZE = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
+_HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_PORT_MAX = 65535
+
+
+class Kind(NamedTuple):
+    """`read` gives the value of raw text or of a TOML value, or raises ValueError; `allowed` finishes "it must be …"."""
+
+    allowed: str
+    read: Callable[[object], object]
+    metavar: str
+    choices: tuple[str, ...] = ()
+
+
+def choice(*names: str) -> Kind:
+    """One of some names."""
+
+    def read(raw: object) -> object:
+        if raw not in names:
+            raise ValueError(raw)
+        return raw
+
+    return Kind("one of " + ", ".join(names), read, "WORD", names)
+
+
+def whole_number(low: int, high: int) -> Kind:
+    """A whole number within bounds."""
+
+    def read(raw: object) -> object:
+        number = int(raw) if isinstance(raw, str) else raw
+        if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
+            raise ValueError(raw)
+        return number
+
+    return Kind(f"a whole number within {low}..{high}", read, "N")
+
+
+def or_none(kind: Kind) -> Kind:
+    """The same, or the word none."""
+    return Kind(f"{kind.allowed}, or none", lambda raw: None if raw == "none" else kind.read(raw), kind.metavar, kind.choices)
+
+
+def _read_flag(raw: object) -> object:
+    if isinstance(raw, bool):
+        return raw
+    words = {"true": True, "false": False}
+    if not isinstance(raw, str) or raw not in words:
+        raise ValueError(raw)
+    return words[raw]
+
+
+def _read_size(raw: object) -> object:
+    if isinstance(raw, int) and not isinstance(raw, bool) and raw > 0:
+        return raw
+    match = _SIZE.fullmatch(raw.strip()) if isinstance(raw, str) else None
+    if match is None or match[2].upper() not in _UNITS or int(match[1]) == 0:
+        raise ValueError(raw)
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def _read_seconds(raw: object) -> object:
+    seconds = float(raw) if isinstance(raw, str) else raw
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(raw)
+    return float(seconds)
+
+
+def _read_host(raw: object) -> object:
+    if not isinstance(raw, str):
+        raise ValueError(raw)
+    try:
+        ipaddress.ip_address(raw)
+    except ValueError:
+        if len(raw) > 253 or not all(_HOST_LABEL.fullmatch(label) for label in raw.split(".")):
+            raise
+    return raw
+
+
+def _read_path(raw: object) -> object:
+    if not isinstance(raw, str) or not raw or "\0" in raw:
+        raise ValueError(raw)
+    return Path(raw).expanduser()
+
+
+def _read_paths(raw: object) -> object:
+    paths = raw.split(os.pathsep) if isinstance(raw, str) else raw
+    if not isinstance(paths, list) or not paths:
+        raise ValueError(raw)
+    return tuple(_read_path(path) for path in paths)
+
+
+FLAG = Kind("true or false", _read_flag, "FLAG", ("true", "false"))
+SIZE = Kind("a number of bytes above 0, such as 1048576 or 256MiB", _read_size, "BYTES")
+SECONDS = Kind("a number of seconds above 0", _read_seconds, "SECONDS")
+HOST = Kind("a host name or an IP address", _read_host, "HOST")
+PATH = Kind("a directory", _read_path, "DIR")
+PATHS = Kind("a list of directories", _read_paths, "DIR")
+PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_number(0, _PORT_MAX).read, "PORT"))

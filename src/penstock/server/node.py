@@ -1,0 +1,144 @@
+"""One node: storage, broker and gateways, started from the ground up and stopped from the top down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import AsyncExitStack
+from random import Random
+from typing import NamedTuple
+
+from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
+from penstock.broker import Broker, BrokerOptions
+from penstock.core.clock import SystemClock
+from penstock.core.errors import ConfigError
+from penstock.gateway.kafka import KafkaGateway, KafkaOptions
+from penstock.server.config import NodeConfig
+from penstock.server.data_directory import DataDirectory
+from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
+
+log = logging.getLogger(__name__)
+
+GROUP = 0
+_ANY_ADDRESS = ("0.0.0.0", "::", "")
+
+
+class Listener(NamedTuple):
+    """Where a gateway is reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Node:
+    """A running node. Make it with `start`; `stop` waits for requests under way, then closes everything."""
+
+    def __init__(self, config: NodeConfig, directory: DataDirectory) -> None:
+        self.config = config
+        self.made = directory.made
+        self.data_dir = directory.path
+        self.listeners: dict[str, Listener] = {}
+        self._closing = AsyncExitStack()
+
+    @classmethod
+    async def start(cls, config: NodeConfig) -> Node:
+        """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way."""
+        random = Random()
+        directory = await asyncio.to_thread(DataDirectory.open, config, random)
+        node = cls(config, directory)
+        node._closing.callback(directory.close)
+        try:
+            storage = await node._open_storage(directory, random)
+            broker = await Broker.start(storage, _broker_options(config), clock=SystemClock(), random=random)
+            node._closing.push_async_callback(broker.stop)
+            await node._listen(broker)
+        except BaseException:
+            await node._closing.aclose()
+            raise
+        return node
+
+    async def stop(self) -> None:
+        """Take no more requests, finish those under way, then stop the broker and close the storage."""
+        await self._closing.aclose()
+
+    async def _open_storage(self, directory: DataDirectory, random: Random) -> BlobStorage:
+        made = self.made
+        durable = self.config.durability == "fsync"
+
+        async def open_vdisk(group: GroupConfig, order: int) -> Disk:
+            if order in directory.lost_disks:
+                raise OSError(f"disk {group.disks[order]} cannot be used")
+            return await _open_disk(group, order, durable=durable)
+
+        group = GroupConfig(GROUP, made.erasure, made.disks)
+        storage = BlobStorage([group], clock=SystemClock(), random=random, open_vdisk=open_vdisk)
+        self._closing.push_async_callback(storage.close)
+        try:
+            life = await storage.life(GROUP)
+        except (DirectoryInUseError, DirectoryUnusableError):
+            raise
+        except ConfigError as error:
+            raise DirectoryMismatchError(str(error)) from error
+        log.info("storage is open: %s, %d of %d disks", made.erasure.value, len(life.vdisks), len(made.disks))
+        return storage
+
+    async def _listen(self, broker: Broker) -> None:
+        config = self.config
+        if config.kafka_port is None:
+            return
+        gateway = KafkaGateway(
+            broker,
+            node_id=self.made.node_id,
+            cluster_id=self.made.cluster_id,
+            host=config.host,
+            port=config.kafka_port,
+            advertised_host=_advertised_host(config),
+            options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise _cannot_listen("kafka_port", config.host, config.kafka_port, error) from error
+        self._closing.push_async_callback(gateway.stop)
+        self.listeners["kafka"] = Listener(config.host, gateway.port)
+
+
+async def _open_disk(group: GroupConfig, order: int, *, durable: bool) -> Disk:
+    try:
+        return await LocalDisk.open(group.vdisk_directory(order), durable=durable)
+    except ConfigError as error:
+        if isinstance(error.__cause__, BlockingIOError):
+            raise DirectoryInUseError(str(error)) from error
+        if isinstance(error.__cause__, OSError) and group.erasure is not Erasure.NONE:
+            # A disk that fails is what the group is there for; it goes on without this one.
+            raise error.__cause__ from error
+        raise DirectoryUnusableError(str(error)) from error
+
+
+def _broker_options(config: NodeConfig) -> BrokerOptions:
+    return BrokerOptions(
+        group=GROUP,
+        auto_create_topics=config.auto_create_topics,
+        default_partitions=config.default_partitions,
+        cache_bytes=config.cache_bytes,
+        retention_interval_s=config.retention_interval_s,
+        produce_bytes_per_s=config.produce_bytes_per_s,
+        fetch_bytes_per_s=config.fetch_bytes_per_s,
+    )
+
+
+def _advertised_host(config: NodeConfig) -> str:
+    if config.advertised_host is not None:
+        return config.advertised_host
+    return socket.gethostname() if config.host in _ANY_ADDRESS else config.host
+
+
+def _cannot_listen(key: str, host: str, port: int, error: OSError) -> ListenError:
+    option = "--" + key.replace("_", "-")
+    reason = error.strerror or str(error)
+    where = Listener(host, port)
+    return ListenError(f"cannot listen on {where}: {reason}; choose another --host or {option} (0 picks a free one)")

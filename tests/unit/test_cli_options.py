@@ -1,0 +1,121 @@
+"""What commands take on their command lines."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+
+from penstock.cli import consume, produce, topic, up
+from penstock.cli.failure import CommandError
+from penstock.cli.kafka_client import Address, parse_addresses
+from penstock.cli.output import Output
+from penstock.cli.positions import EARLIEST, LATEST, Position, position
+from penstock.server import SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("host", [Address("host", 9092)]),
+        ("host:1", [Address("host", 1)]),
+        ("a:1, b:2", [Address("a", 1), Address("b", 2)]),
+        ("[::1]:5", [Address("::1", 5)]),
+        ("[::1]", [Address("::1", 9092)]),
+    ],
+)
+def test_addresses_are_read(text: str, addresses: list[Address]) -> None:
+    assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", ",", ":1", "host:", "host:0", "host:65536", "host:port", "a:1:2", "[::1]x"])
+def test_what_is_no_address_is_a_usage_error(text: str) -> None:
+    if text == "host:":
+        assert parse_addresses(text) == [Address("host", 9092)]
+        return
+    with pytest.raises(CommandError) as caught:
+        parse_addresses(text)
+    assert caught.value.exit_code == 2
+
+
+def test_positions_are_read() -> None:
+    assert position("earliest") == Position(timestamp_ms=EARLIEST)
+    assert position("latest") == Position(timestamp_ms=LATEST)
+    assert position("42") == Position(offset=42)
+    assert position("2026-07-31T12:00:00Z") == Position(timestamp_ms=1785499200000)
+    assert position("2026-07-31T14:00:00+02:00") == Position(timestamp_ms=1785499200000)
+    ago = position("15m").timestamp_ms
+    assert ago is not None
+    assert abs(time.time() * 1000 - 900_000 - ago) < 60_000
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["list", "extra"],
+        ["create"],
+        ["create", "t", "--partitions", "0"],
+        ["create", "t", "--config", "novalue"],
+        ["trim", "t"],
+        ["trim", "t", "--before", "yesterday"],
+        ["add-partitions", "t"],
+        ["list", "--timeout", "-1"],
+        ["no-such-action"],
+        [],
+    ],
+)
+def test_wrong_usage_of_topic_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        topic.parser().parse_args(argv)
+    assert caught.value.code == 2
+    assert "usage: penstock topic" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["t", "--from", "-5"],
+        ["t", "--count", "0"],
+        ["t", "--show", "value,colour"],
+        ["t", "--from", "1", "--last", "2"],
+        ["t", "--separator", r"\q"],
+    ],
+)
+def test_wrong_usage_of_consume_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        consume.parser().parse_args(argv)
+    assert caught.value.code == 2
+    assert "usage: penstock consume" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["t", "-k", "a", "-K", ":"], ["t", "-H", "x"], ["t", "-p", "-1"], ["t", "--format", "xml"]])
+def test_wrong_usage_of_produce_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        produce.parser().parse_args(argv)
+    assert caught.value.code == 2
+    assert "usage: penstock produce" in capsys.readouterr().err
+
+
+def test_up_has_an_option_for_every_setting() -> None:
+    argv = [word for setting in SETTINGS.values() for word in (setting.option, "x")]
+    arguments = vars(up.parser().parse_args(argv))
+    assert {key: arguments[key] for key in SETTINGS} == {key: ["x"] if key == "disks" else "x" for key in SETTINGS}
+
+
+def test_what_is_not_given_to_up_is_left_to_the_other_sources() -> None:
+    assert not vars(up.parser().parse_args([])).keys() & SETTINGS.keys()
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_pipe_gets_plain_lines_and_a_terminal_a_table() -> None:
+    pipe, terminal = io.StringIO(), _Terminal()
+    for stream in (pipe, terminal):
+        Output(as_json=False, stream=stream).rows(("name", "count"), [("a", 5), ("long", 1234)])
+    assert pipe.getvalue() == "a\t5\nlong\t1234\n"
+    assert terminal.getvalue() == "NAME  COUNT\na         5\nlong   1234\n"

@@ -1,0 +1,124 @@
+"""Runs of stored batches: found by offset, by time, by size; joined and parsed without a byte changed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.queue import InvalidBatchError
+from penstock.queue.piece import MARK_EVERY, Marks, Piece
+from penstock.testing.batches import make_batch
+
+Spec = tuple[int, int, int]
+"""Messages, bytes of each, timestamp."""
+
+specs = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 50, 1500, 5000]), st.integers(0, 20)), min_size=1, max_size=12)
+
+
+def stored(batches: list[Spec], first_offset: int = 0) -> list[tuple[int, int, bytes]]:
+    """(base offset, timestamp, bytes) of batches as they are stored."""
+    found: list[tuple[int, int, bytes]] = []
+    offset = first_offset
+    for messages, size, timestamp in batches:
+        found.append((offset, timestamp, make_batch([b"v" * size] * messages, timestamp=timestamp, base_offset=offset)))
+        offset += messages
+    return found
+
+
+def piece_of(batches: list[Spec], first_offset: int = 0) -> Piece:
+    """A piece parsed from its bytes."""
+    data = b"".join(raw for _, _, raw in stored(batches, first_offset))
+    return Piece.parse(data, first_offset, sum(messages for messages, _, _ in batches))
+
+
+@given(specs, st.integers(0, 1000))
+def test_every_offset_is_found_in_its_batch(batches: list[Spec], first_offset: int) -> None:
+    piece = piece_of(batches, first_offset)
+    at = 0
+    for (base, _, raw), (messages, _, _) in zip(stored(batches, first_offset), batches, strict=True):
+        for offset in range(base, base + messages):
+            assert piece.find(offset) == at
+        assert piece.batch_end(at) == at + len(raw)
+        assert piece.next_offset_at(at) == base
+        assert piece.cut(at, at + len(raw))[0] == raw
+        at += len(raw)
+    assert at == piece.size
+    assert piece.next_offset_at(at) == piece.next_offset
+
+
+@given(specs, st.integers(0, 21))
+def test_the_first_batch_since_a_time_is_found(batches: list[Spec], timestamp: int) -> None:
+    piece = piece_of(batches)
+    at = 0
+    expected = None
+    for _, stamp, raw in stored(batches):
+        if stamp >= timestamp and expected is None:
+            expected = at
+        at += len(raw)
+    assert piece.first_since(timestamp) == expected
+    stamps = [stamp for _, _, stamp in batches]
+    assert (piece.min_timestamp, piece.max_timestamp) == (min(stamps), max(stamps))
+
+
+@given(st.lists(specs, min_size=1, max_size=4), st.booleans())
+def test_joined_pieces_are_the_piece_of_all_their_bytes(runs: list[list[Spec]], copy: bool) -> None:
+    pieces: list[Piece] = []
+    offset = 7
+    for run in runs:
+        pieces.append(piece_of(run, offset))
+        offset = pieces[-1].next_offset
+    joined = Piece.joined(pieces, copy=copy)
+    whole = piece_of([spec for run in runs for spec in run], 7)
+    assert b"".join(joined.buffers) == whole.buffers[0]
+    assert (joined.first_offset, joined.count, joined.size) == (whole.first_offset, whole.count, whole.size)
+    assert (joined.min_timestamp, joined.max_timestamp) == (whole.min_timestamp, whole.max_timestamp)
+    if copy:
+        assert len(joined.buffers) == 1
+    for each in range(7, offset):
+        assert joined.find(each) == whole.find(each)
+    for timestamp in range(22):
+        assert joined.first_since(timestamp) == whole.first_since(timestamp)
+
+
+@given(specs, st.integers(0, 20_000), st.integers(0, 20_000))
+def test_a_stretch_ends_at_a_batch_and_gets_ahead(batches: list[Spec], start_at: int, limit: int) -> None:
+    piece = piece_of(batches)
+    start = piece.find(min(start_at % piece.next_offset, piece.next_offset - 1))
+    end = piece.marks.end_within(start, limit, piece.size)
+    starts = {0}
+    at = 0
+    while at < piece.size:
+        at = piece.batch_end(at)
+        starts.add(at)
+    assert end in starts
+    assert end > start
+    last_mark = max((position for position in piece.marks.positions if start < position <= start + limit), default=None)
+    if start + limit >= piece.size:
+        assert end == piece.size
+    elif last_mark is not None:
+        assert end == last_mark
+
+
+def test_marks_are_apart_and_begin_at_the_first_byte() -> None:
+    piece = piece_of([(1, 100, stamp) for stamp in range(200)])
+    positions = list(piece.marks.positions)
+    assert positions[0] == 0
+    assert all(after - before >= MARK_EVERY for before, after in pairwise(positions))
+    assert len(positions) <= piece.size // MARK_EVERY + 1
+    assert list(piece.marks.latest) == sorted(piece.marks.latest)
+
+
+def test_marks_are_read_back() -> None:
+    marks = piece_of([(2, 3000, 5), (1, 3000, 9), (1, 3000, 1)]).marks
+    assert len(marks.offsets) > 1
+    again = Marks.unpack(marks.pack())
+    assert (again.offsets, again.positions, again.latest) == (marks.offsets, marks.positions, marks.latest)
+
+
+def test_a_run_that_does_not_end_with_its_last_batch_is_refused() -> None:
+    raw = make_batch([b"v"])
+    with pytest.raises(InvalidBatchError, match="does not end"):
+        Piece.parse(raw + make_batch([b"w"], base_offset=1)[:-1], 0, 2)

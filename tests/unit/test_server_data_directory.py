@@ -1,0 +1,193 @@
+"""The data directory: what it remembers, and what it refuses to become."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.server import (
+    BadSettingError,
+    DirectoryInUseError,
+    DirectoryMismatchError,
+    DirectoryUnusableError,
+    NodeConfig,
+)
+from penstock.server.data_directory import DataDirectory
+
+
+@contextmanager
+def _opened(config: NodeConfig) -> Iterator[DataDirectory]:
+    directory = DataDirectory.open(config, Random(1))
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+def _make(config: NodeConfig) -> DataDirectory:
+    with _opened(config) as directory:
+        return directory
+
+
+def _eight(tmp_path: Path) -> NodeConfig:
+    return NodeConfig(data_dir=tmp_path / "data", erasure="block-4-2", disks=tuple(tmp_path / f"d{n}" for n in range(8)))
+
+
+def _snapshot(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def test_what_it_was_made_as_is_there_at_the_next_start(tmp_path: Path) -> None:
+    made = _make(_eight(tmp_path)).made
+    assert _make(NodeConfig(data_dir=tmp_path / "data")).made == made
+    assert _make(_eight(tmp_path)).made == made
+
+
+def test_a_second_opening_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    config = NodeConfig(data_dir=tmp_path / "data")
+    with _opened(config), pytest.raises(DirectoryInUseError, match="in use by another process"):
+        DataDirectory.open(config, Random(2))
+    _make(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"erasure": "mirror-3-dc"}, "made with erasure block-4-2, not mirror-3-dc"), ({"node_id": 7}, "made for node 1, not 7")],
+)
+def test_other_settings_are_refused_and_nothing_is_touched(tmp_path: Path, change: dict[str, str | int], message: str) -> None:
+    _make(_eight(tmp_path))
+    before = _snapshot(tmp_path)
+    with pytest.raises(DirectoryMismatchError, match=message):
+        DataDirectory.open(NodeConfig(data_dir=tmp_path / "data", **change), Random(2))  # type: ignore[arg-type] # by name
+    assert _snapshot(tmp_path) == before
+
+
+def test_disks_in_another_order_are_refused(tmp_path: Path) -> None:
+    config = _eight(tmp_path)
+    _make(config)
+    assert config.disks is not None
+    before = _snapshot(tmp_path)
+    with pytest.raises(DirectoryMismatchError, match=r"d7 is disk 7 of a block-4-2 group .* not disk 0"):
+        DataDirectory.open(NodeConfig(data_dir=config.data_dir, disks=config.disks[::-1]), Random(2))
+    assert _snapshot(tmp_path) == before
+
+
+def test_disks_that_were_never_ours_are_refused_even_if_empty(tmp_path: Path) -> None:
+    config = _eight(tmp_path)
+    _make(config)
+    others = tuple(tmp_path / f"e{n}" for n in range(8))
+    with pytest.raises(DirectoryMismatchError, match="is not that disk moved"):
+        DataDirectory.open(NodeConfig(data_dir=config.data_dir, disks=others), Random(2))
+    assert not any(disk.exists() for disk in others)
+
+
+def test_a_disk_that_moved_is_known_by_its_mark(tmp_path: Path) -> None:
+    config = _eight(tmp_path)
+    _make(config)
+    assert config.disks is not None
+    shutil.move(tmp_path / "d3", tmp_path / "moved")
+    disks = (*config.disks[:3], tmp_path / "moved", *config.disks[4:])
+    assert _make(NodeConfig(data_dir=config.data_dir, disks=disks)).made.disks == disks
+    assert _make(NodeConfig(data_dir=config.data_dir)).made.disks == disks
+
+
+def test_two_empty_disks_of_eight_are_taken_and_three_are_not(tmp_path: Path) -> None:
+    config = _eight(tmp_path)
+    _make(config)
+    for number in (1, 2):
+        shutil.rmtree(tmp_path / f"d{number}")
+    assert not _make(config).lost_disks
+    for number in (1, 2, 3):
+        shutil.rmtree(tmp_path / f"d{number}")
+    with pytest.raises(DirectoryMismatchError, match="the data is not there"):
+        DataDirectory.open(config, Random(2))
+
+
+def test_the_only_disk_is_never_taken_empty(tmp_path: Path) -> None:
+    config = NodeConfig(data_dir=tmp_path / "data")
+    _make(config)
+    shutil.rmtree(tmp_path / "data" / "disk0")
+    with pytest.raises(DirectoryMismatchError, match="the data is not there"):
+        DataDirectory.open(config, Random(2))
+
+
+def test_a_directory_that_lost_its_memory_takes_it_from_the_disks(tmp_path: Path) -> None:
+    config = _eight(tmp_path)
+    made = _make(config).made
+    (config.data_dir / "node.json").unlink()
+    assert _make(config).made == made
+
+
+def test_disks_of_another_cluster_are_refused(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    _make(NodeConfig(data_dir=mine))
+    DataDirectory.open(NodeConfig(data_dir=other), Random(5)).close()
+    (mine / "disk0" / "penstock-disk.json").write_bytes((other / "disk0" / "penstock-disk.json").read_bytes())
+    with pytest.raises(DirectoryMismatchError, match="of cluster"):
+        DataDirectory.open(NodeConfig(data_dir=mine), Random(2))
+
+
+def test_a_data_directory_can_be_moved_with_its_disks(tmp_path: Path) -> None:
+    made = _make(NodeConfig(data_dir=tmp_path / "one")).made
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    moved = _make(NodeConfig(data_dir=tmp_path / "two")).made
+    assert moved == made._replace(disks=(tmp_path / "two" / "disk0",))
+
+
+def test_a_directory_of_something_else_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("not yours", encoding="utf-8")
+    with pytest.raises(DirectoryMismatchError, match=r"other files \(letter\.txt\)"):
+        DataDirectory.open(NodeConfig(data_dir=tmp_path), Random(1))
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_disk_that_holds_something_else_is_not_taken_nor_any_other_touched(tmp_path: Path) -> None:
+    (tmp_path / "d5").mkdir()
+    (tmp_path / "d5" / "letter.txt").write_text("not yours", encoding="utf-8")
+    with pytest.raises(DirectoryMismatchError, match=r"d5 holds other files \(letter\.txt\)"):
+        DataDirectory.open(_eight(tmp_path), Random(1))
+    assert not (tmp_path / "d0").exists()
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
+    config = NodeConfig(data_dir=tmp_path / "data")
+    _make(config)
+    path = tmp_path / "data" / "node.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}), encoding="utf-8")
+    with pytest.raises(DirectoryMismatchError, match=r"has format 2, .* upgrade Penstock"):
+        DataDirectory.open(config, Random(2))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1}', '{"format": 1, "cluster_id": 5}'])
+def test_a_damaged_memory_is_told(tmp_path: Path, content: str) -> None:
+    config = NodeConfig(data_dir=tmp_path / "data")
+    _make(config)
+    (tmp_path / "data" / "node.json").write_text(content, encoding="utf-8")
+    with pytest.raises(DirectoryMismatchError, match="is damaged"):
+        DataDirectory.open(config, Random(2))
+
+
+def test_a_file_in_the_place_of_a_directory_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DirectoryUnusableError, match="cannot use"):
+        DataDirectory.open(NodeConfig(data_dir=tmp_path / "file"), Random(1))
+
+
+@pytest.mark.parametrize(
+    ("erasure", "disks", "message"),
+    [
+        ("block-4-2", ("a",), "needs 8 disks, but 1 is named"),
+        (None, ("a", "b"), "needs 1 disk, but 2 are named"),
+        ("block-4-2", ("a",) * 8, "named twice"),
+    ],
+)
+def test_the_disks_must_fit_the_erasure(tmp_path: Path, erasure: str | None, disks: tuple[str, ...], message: str) -> None:
+    config = NodeConfig(data_dir=tmp_path / "data", erasure=erasure, disks=tuple(tmp_path / disk for disk in disks))
+    with pytest.raises(BadSettingError, match=message):
+        DataDirectory.open(config, Random(1))
