@@ -68,7 +68,7 @@ class HookedStorage(TabletStorage):
         self.collect_reply: Reply | None = None
         self.get_gate: asyncio.Event | None = None
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
+    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         self.puts.append(blob_id)
         fate = self.fate(blob_id)
         if fate.gate is not None:
@@ -76,7 +76,7 @@ class HookedStorage(TabletStorage):
         if not fate.carried_out:
             assert fate.reply is not None
             return fate.reply
-        reply = await super().put(blob_id, data, deadline_s=deadline_s)
+        reply = await super().put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve)
         return fate.reply or reply
 
     async def get(

@@ -111,6 +111,12 @@ def test_a_range_excludes_its_end_and_a_reversed_one_is_empty() -> None:
     assert Overlay(index).keys(b"c", b"a") == []
 
 
+def test_the_range_of_one_key_is_that_key_alone() -> None:
+    index = _index({b"a": b"1", b"a\0": b"2", b"ab": b"3"})
+    _apply(index, DeleteRange(b"a", b"a\0"), DeleteRange(b"none", b"none\0"))
+    assert index.values == {b"a\0": b"2", b"ab": b"3"}
+
+
 def test_later_commands_see_earlier_ones_of_the_request() -> None:
     index = _index({b"a": b"1"})
     _apply(index, Rename(b"a", b"b"), CopyRange(b"b", b"c", b"b", b"c"), DeleteRange(b"b", b"c"))

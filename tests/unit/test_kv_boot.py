@@ -273,8 +273,6 @@ def test_a_storage_that_cannot_be_read_is_unavailable() -> None:
         with pytest.raises(UnavailableError):
             await node.kv(3)
         node.faults.broken = False
-        node.start()
-        # The failed disk is opened anew by the next process; this one only had to be told.
 
     on_node(scenario)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.blob import Reply, Status
+from penstock.blob import BlobId, Reply, Status
 from penstock.core.errors import UnavailableError
 from penstock.tablet import (
     Command,
@@ -306,11 +306,22 @@ def test_snapshots_asked_for_at_once_are_taken_one_after_another() -> None:
         tablet = await node.kv(1)
         for letter in b"abcd":
             await _do(tablet, *(Write(b"%c%03d" % (letter, i), content(900, i)) for i in range(700)))
-        first = asyncio.create_task(tablet.take_snapshot())
-        await turns(3)
-        changing = asyncio.create_task(_do(tablet, DeleteRange(b"b", b"c"), Write(b"b", LARGE)))
-        second = asyncio.create_task(tablet.take_snapshot())
-        await asyncio.gather(first, changing, second)
+        gate = asyncio.Event()
+        pages: list[BlobId] = []
+
+        def hold_the_second(blob: BlobId) -> Fate:
+            if (blob.channel, blob.cookie) != (PAGES, 0):
+                return FINE
+            pages.append(blob)
+            return Fate(gate=gate) if len(pages) == 2 else FINE
+
+        node.hooked.fate = hold_the_second
+        snapshots = [asyncio.create_task(tablet.take_snapshot()) for _ in range(2)]
+        await turns()
+        # Were they of one moment, their pages would have the same names and not the same keys.
+        await _do(tablet, DeleteRange(b"b", b"c"), Write(b"b", LARGE))
+        gate.set()
+        await asyncio.gather(*snapshots)
         expected = await _state(tablet)
         assert await _state(await node.kv(2)) == expected
 

@@ -217,8 +217,9 @@ def test_the_first_batch_since_a_time_is_found_in_bodies_and_head() -> None:
 def test_times_that_go_back_are_found_and_trimmed_ones_are_not() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, PartitionConfig())
-        for timestamp in (50, 10, 20, 60, 5):
-            await partition.write(make_batch([b"v"], timestamp=timestamp))
+        stamps = (50, 10, 20, 60, 5)
+        await asyncio.gather(*(partition.write(make_batch([b"v"], timestamp=timestamp)) for timestamp in stamps))
+        assert partition.head_pieces == 1
         assert [(await partition.find_time(timestamp) or (-1, b""))[0] for timestamp in (1, 11, 51, 61)] == [0, 0, 3, -1]
         await partition.trim(1)
         assert [(await partition.find_time(timestamp) or (-1, b""))[0] for timestamp in (1, 11, 21, 51)] == [1, 2, 3, 3]

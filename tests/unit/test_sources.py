@@ -48,6 +48,7 @@ def test_an_equal_seqno_is_a_duplicate_and_a_higher_one_is_new_gap_or_not() -> N
     assert known_offset(state, _own(5), 1) == 100
     assert known_offset(state, _own(6), 1) is None
     assert known_offset(state, _own(600), 1) is None
+    assert known_offset(_written((_own(5), 5)), _own(9), 1) == -1  # the last of them, cut otherwise
 
 
 def test_an_older_seqno_that_is_not_remembered_is_a_duplicate_at_an_unknown_offset() -> None:

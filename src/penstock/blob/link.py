@@ -63,8 +63,8 @@ class CollectRequest(NamedTuple):
 class DiskLink(Protocol):
     """The calls of a VDisk. `generation` is the group's: a disk of another one answers RACE."""
 
-    async def put(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
-        """Store one part; `blob_id` is the packed id with its part."""
+    async def put(self, generation: int, blob_id: bytes, body: Buffer, *, from_reserve: bool = False) -> DiskReply:
+        """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
         ...
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:

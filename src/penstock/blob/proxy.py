@@ -59,11 +59,11 @@ class GroupProxy:
         self.group = group
         self._clock = clock
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
+    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         """Write a blob. It is there for good once this answers OK, and may be there if it does not. The data must not change
-        until then."""
+        until then. `from_reserve` is for what makes room: it may use the space that full disks keep for that."""
         if deadline_s is not None:
-            return await _within(deadline_s, self.put(blob_id, data), Reply)
+            return await _within(deadline_s, self.put(blob_id, data, from_reserve=from_reserve), Reply)
         size = blob_id.size
         if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
             return Reply(Status.ERROR, _put_trouble(blob_id, data))
@@ -73,11 +73,11 @@ class GroupProxy:
             return Reply(Status.ERROR, _field_trouble(blob_id))
         group = self.group
         if group.erasure is not Erasure.NONE:
-            return await PutOperation(group, self._clock, packed, data).run()
+            return await PutOperation(group, self._clock, packed, data, from_reserve=from_reserve).run()
         link = group.links[0]
         if link is None:
             return Reply(Status.ERROR, f"VDisk {group.vdisk_id(0)} is out")
-        reply = await link.put(group.generation, packed, data)
+        reply = await link.put(group.generation, packed, data, from_reserve=from_reserve)
         return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
 
     async def get(

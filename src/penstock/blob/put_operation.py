@@ -22,7 +22,9 @@ Assignment = tuple[int, int]
 class PutOperation:
     """One put to a group of several disks; `restoring` if the blob is there and is only to be made whole, whoever runs now."""
 
-    def __init__(self, group: Group, clock: Clock, blob_id: bytes, data: Buffer, *, restoring: bool = False) -> None:
+    def __init__(
+        self, group: Group, clock: Clock, blob_id: bytes, data: Buffer, *, restoring: bool = False, from_reserve: bool = False
+    ) -> None:
         self._group = group
         self._erasure = group.erasure
         self._clock = clock
@@ -38,6 +40,7 @@ class PutOperation:
         self._reasons: list[str] = []
         self._out_of_space = False
         self._restoring = restoring
+        self._from_reserve = from_reserve
         self._may_hedge = True
         self._detoured = False
 
@@ -106,8 +109,10 @@ class PutOperation:
         started = self._clock.monotonic()
         pace.begin(started)
         try:
-            store = link.put_replica if self._restoring else link.put
-            return await store(self._generation, blob_id, self._parts[part - 1])
+            body = self._parts[part - 1]
+            if self._restoring:
+                return await link.put_replica(self._generation, blob_id, body)
+            return await link.put(self._generation, blob_id, body, from_reserve=self._from_reserve)
         finally:
             pace.end(started, self._clock.monotonic())
 

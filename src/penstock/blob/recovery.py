@@ -78,8 +78,9 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
         found.checkpoints = sorted(n for n in numbers if n <= number)
         found.checkpoint_starts[number] = start
         return start
-    if numbers and chunk_name(1) not in files:
-        found.losses.append("no checkpoint can be read, and the beginning of the log is gone: metadata may be lost")
+    chunks = sum(name.endswith(CHUNK_SUFFIX) for name in files)
+    if numbers and not all(chunk_name(number) in files for number in range(1, chunks + 1)):
+        found.losses.append("no checkpoint can be read, and part of the log before it is gone: metadata may be lost")
         found.unknown_loss = True
     return (0, 0)
 

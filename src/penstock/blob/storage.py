@@ -152,13 +152,13 @@ class TabletStorage:
                 return reply
         return OK
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None) -> Reply:
-        """Write a blob to the group of its channel and generation."""
+    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
+        """Write a blob to the group of its channel and generation; see GroupProxy.put."""
         proxy = await self._proxy(self._group_of(blob_id))
-        reply = await proxy.put(blob_id, data, deadline_s=deadline_s)
+        reply = await proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve)
         if reply.status is not Status.RACE:
             return reply
-        return await _through_races(lambda: proxy.put(blob_id, data, deadline_s=deadline_s))
+        return await _through_races(lambda: proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve))
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None

@@ -139,8 +139,8 @@ class Upkeep:
         return self._vdisk.full or bytes_dead >= self._vdisk.options.chunk_size
 
     def _needed_from(self) -> int:
-        """The first chunk whose log a kept checkpoint needs; 0 if there is no checkpoint."""
-        return min((chunk for chunk, _ in self._starts.values()), default=0)
+        """The first chunk whose log a kept checkpoint needs; 0 while there are not enough of them to do without one."""
+        return min(chunk for chunk, _ in self._starts.values()) if len(self._starts) >= CHECKPOINTS_KEPT else 0
 
     def _sparsest(self) -> int | None:
         """The chunk that gives back most by being rewritten, if any does: mostly dead, or one of many small ones."""

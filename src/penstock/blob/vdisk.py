@@ -14,7 +14,7 @@ from random import Random
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
-from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, has_part, place_of
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, Place, has_part, place_of
 from penstock.blob.disk import Buffer, Disk, FilePiece
 from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
@@ -97,8 +97,8 @@ class VDisk:
             await vdisk.reach(DiskState.COMPLETE)
         return vdisk
 
-    async def put(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
-        """Store one part; `blob_id` is the packed id with its part."""
+    async def put(self, generation: int, blob_id: bytes, body: Buffer, *, from_reserve: bool = False) -> DiskReply:
+        """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
         index = self.index
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         channel = index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
@@ -109,7 +109,7 @@ class VDisk:
             return refusal
         if channel.refuses(key):
             return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
-        if self.full:
+        if self.full and not from_reserve:
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
         if key in channel.blobs:
             return await self._put_again(blob_id, body)
@@ -152,10 +152,10 @@ class VDisk:
             if not place.part or place.size != size or part not in (0, place.part):
                 continue
             data = await self._read(blob_id, entry, offset, length, whole=part == 0)
-            if data is None:
-                damaged = True
-            else:
+            if data is not None:
                 found.append((place.part, data))
+            elif self.index.entry_of(_part_id(blob_id, place)) is not None:
+                damaged = True  # and not gone while it was read
         if found:
             return PartsReply(Status.OK, tuple(found))
         if damaged:
@@ -404,12 +404,17 @@ class VDisk:
     async def _read(self, blob_id: bytes, entry: Entry, offset: int, length: int, *, whole: bool) -> Buffer | None:
         """A range of the part at an entry; None if it is damaged or the disk fails."""
         place = place_of(entry)
-        part_id = blob_id[:PREFIX_SIZE] + (place.size << 4 | place.part).to_bytes(4, "big")
+        part_id = _part_id(blob_id, place)
         stored = self.index.part_size(place.size)
         if whole:
             offset, length = 0, stored
         while not place.damaged:
-            await self.journal.wait_durable(place[:2])
+            if place[:2] >= self.journal.durable:
+                await self.journal.wait_durable(place[:2])
+                arrived = self.index.entry_of(part_id)
+                if arrived is None:
+                    return None  # it did not become durable, even if its bytes can be read now
+                entry, place = arrived, place_of(arrived)
             try:
                 data = await read_part(self.disk, place, stored, offset, length)
             except OSError:
@@ -450,6 +455,10 @@ def _listed(key: bytes, entries: list[Entry]) -> Listed:
         else:
             parts |= bit
     return Listed(key, place_of(entries[0]).size, parts, damaged)
+
+
+def _part_id(blob_id: bytes, place: Place) -> bytes:
+    return blob_id[:PREFIX_SIZE] + (place.size << 4 | place.part).to_bytes(4, "big")
 
 
 def _named(blob_id: bytes) -> BlobId:

@@ -1,6 +1,6 @@
 """The broker: topics, consumers and their positions, one for all gateways (seeds 000, 002, 003)."""
 
-from penstock.broker.broker import Broker, BrokerOptions, Produced
+from penstock.broker.broker import Broker, BrokerOptions, Produced, Route
 from penstock.broker.consumers import Position, Queue
 from penstock.broker.errors import (
     InvalidConfigError,
@@ -25,6 +25,7 @@ __all__ = [
     "Position",
     "Produced",
     "Queue",
+    "Route",
     "Topic",
     "TopicConfig",
     "TopicExistsError",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.blob import BlobStorage, Buffer
 from penstock.broker.catalog import Catalog
@@ -19,7 +20,15 @@ from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.queue import BlobCache, Partition, SourceWrite, WriteResult, check_batch, with_append_time
+from penstock.queue import (
+    BlobCache,
+    Partition,
+    SourceWrite,
+    WriteOutcome,
+    WriteResult,
+    check_batch,
+    with_append_time,
+)
 from penstock.tablet import KvTablet
 
 log = logging.getLogger(__name__)
@@ -51,6 +60,14 @@ class Produced(NamedTuple):
     duplicate: bool
 
 
+class Route(NamedTuple):
+    """A partition that is served now, and its topic."""
+
+    topic: Topic
+    partition: Partition
+    uses_append_time: bool
+
+
 class Broker:
     """One node's broker. Make it with `start`."""
 
@@ -61,7 +78,8 @@ class Broker:
         self._random = random
         self.quotas = Quotas(options.produce_bytes_per_s, options.fetch_bytes_per_s, clock)
         cache = BlobCache(options.cache_bytes)
-        self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random)
+        self._routes: dict[tuple[str | bytes, int], Route] = {}
+        self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, changed=self._routes.clear)
         self._system: list[KvTablet] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.catalog: Catalog
@@ -100,6 +118,7 @@ class Broker:
     async def configure_topic(self, name: str, config: TopicConfig) -> Topic:
         """Give a topic another configuration."""
         topic = await self.catalog.configure(name, config)
+        self._routes.clear()
         for tablet_id in set(topic.tablets):
             self._tablets.configure(tablet_id, config.for_partition())
         return topic
@@ -107,6 +126,7 @@ class Broker:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its data and the positions of consumers in it."""
         topic = await self.catalog.mark_deleting(name)
+        self._routes.clear()
         await self._finish_deleting(topic)
 
     def partition(self, topic: Topic, number: int) -> Partition:
@@ -116,6 +136,16 @@ class Broker:
             raise UnknownTopicError(f"topic {topic.name!r} has partitions 0..{topic.partitions - 1}, not {number}")
         return self._tablets.partition(topic.tablets[number], number)
 
+    def route(self, topic: str | bytes, number: int) -> Route:
+        """A partition by the name or the id of its topic. Raises what `partition` and the catalog raise."""
+        found = self._routes.get((topic, number))
+        if found is None:
+            catalog = self.catalog
+            named = catalog.topic(topic) if isinstance(topic, str) else catalog.topic_by_id(UUID(bytes=topic))
+            found = Route(named, self.partition(named, number), named.config.uses_append_time)
+            self._routes[topic, number] = found
+        return found
+
     def data_directories(self) -> list[Path]:
         """Where the storage group of the topics keeps its data: one directory a disk."""
         groups = [group for group in self._storage.groups() if group.id == self.options.group]
@@ -124,23 +154,26 @@ class Broker:
     async def produce(self, topic: Topic, number: int, raw: Buffer) -> Produced:
         """Store one batch in a partition; durable when this returns. An idempotent producer's batch is stored once."""
         partition = self.partition(topic, number)
-        stored, append_time_ms = self.begin_produce(topic, partition, raw)
+        stored: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
+        append_time_ms = self.begin_produce(Route(topic, partition, topic.config.uses_append_time), raw, stored)
         result = await stored
         return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
 
-    def begin_produce(self, topic: Topic, partition: Partition, raw: Buffer) -> tuple[asyncio.Future[WriteResult], int]:
-        """Check one batch and queue it behind those before it. The future is done when it is durable; the other is the time it
-        was stamped with, -1 if it was not. The bytes must not change until then."""
+    def begin_produce(self, route: Route, raw: Buffer, outcome: WriteOutcome) -> int:
+        """Check one batch and queue it behind those before it; `outcome` is told when it is durable. The time it was stamped
+        with, -1 if it was not. The bytes must not change until then."""
+        partition = route.partition
         batch = check_batch(raw, partition.config.batch_bytes_max)
         append_time_ms = -1
-        if topic.config.uses_append_time:
+        if route.uses_append_time:
             append_time_ms = int(self.clock.wall() * 1000)
             batch = check_batch(with_append_time(raw, append_time_ms), partition.config.batch_bytes_max)
         source = None
         if batch.producer_id >= 0:
             name = b"k" + batch.producer_id.to_bytes(8, "big")
             source = SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
-        return partition.enqueue(batch, source), append_time_ms
+        partition.enqueue(batch, source, outcome)
+        return append_time_ms
 
     async def new_producer(self) -> tuple[int, int]:
         """An id and epoch for an idempotent producer."""

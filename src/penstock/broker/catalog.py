@@ -108,7 +108,7 @@ class Catalog:
         """The data of a deleted topic is gone: so is the topic, and its name is free."""
         async with self._changing:
             key = b"t" + topic.name.encode()
-            await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),)))
+            await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
             del self._by_name[topic.name]
             del self._by_id[topic.id]
 
@@ -130,7 +130,7 @@ class Catalog:
         writes = [Write(b"t" + topic.name.encode(), b"", head=topic.pack())]
         if next_tablet is not None:
             writes.append(Write(b"n", next_tablet.to_bytes(8, "big")))
-        await self._tablet.execute(Request(tuple(writes)))
+        await self._tablet.execute(Request(tuple(writes), makes_room=topic.deleting))
         self._take(topic)
 
     def _take(self, topic: Topic) -> None:

@@ -77,20 +77,20 @@ class Consumers:
             packed = _POSITION.pack(VERSION, position.offset, position.leader_epoch, now_ms) + metadata
             writes.append(Write(_key(consumer, queue), b"", head=packed))
         if writes:
-            await self._tablet.execute(Request(tuple(writes)))
+            await self._tablet.execute(Request(tuple(writes), makes_room=True))
 
     async def forget(self, consumer: str, queues: Iterable[Queue]) -> None:
         """Delete positions."""
         keys = [_key(consumer, queue) for queue in queues]
         if keys:
-            await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys)))
+            await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys), makes_room=True))
 
     async def forget_topic(self, topic_id: UUID) -> None:
         """A topic is gone: so are all positions in it."""
         keys = [key for key in self._tablet.keys(b"o", b"p") if key[-_QUEUE.size : -4] == topic_id.bytes]
         for begin in range(0, len(keys), 1000):
             commands = tuple(DeleteRange(key, key + b"\0") for key in keys[begin : begin + 1000])
-            await self._tablet.execute(Request(commands))
+            await self._tablet.execute(Request(commands, makes_room=True))
 
 
 def _prefix(consumer: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from random import Random
 
 from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
@@ -39,12 +40,22 @@ class _Hosted:
 class Tablets:
     """The queue tablets of this node, by tablet id."""
 
-    def __init__(self, storage: BlobStorage, group: int, *, cache: BlobCache, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        storage: BlobStorage,
+        group: int,
+        *,
+        cache: BlobCache,
+        clock: Clock,
+        random: Random,
+        changed: Callable[[], None],
+    ) -> None:
         self._storage = storage
         self._group = group
         self._cache = cache
         self._clock = clock
         self._random = random
+        self._changed = changed  # called when a tablet comes up or goes down
         self._hosted: dict[int, _Hosted] = {}
 
     async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig) -> None:
@@ -81,6 +92,7 @@ class Tablets:
     async def erase(self, tablet_id: int) -> None:
         """Stop a tablet and let go of all its data."""
         hosted = self._hosted.pop(tablet_id, None)
+        self._changed()
         if hosted is not None:
             await self._stop(hosted)
         reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
@@ -112,8 +124,10 @@ class Tablets:
                 pause = min(pause * 2, RETRY_MAX_S)
                 continue
             pause = RETRY_FIRST_S
+            self._changed()
             hosted.up.set()
             await hosted.tablet.stopped.wait()
+            self._changed()
             log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, hosted.tablet.generation)
             await hosted.tablet.stop()
 

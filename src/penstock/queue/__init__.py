@@ -17,7 +17,7 @@ from penstock.queue.partition import Partition, ReadResult
 from penstock.queue.queue_tablet import QueueTablet
 from penstock.queue.sources import SourceState, SourceWrite
 from penstock.queue.transactions import Aborted
-from penstock.queue.write_cycle import WriteResult
+from penstock.queue.write_cycle import WriteOutcome, WriteResult
 
 __all__ = [
     "Aborted",
@@ -37,6 +37,7 @@ __all__ = [
     "SourceWrite",
     "StaleEpochError",
     "UnknownPartitionError",
+    "WriteOutcome",
     "WriteResult",
     "check_batch",
     "split_batches",

@@ -28,7 +28,7 @@ from penstock.queue.keys import BODY, DataKey, Description, Meta
 from penstock.queue.piece import Piece
 from penstock.queue.sources import SourceState, SourceWrite, check_source
 from penstock.queue.transactions import Aborted, Transactions
-from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteResult, body_of, head_key
+from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteOutcome, WriteResult, body_of, head_key
 from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 
 CYCLE_BYTES_MAX = 16 << 20
@@ -112,18 +112,18 @@ class Partition:
 
     async def append(self, batch: Batch, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch that was checked already."""
-        return await self.enqueue(batch, source)
+        done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
+        self.enqueue(batch, source, done)
+        return await done
 
-    def enqueue(self, batch: Batch, source: SourceWrite | None = None) -> asyncio.Future[WriteResult]:
-        """Queue a checked batch behind those before it; the future is done when it is stored."""
+    def enqueue(self, batch: Batch, source: SourceWrite | None, done: WriteOutcome) -> None:
+        """Queue a checked batch behind those before it; `done` is told when it is stored."""
         if source is not None:
             check_source(source, batch.messages)
         self._check_limits()
-        done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingWrite(batch, source, done))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_queued())
-        return done
 
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool = False) -> ReadResult:
         """Batches from the one that holds `offset`: at least one, about `bytes_max` bytes, none that begins at `until` or after.
@@ -232,7 +232,7 @@ class Partition:
         if not 0 <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(f"position {offset} is not within the partition, which ends at {self.end_offset}")
         key = keys.prefix(b"c", self.number) + consumer.encode()
-        await self._tablet.execute(Request((Write(key, keys.pack_offset(offset)),)))
+        await self._tablet.execute(Request((Write(key, keys.pack_offset(offset)),), makes_room=True))
 
     async def trim(self, offset: int) -> int:
         """Let go of everything before an offset; the new start."""
@@ -396,7 +396,7 @@ class Partition:
         commands += (DeleteRange(key, key + b"\0") for key in gone)
         commands.append(DeleteRange(aborted, keys.aborted_key(self.number, offset, 0)))
         commands.append(DeleteRange(epochs, keys.epoch_key(self.number, first_epoch)))
-        await self._tablet.execute(Request(tuple(commands)))
+        await self._tablet.execute(Request(tuple(commands), makes_room=True))
         self.start_offset = offset
         del self._bodies[: len(bodies)]
         del self._head[: len(pieces)]
@@ -420,4 +420,4 @@ class Partition:
                 if SourceState.unpack(self._tablet.head(key) or b"").last_offset < self.start_offset:
                     gone.append(DeleteRange(key, key + b"\0"))
             if gone:
-                await self._tablet.execute(Request(tuple(gone)))
+                await self._tablet.execute(Request(tuple(gone), makes_room=True))

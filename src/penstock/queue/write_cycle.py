@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
@@ -26,12 +25,28 @@ class WriteResult(NamedTuple):
     duplicate: bool
 
 
+class WriteOutcome(Protocol):
+    """Whoever is told what becomes of a write; a future is one. It must not raise: others wait behind it."""
+
+    def done(self) -> bool:
+        """Whether it has been told, or has gone away."""
+        ...
+
+    def set_result(self, result: WriteResult, /) -> None:
+        """The write is durable."""
+        ...
+
+    def set_exception(self, exception: PenstockError, /) -> None:
+        """The write was refused, or may not be durable."""
+        ...
+
+
 class WaitingWrite(NamedTuple):
     """A write in the queue of a partition."""
 
     batch: Batch
     source: SourceWrite | None
-    done: asyncio.Future[WriteResult]
+    done: WriteOutcome
 
 
 class WriteCycle:
@@ -97,12 +112,13 @@ class WriteCycle:
 
     def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:
         """All that changes with this cycle."""
-        old = {id(piece): head_key(self._number, piece) for piece in head}
+        replaced = head[len(head) - plan.replaced :]
+        old = {id(piece): head_key(self._number, piece) for piece in replaced}
         found: list[Command] = []
         for run in plan.bodies:
             found += _body_commands(self._number, run, old)
-        if not plan.bodies and plan.replaced:
-            found += (DeleteRange(key, key + b"\0") for key in (old[id(piece)] for piece in head[-plan.replaced :]))
+        if not plan.bodies:
+            found += (DeleteRange(key, key + b"\0") for key in old.values())
         if plan.piece is not None:
             piece = plan.piece
             description = Description(piece.size, 0, piece.min_timestamp, piece.max_timestamp)

@@ -90,6 +90,7 @@ class Request:
 
     commands: tuple[Command, ...]
     generation: int | None = None
+    makes_room: bool = False  # it lets go of more than it adds, and so may use the space that full disks keep for that
 
 
 class ReadResult(NamedTuple):

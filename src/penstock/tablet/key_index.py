@@ -156,7 +156,9 @@ class Overlay:
         """Carry out a command that moves no data. InvalidRequestError if a key it needs is not there."""
         match command:
             case DeleteRange(begin, end):
-                for key in self.keys(begin, end):
+                # One key, as most often: no need to look through all that has changed.
+                only = [begin] if self.get(begin) is not None else []
+                for key in only if end == begin + b"\0" else self.keys(begin, end):
                     self.set(key, None)
             case Rename(old, new):
                 value = self._needed(old, "renamed")

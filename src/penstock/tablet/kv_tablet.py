@@ -88,7 +88,7 @@ class KvTablet:
         self._abandoned: list[BlobId] = []
         self._collected: Place | None = None
         self._snapshot: SnapshotMark | None = None
-        self._reader = ValueReader(storage, state.index)
+        self._reader = ValueReader(storage, generation, state.index)
         self._garbage = Garbage(storage, generation, state.barrier, state.index.references)
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
@@ -141,7 +141,11 @@ class KvTablet:
 
     async def read(self, key: bytes, offset: int = 0, length: int | None = None) -> bytes | memoryview | None:
         """A range of a value; None if there is no such key."""
-        return await self._reader.value(key, offset, length)
+        try:
+            return await self._reader.value(key, offset, length)
+        except FencedError as error:
+            self._stop(error)
+            raise
 
     def pieces(self, key: bytes, offset: int, length: int) -> list[FilePiece] | None:
         """The same as pieces of open files, where all of it can be had so."""
@@ -201,6 +205,8 @@ class KvTablet:
         while self._queue and size + self._queue[0].size <= COMMIT_BYTES_MAX:
             if any(isinstance(command, Question) for command in self._queue[0].request.commands):
                 break  # what it reads is the state after all those before it
+            if self._queue[0].request.makes_room != group[0].request.makes_room:
+                break  # what needs room must not keep what makes room from being written
             group.append(self._queue.popleft())
             size += group[-1].size
         return group
@@ -224,7 +230,8 @@ class KvTablet:
             await self._split(staged)
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
-        trouble = _worst(await asyncio.gather(*(self._storage.put(blob, data) for blob, data in puts)))
+        from_reserve = not group or group[0].request.makes_room
+        trouble = _worst(await asyncio.gather(*(self._storage.put(blob, data, from_reserve=from_reserve) for blob, data in puts)))
         if trouble is not None:
             self._abandoned += (blob for blob, _ in puts[:-1])
             self._abort(step, trouble, staged)
@@ -393,11 +400,12 @@ class KvTablet:
         total = 0
         for raw in self._pages():
             blob = BlobId(self._storage.info.tablet, PAGES, self.generation, taken_at[1], len(pages), len(raw))
-            _check(await self._storage.put(blob, raw), "a snapshot cannot be written")
+            _check(await self._storage.put(blob, raw, from_reserve=True), "a snapshot cannot be written")
             pages.append(blob)
             total += len(raw)
+        self._check_open()
         self._snapshot = SnapshotMark(taken_at, self._garbage.barrier, tuple(pages))
-        await self._enqueue(Request(()))
+        await self._enqueue(Request((), makes_room=True))
         self._log_entries -= entries
         self._log_bytes -= size
         self._snapshot_size = total

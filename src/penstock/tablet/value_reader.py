@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.blob import FilePiece, Status, TabletStorage
-from penstock.core.errors import CorruptionError, InvalidRequestError, UnavailableError
+from penstock.core.errors import CorruptionError, FencedError, InvalidRequestError, UnavailableError
 from penstock.tablet.commands import READ_BYTES_MAX, KeyInfo, RangeResult, Read, ReadRange, ReadResult
 from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Piece, Value, value_size
 
@@ -13,8 +13,9 @@ from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Piece, Value, va
 class ValueReader:
     """Reads what the keys of an index hold at the time."""
 
-    def __init__(self, storage: TabletStorage, index: KeyIndex) -> None:
+    def __init__(self, storage: TabletStorage, generation: int, index: KeyIndex) -> None:
         self._storage = storage
+        self._generation = generation
         self._index = index
 
     async def value(self, key: bytes, offset: int, length: int | None) -> bytes | memoryview | None:
@@ -85,10 +86,19 @@ class ValueReader:
         if result.status is Status.OK:
             return result.data
         if result.status is Status.NODATA and piece.blob in self._index.references:
+            await self._check_owner()
             raise CorruptionError(f"{piece.blob} is referred to and not there")
         if result.status is Status.NODATA:
             raise UnavailableError(f"{piece.blob} was let go while it was read; read again")
         raise UnavailableError(f"{piece.blob} cannot be read: {result.status.value}: {result.reason}")
+
+    async def _check_owner(self) -> None:
+        """FencedError if a newer generation runs: it may have let go of what this one still refers to."""
+        found = await self._storage.discover(with_data=False)
+        if found.status not in (Status.OK, Status.NODATA):
+            raise UnavailableError(f"whether a newer generation runs cannot be told: {found.status.value}: {found.reason}")
+        if found.blocked_generation >= self._generation:
+            raise FencedError(f"generation {self._generation} cannot read what a newer one has let go")
 
 
 def _cut(value: Chain, offset: int, length: int) -> list[Piece]:

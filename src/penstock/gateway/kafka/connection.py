@@ -15,12 +15,12 @@ from struct import Struct
 from typing import Any, cast
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.dispatch import find_service, unknown_version
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.dispatch import CALLS, unknown_version
 from penstock.gateway.kafka.file_sender import FileSender
 from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
-from penstock.gateway.kafka.reply import Call
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,9 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_due = False
         self._muted_until = 0.0
         self._finishing = ""  # why no more requests are taken
-        self._active_at = self._frame_since = node.clock.monotonic()
+        self.active_at = self._frame_since = node.clock.monotonic()
         self.peer = "?"
+        self._is_closed = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         log.debug("%s: the connection is closed: %s", self.peer, exc or self._finishing or "by the client")
         self._finishing = self._finishing or "the client is gone"
+        self._is_closed = True
         self._node.connections.discard(self)
         self._memory.forget(self._proceed)
         self._memory.give(self._held_bytes + self._buffer_bytes)
@@ -91,9 +93,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._clock.monotonic()
+        self.active_at = self._clock.monotonic()
         if not self._reader.pending:
-            self._frame_since = self._active_at
+            self._frame_since = self.active_at
         self._reader.received(nbytes)
         self._proceed()
 
@@ -106,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self._active_at = self._clock.monotonic()
+        self.active_at = self._clock.monotonic()
         self._release(self._unsent_bytes)
         self._unsent_bytes = 0
         self._flush()
@@ -123,14 +125,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def finished(self, call: Call) -> None:
         """A request has its answer."""
-        if self.closed.done():
+        if self._is_closed:
             return
         self._running -= 1
-        self._held_bytes += call.size - call.cost
-        self._memory.take(call.size)
-        self._memory.give(call.cost)
-        call.poll = None
-        self._schedule_flush()
+        freed = call.cost - call.size
+        self._held_bytes -= freed
+        self._memory.give(freed)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_soon)
 
     def finish(self, reason: str) -> None:
         """Take no more requests, answer those under way, then close."""
@@ -138,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finishing = reason
             self._stop_reading()
             self._hurry()
-            self._schedule_flush()
+            self._loop.call_soon(self._flush_soon)
 
     def abort(self, reason: str) -> None:
         """Close at once."""
@@ -148,13 +151,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def sweep(self, now: float) -> None:
         """Called now and then: give up on what takes too long."""
-        while self._calls and self._calls[0].buffers is None:
-            call = self._calls[0]
-            if call.expire is None or not 0 < call.deadline <= now:
-                break
-            call.expire()
-            self._flush()
-        idle_s = now - self._active_at
+        for call in self._calls:
+            if not call.is_done:
+                call.give_up(now)
+        idle_s = now - self.active_at
         limit_s = self._options.idle_timeout_s
         if self._reader.pending and not self._running and now - self._frame_since > limit_s:
             self.abort(f"a request is not complete after {limit_s:g} s: {self._reader.pending} bytes of it came")
@@ -223,27 +223,22 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer_bytes = size
 
     def _start(self, frame: memoryview) -> None:
-        self._frame_since = self._active_at
+        self._frame_since = self.active_at
         try:
             request = decode_request(frame)
         except UnsupportedVersionError as error:
             request = unknown_version(error)
-        service = find_service(request)
-        if service is None:
+        kind = CALLS.get(request.api_key)
+        if kind is None:
             raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
         cost = len(frame) + SIZE_BYTES
-        call = Call(request, cost, self._node, self)
+        call = kind(request, cost, self._node, self)
         self._calls.append(call)
         self._running += 1
         self._running_key = request.api_key
         self._held_bytes += cost
-        self._memory.take(cost)
-        service(call)
-
-    def _schedule_flush(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush_soon)
+        self._memory.used += cost
+        call.start()
 
     def _flush_soon(self) -> None:
         self._flush_due = False
@@ -254,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         """Send the answers whose turn it is, as far as the client takes them."""
         calls = self._calls
-        while self._is_writable and calls and calls[0].buffers is not None and not self._transport.is_closing():
+        while self._is_writable and calls and calls[0].is_done and not self._transport.is_closing():
             if calls[0].has_files:
                 self._send_files(calls.popleft())
                 return
@@ -268,14 +263,17 @@ class Connection(asyncio.BufferedProtocol):
         calls = self._calls
         buffers: list[Any] = []
         size = 0
-        while calls and (ready := calls[0].buffers) is not None and not calls[0].has_files and size < WRITE_BYTES_MAX:
+        counted = 0
+        while calls and calls[0].is_done and not calls[0].has_files and size < WRITE_BYTES_MAX:
             call = calls.popleft()
             if call.must_close:
                 self.finish("a request could not be answered")
                 calls.clear()
                 break
-            buffers += ready
-            size += call.size
+            reply, reply_size = call.encode()
+            buffers += reply
+            size += reply_size
+            counted += call.size
         if not size:
             return
         if size <= JOIN_BYTES_MAX:
@@ -283,15 +281,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(buffers)
         if self._is_writable:
-            self._release(size)
+            self._release(counted)
         else:
+            self._release(counted - size)
             self._unsent_bytes += size
 
     def _send_files(self, call: Call) -> None:
         """Send an answer with pieces of files in it; until it is sent, nothing else is."""
         self._is_writable = False
         self._unsent_bytes += call.size
-        self._node.spawn(self._send_with_files(call.buffers or []))
+        self._node.spawn(self._send_with_files(call.encode()[0]))
 
     async def _send_with_files(self, buffers: list[Any]) -> None:
         try:
@@ -299,10 +298,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._files = FileSender(self._transport.get_extra_info("socket").fileno())
             await self._files.send(buffers)
         except OSError as error:
-            if not self.closed.done():
+            if not self._is_closed:
                 self.abort(f"a reply cannot be sent: {error}")
             return
-        if not self.closed.done():
+        if not self._is_closed:
             self.resume_writing()
 
     def _release(self, size: int) -> None:

@@ -20,13 +20,12 @@ from penstock.gateway.kafka.apis import (
     producers,
     topics,
 )
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys
 from penstock.gateway.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
-from penstock.gateway.kafka.reply import Call
 
 log = logging.getLogger(__name__)
 
-Service = Callable[[Call], None]
 Handler = Callable[[Call, Any], Awaitable[Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
@@ -53,9 +52,31 @@ _HANDLERS: Final[dict[int, Handler]] = {
 }
 
 
-def find_service(request: Request) -> Service | None:
-    """What serves a request; None if nothing does."""
-    return _SERVICES.get(request.api_key)
+class TaskCall(Call):
+    """A request that is served by a task of its own."""
+
+    __slots__ = ()
+
+    def start(self) -> None:
+        self.node.spawn(self._run())
+
+    async def _run(self) -> None:
+        try:
+            response = await _HANDLERS[self.request.api_key](self, self.request.body)
+        except Exception:
+            log.exception("a request with api key %d version %d failed", self.request.api_key, self.version)
+            self.hang_up()
+            return
+        self.answer(response)
+
+
+class ApiVersionsCall(Call):
+    """ApiVersions: every client's first request."""
+
+    __slots__ = ()
+
+    def start(self) -> None:
+        self.answer(api_versions.api_versions(self, _ADVERTISED))
 
 
 def unknown_version(error: UnsupportedVersionError) -> Request:
@@ -70,33 +91,12 @@ def unknown_version(error: UnsupportedVersionError) -> Request:
     return request
 
 
-def _in_task(handler: Handler) -> Service:
-    def serve(call: Call) -> None:
-        call.node.spawn(_run(handler, call))
-
-    return serve
-
-
-async def _run(handler: Handler, call: Call) -> None:
-    try:
-        response = await handler(call, call.request.body)
-    except Exception:
-        log.exception("a request with api key %d version %d failed", call.request.api_key, call.version)
-        call.hang_up()
-        return
-    call.answer(response)
-
-
-def _serve_api_versions(call: Call) -> None:
-    call.answer(api_versions.api_versions(call, _ADVERTISED))
-
-
-_SERVICES: Final[dict[int, Service]] = {
-    keys.PRODUCE: produce.produce,
-    keys.API_VERSIONS: _serve_api_versions,
-    **{key: _in_task(handler) for key, handler in _HANDLERS.items()},
+CALLS: Final[dict[int, type[Call]]] = {
+    keys.PRODUCE: produce.ProduceCall,
+    keys.API_VERSIONS: ApiVersionsCall,
+    **dict.fromkeys(_HANDLERS, TaskCall),
 }
 
 _ADVERTISED: Final = [
-    ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version) for key in sorted(_SERVICES)
+    ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version) for key in sorted(CALLS)
 ]

@@ -31,7 +31,7 @@ class FrameTooLargeError(InvalidRequestError):
 class FrameReader:
     """Receives bytes and cuts them into frames. Pure."""
 
-    __slots__ = ("_buffer", "_end", "_frame_max", "_size", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_frame_max", "_next", "_size", "_start", "_view")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_max = frame_bytes_max
@@ -39,6 +39,7 @@ class FrameReader:
         self._buffer = bytearray(0)
         self._view = memoryview(self._buffer)
         self._start = 0
+        self._next = 0  # where the frame that was looked at last ends
         self._end = 0
 
     @property
@@ -74,15 +75,18 @@ class FrameReader:
 
     def frame(self) -> memoryview | None:
         """The next frame, if all of it is there; it stays next until it is taken. FrameTooLargeError if it can never be."""
-        start = self._start
-        if self._end - start < SIZE_BYTES:
+        begin = self._start + SIZE_BYTES
+        if begin > self._end:
             return None
         end = self._frame_end()
-        return None if end > self._end else self._view[start + SIZE_BYTES : end]
+        if end > self._end:
+            return None
+        self._next = end
+        return self._view[begin:end]
 
     def take(self) -> None:
-        """The next frame is dealt with."""
-        self._start = self._frame_end()
+        """The frame that was looked at is dealt with."""
+        self._start = self._next
 
     def release(self) -> None:
         """Nothing more is received: let go of the buffer."""

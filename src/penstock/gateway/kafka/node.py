@@ -32,6 +32,7 @@ class Node:
         self.sessions = FetchSessions(options.fetch_sessions_max, options.fetch_session_idle_s)
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.limits_produce = broker.options.produce_bytes_per_s is not None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something to its end, whether or not its client stays."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.reply import Call
 
 UNKNOWN_VERSION: Final = "\0"  # no client's name: stands for a request in a version that is not known
 NAMED_FROM = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.cluster import (
     Coordinator,
@@ -12,7 +13,6 @@ from penstock.gateway.kafka.protocol.cluster import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from penstock.gateway.kafka.reply import Call
 
 GROUP, TRANSACTION = 0, 1
 MANY_KEYS_FROM = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.broker import Position, Queue, Topic
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import code_of
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
@@ -24,7 +25,6 @@ from penstock.gateway.kafka.protocol.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from penstock.gateway.kafka.reply import Call
 
 METADATA_MAX = 4096
 BY_ID_FROM = 10

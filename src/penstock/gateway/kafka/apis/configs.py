@@ -8,6 +8,7 @@ from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicC
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.broker_configs import broker_configs
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.configs import (
@@ -28,7 +29,6 @@ from penstock.gateway.kafka.protocol.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from penstock.gateway.kafka.reply import Call
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 TOPIC_SOURCE, STATIC_BROKER_SOURCE, DEFAULT_SOURCE = 1, 4, 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol.offsets import (
     EpochEndOffset,
@@ -12,7 +13,6 @@ from penstock.gateway.kafka.protocol.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from penstock.gateway.kafka.reply import Call
 
 
 async def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:

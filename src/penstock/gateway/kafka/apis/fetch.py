@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.blob import FilePiece
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, WantedPartition
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import Splice
@@ -20,7 +21,6 @@ from penstock.gateway.kafka.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from penstock.gateway.kafka.reply import Call
 from penstock.queue import OffsetOutOfRangeError, Partition
 
 READ_COMMITTED = 1
@@ -70,6 +70,7 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
     is_incremental = session is not None and request.session_id == session.id
     response = _respond(found, session, incremental=is_incremental)
     call.has_files = any(_has_files(one.data) for one in found.fetched)
+    call.size = found.size
     throttle_ms = node.broker.quotas.draw("fetch", call.client_id, found.size)
     if throttle_ms:
         response.throttle_time_ms = throttle_ms

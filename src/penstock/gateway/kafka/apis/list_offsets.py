@@ -6,6 +6,7 @@ import asyncio
 
 from penstock.core.errors import CorruptionError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.offsets import (
@@ -16,7 +17,6 @@ from penstock.gateway.kafka.protocol.offsets import (
     ListOffsetsTopicResponse,
 )
 from penstock.gateway.kafka.record_times import RecordTime, first_record_since
-from penstock.gateway.kafka.reply import Call
 from penstock.queue import Partition
 
 LATEST = -1

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol.cluster import (
     DescribableLogDirTopic,
@@ -17,7 +18,6 @@ from penstock.gateway.kafka.protocol.cluster import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from penstock.gateway.kafka.reply import Call
 
 
 async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:

@@ -8,6 +8,7 @@ from penstock.broker import Topic, TopicExistsError, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from penstock.gateway.kafka.apis.topic_lookup import INTERNAL_TOPICS, find_topic, has_id, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.metadata import (
@@ -23,7 +24,6 @@ from penstock.gateway.kafka.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.gateway.kafka.reply import Call
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,12 @@
-"""Produce: batches into partitions. Runs without a task of its own: batches are queued at once, in order, and the last one that
-is stored answers for all."""
+"""Produce: batches into partitions. It runs without a task: batches are queued at once, in order, and the last one that is stored
+completes the answer."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import NamedTuple
-
+from penstock.broker import UnknownTopicError
 from penstock.core.errors import InvalidRequestError, PenstockError
-from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.error_codes import code_of
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.fields import Splice
 from penstock.gateway.kafka.protocol.produce import (
@@ -17,14 +16,13 @@ from penstock.gateway.kafka.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.gateway.kafka.reply import Call
 from penstock.queue import InvalidBatchError, Partition, WriteResult
 
 NO_ACKS = 0
 ACKS = frozenset({-1, NO_ACKS, 1})
 BY_ID_FROM = 13
 
-_ATTRIBUTES = slice(21, 23)
+_KIND = 22  # the byte of a batch that says so
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
@@ -35,129 +33,137 @@ class TransactionsNotServedError(InvalidRequestError):
     code = "transactions_not_served"
 
 
-class _Write(NamedTuple):
-    """A batch on its way: where its outcome goes."""
+class PendingWrite:
+    """A batch on its way to a partition, and where its outcome is noted."""
 
-    response: PartitionProduceResponse
-    partition: Partition
-    stored: asyncio.Future[WriteResult]
+    __slots__ = ("_call", "_partition", "is_settled", "response")
 
-
-def produce(call: Call) -> None:
-    """Queue every batch of a request; it is answered when all are stored or refused."""
-    request = call.request.body
-    assert isinstance(request, ProduceRequest)
-    _Produce(call, request).start()
-
-
-class _Produce:
-    """One request under way."""
-
-    __slots__ = ("_call", "_left", "_request", "_response", "_writes")
-
-    def __init__(self, call: Call, request: ProduceRequest) -> None:
+    def __init__(self, call: ProduceCall, response: PartitionProduceResponse, partition: Partition) -> None:
         self._call = call
-        self._request = request
-        self._response = ProduceResponse()
-        self._writes: list[_Write] = []
-        self._left = 0
+        self._partition = partition
+        self.response = response
+        self.is_settled = False
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self.is_settled
+
+    def set_result(self, result: WriteResult, /) -> None:
+        """The batch is stored."""
+        response = self.response
+        response.base_offset = result.base_offset
+        response.log_start_offset = self._partition.start_offset
+        if result.base_offset < 0:
+            # Stored before, but too long ago to know where; clients take it as stored.
+            response.error_code = errors.DUPLICATE_SEQUENCE_NUMBER
+        self.is_settled = True
+        self._call.settled()
+
+    def set_exception(self, exception: PenstockError, /) -> None:
+        """The batch was refused, or may not be stored."""
+        _set_error(self.response, exception, code_of(exception))
+        self.is_settled = True
+        self._call.settled()
+
+
+class ProduceCall(Call):
+    """One Produce request."""
+
+    __slots__ = ("_deadline", "_left", "_needs_reply", "_writes")
 
     def start(self) -> None:
-        call, request = self._call, self._request
-        by_id = call.version >= BY_ID_FROM
+        request = self.request.body
+        assert isinstance(request, ProduceRequest)
+        self.response = response = ProduceResponse()
+        self._needs_reply = request.acks != NO_ACKS
+        self._writes: list[PendingWrite] = []
+        self._left = 1  # this method itself, so that nothing is answered before all is queued
+        by_id = self.version >= BY_ID_FROM
+        is_valid = request.acks in ACKS
         for topic in request.topic_data:
             answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
-            self._response.responses.append(answered)
+            response.responses.append(answered)
             ref = topic.topic_id if by_id else topic.name
             for data in topic.partition_data:
-                answered.partition_responses.append(self._begin(ref, data))
-        throttle_ms = call.node.broker.quotas.draw("produce", call.client_id, call.cost)
-        if throttle_ms:
-            self._response.throttle_time_ms = throttle_ms
-            call.peer.mute(throttle_ms / 1000)
-        self._left = len(self._writes)
-        if not self._left:
-            self._answer()
-            return
-        call.deadline = call.node.clock.monotonic() + max(request.timeout_ms, 1) / 1000
-        call.expire = self._expire
-        for write in self._writes:
-            write.stored.add_done_callback(self._stored)
+                outcome = PartitionProduceResponse(index=data.index, base_offset=-1)
+                answered.partition_responses.append(outcome)
+                if is_valid:
+                    self._begin(ref, data, outcome)
+                else:
+                    outcome.error_code = errors.INVALID_REQUIRED_ACKS
+        if self.node.limits_produce:
+            self._throttle(response)
+        self._deadline = self.peer.active_at + request.timeout_ms / 1000
+        self.settled()
 
-    def _begin(self, ref: str | bytes, data: PartitionProduceData) -> PartitionProduceResponse:
+    def settled(self) -> None:
+        """The outcome of a batch is known; with that of the last, the answer is complete."""
+        self._left -= 1
+        if self._left:
+            return
+        if self.is_done:
+            # It was answered when its time was up. Now its bytes are free as well.
+            self.node.memory.give(self.cost)
+            return
+        self._writes.clear()
+        self._finish()
+
+    def give_up(self, now: float) -> None:
+        """It takes longer than the client waits. What is queued will be stored all the same, if it can be."""
+        if now < self._deadline:
+            return
+        self.node.memory.take(self.cost)
+        for write in self._writes:
+            if not write.is_settled:
+                # From here on the outcome goes to a response that nobody is sent.
+                late, write.response = write.response, PartitionProduceResponse()
+                late.error_code = errors.REQUEST_TIMED_OUT
+        self._finish()
+
+    def _begin(self, ref: str | bytes, data: PartitionProduceData, outcome: PartitionProduceResponse) -> None:
         """Queue one batch."""
-        response = PartitionProduceResponse(index=data.index, base_offset=-1)
-        broker = self._call.node.broker
+        broker = self.node.broker
         try:
-            if self._request.acks not in ACKS:
-                response.error_code = errors.INVALID_REQUIRED_ACKS
-                return response
-            topic = find_topic(self._call.node, ref)
-            partition = broker.partition(topic, data.index)
+            route = broker.route(ref, data.index)
             records = data.records
             if records is None or isinstance(records, Splice):
                 raise InvalidBatchError("there is no batch for the partition")
-            _check_kind(int.from_bytes(records[_ATTRIBUTES], "big"))
-            stored, append_time_ms = broker.begin_produce(topic, partition, records)
+            if len(records) > _KIND and records[_KIND] & (_CONTROL | _TRANSACTIONAL):
+                _refuse_kind(records[_KIND])
+            write = PendingWrite(self, outcome, route.partition)
+            outcome.log_append_time_ms = broker.begin_produce(route, records, write)
         except PenstockError as error:
-            _set_error(response, error)
-        else:
-            response.log_append_time_ms = append_time_ms
-            self._writes.append(_Write(response, partition, stored))
-        return response
+            is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(ref, bytes)
+            _set_error(outcome, error, errors.UNKNOWN_TOPIC_ID if is_unknown_id else code_of(error))
+            return
+        self._left += 1
+        self._writes.append(write)
 
-    def _stored(self, stored: asyncio.Future[WriteResult]) -> None:
-        self._left -= 1
-        if not self._left:
-            if self._call.buffers is None:
-                self._answer()
-            else:
-                # It was answered when its time was up; now its bytes are free as well.
-                self._call.node.memory.give(self._call.cost)
+    def _throttle(self, response: ProduceResponse) -> None:
+        delay_ms = self.node.broker.quotas.draw("produce", self.client_id, self.cost)
+        if delay_ms:
+            response.throttle_time_ms = delay_ms
+            self.peer.mute(delay_ms / 1000)
 
-    def _expire(self) -> None:
-        """It takes longer than the client waits. What was queued may yet be stored."""
-        self._call.node.memory.take(self._call.cost)
-        self._answer()
-
-    def _answer(self) -> None:
-        for response, partition, stored in self._writes:
-            if not stored.done():
-                response.error_code = errors.REQUEST_TIMED_OUT
-                continue
-            error = None if stored.cancelled() else stored.exception()
-            if isinstance(error, PenstockError):
-                _set_error(response, error)
-            elif error is not None or stored.cancelled():
-                response.error_code = errors.UNKNOWN_SERVER_ERROR
-            else:
-                _set_result(response, partition, stored.result())
-        if self._request.acks != NO_ACKS:
-            self._call.answer(self._response)
-        elif any(one.error_code for topic in self._response.responses for one in topic.partition_responses):
+    def _finish(self) -> None:
+        response = self.response
+        assert isinstance(response, ProduceResponse)
+        if self._needs_reply:
+            self.answer(response)
+        elif any(one.error_code for topic in response.responses for one in topic.partition_responses):
             # Closing the connection is the only way to tell a client that does not listen.
-            self._call.hang_up()
+            self.hang_up()
         else:
-            self._call.answer_nothing()
+            self.answer(None)
 
 
-def _check_kind(attributes: int) -> None:
+def _refuse_kind(attributes: int) -> None:
     if attributes & _CONTROL:
         raise InvalidBatchError("control batches are written by brokers, not by clients")
-    if attributes & _TRANSACTIONAL:
-        raise TransactionsNotServedError("transactions are not served by this version; produce without a transactional id")
+    raise TransactionsNotServedError("transactions are not served by this version; produce without a transactional id")
 
 
-def _set_result(response: PartitionProduceResponse, partition: Partition, result: WriteResult) -> None:
-    response.base_offset = result.base_offset
-    response.log_start_offset = partition.start_offset
-    if result.base_offset < 0:
-        # Stored before, but too long ago to know where; clients take it as stored.
-        response.error_code = errors.DUPLICATE_SEQUENCE_NUMBER
-
-
-def _set_error(response: PartitionProduceResponse, error: PenstockError) -> None:
-    response.error_code = errors.INVALID_TXN_STATE if isinstance(error, TransactionsNotServedError) else topic_code(error)
-    response.error_message = str(error)
-    response.base_offset = -1
-    response.log_append_time_ms = -1
+def _set_error(outcome: PartitionProduceResponse, error: PenstockError, code: int) -> None:
+    outcome.error_code = errors.INVALID_TXN_STATE if isinstance(error, TransactionsNotServedError) else code
+    outcome.error_message = str(error)
+    outcome.base_offset = outcome.log_append_time_ms = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.cluster import (
@@ -14,7 +15,6 @@ from penstock.gateway.kafka.protocol.cluster import (
     TopicResponse,
 )
 from penstock.gateway.kafka.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
-from penstock.gateway.kafka.reply import Call
 from penstock.queue import Partition
 
 KAFKA_SOURCE = b"k"

@@ -6,6 +6,7 @@ from penstock.broker import TOPIC_CONFIG_KEYS, InvalidPartitionsError, Topic, To
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.configs import DEFAULT_SOURCE, TOPIC_SOURCE
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
+from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.offsets import (
@@ -29,7 +30,6 @@ from penstock.gateway.kafka.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from penstock.gateway.kafka.reply import Call
 
 BY_DEFAULT = -1
 TO_THE_END = -1

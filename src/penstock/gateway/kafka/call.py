@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.gateway.kafka.protocol import Message, Request, encode_response
@@ -14,6 +13,8 @@ if TYPE_CHECKING:
 
 class Peer(Protocol):
     """What a request knows of the connection it came by."""
+
+    active_at: float
 
     def must_hurry(self) -> bool:
         """Whether a long poll should be answered at once, with whatever there is."""
@@ -32,16 +33,15 @@ class Call:
     """A request that was started. Whoever serves it answers once; replies leave in the order of the requests."""
 
     __slots__ = (
-        "buffers",
         "cost",
-        "deadline",
-        "expire",
         "has_files",
+        "is_done",
         "must_close",
         "node",
         "peer",
         "poll",
         "request",
+        "response",
         "size",
         "version",
     )
@@ -51,13 +51,12 @@ class Call:
         self.version = request.api_version
         self.node = node
         self.peer = peer
-        self.cost = cost  # bytes held for it, counted against the limits until it is answered
-        self.buffers: list[Any] | None = None  # the reply, once there is one
-        self.size = 0
-        self.has_files = False  # whether pieces of files are among the buffers
+        self.cost = cost  # bytes held for the request, counted until it is answered
+        self.size = 0  # bytes held for the answer, counted until it is sent
+        self.is_done = False
+        self.response: Message | None = None
+        self.has_files = False  # whether pieces of files are in the answer
         self.must_close = False
-        self.deadline = 0.0  # when `expire` is called if there is no answer yet; 0 for never
-        self.expire: Callable[[], None] | None = None
         self.poll: asyncio.Future[None] | None = None  # what it waits for, if it may as well be answered at once
 
     @property
@@ -65,18 +64,27 @@ class Call:
         """What the client calls itself."""
         return self.request.client_id or ""
 
-    def answer(self, response: Message) -> None:
-        """Send a reply in its turn."""
-        request = self.request
-        self.buffers, self.size = encode_response(request.api_key, request.api_version, request.correlation_id, response)
-        self.peer.finished(self)
+    def start(self) -> None:
+        """Begin to serve it."""
+        raise NotImplementedError
 
-    def answer_nothing(self) -> None:
-        """The client expects no reply."""
-        self.buffers = []
+    def give_up(self, now: float) -> None:
+        """Called now and then while it has no answer: answer if its time is up."""
+
+    def answer(self, response: Message | None) -> None:
+        """Send a reply in its turn; None if the client expects none."""
+        self.response = response
+        self.is_done = True
         self.peer.finished(self)
 
     def hang_up(self) -> None:
         """No reply can be given: the connection is closed once those before it have left."""
         self.must_close = True
-        self.answer_nothing()
+        self.answer(None)
+
+    def encode(self) -> tuple[list[Any], int]:
+        """The reply as buffers, and its bytes in all."""
+        if self.response is None:
+            return [], 0
+        request = self.request
+        return encode_response(request.api_key, self.version, request.correlation_id, self.response)
