@@ -17,6 +17,7 @@ import uvloop
 
 from bench import block42, million, none_puts, none_reads, put_cpu, queue_reads, queue_writes
 from bench.measure import Row, Setting
+from penstock.core.memory import keep_freed_memory
 
 RESULTS = Path(__file__).parent / "results"
 TOPICS: dict[str, Callable[[Setting], Awaitable[list[Row]]]] = {
@@ -43,6 +44,7 @@ def main() -> int:
         arguments.error(f"there is no benchmark named {', '.join(unknown)}; there are {', '.join(TOPICS)}")
     # A benchmark that is told to end removes its files first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    keep_freed_memory()  # as `penstock up` does
     RESULTS.mkdir(exist_ok=True)
     found: list[Row] = []
     load = os.getloadavg()[0]

@@ -57,7 +57,7 @@ class Head:
         gone = self.head[len(self.head) - plan.replaced :]
         del self.head[len(self.head) - plan.replaced :]
         for run in plan.bodies:
-            self.bodies.append(Piece.joined(run, copy=False))
+            self.bodies.append(Piece.joined(run))
             self.written += sum(piece.size for piece in run if id(piece) not in old)
         if plan.bodies:
             used = {id(piece) for run in plan.bodies for piece in run}

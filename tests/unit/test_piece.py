@@ -64,18 +64,20 @@ def test_the_first_batch_since_a_time_is_found(batches: list[Spec], timestamp: i
 
 
 @given(st.lists(specs, min_size=1, max_size=4), st.booleans())
-def test_joined_pieces_are_the_piece_of_all_their_bytes(runs: list[list[Spec]], copy: bool) -> None:
+def test_joined_pieces_are_the_piece_of_all_their_bytes(runs: list[list[Spec]], rewritten: bool) -> None:
     pieces: list[Piece] = []
     offset = 7
     for run in runs:
         pieces.append(piece_of(run, offset))
         offset = pieces[-1].next_offset
-    joined = Piece.joined(pieces, copy=copy)
+    joined = Piece.joined(pieces)
+    if rewritten:
+        joined = joined.rewritten()
     whole = piece_of([spec for run in runs for spec in run], 7)
     assert b"".join(joined.buffers) == whole.buffers[0]
     assert (joined.first_offset, joined.count, joined.size) == (whole.first_offset, whole.count, whole.size)
     assert (joined.min_timestamp, joined.max_timestamp) == (whole.min_timestamp, whole.max_timestamp)
-    if copy:
+    if rewritten:
         assert len(joined.buffers) == 1
     for each in range(7, offset):
         assert joined.find(each) == whole.find(each)

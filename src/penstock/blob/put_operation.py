@@ -39,6 +39,7 @@ class PutOperation:
         self._written: list[Assignment] = []
         self._reasons: list[str] = []
         self._out_of_space = False
+        self._collected = False
         self._restoring = restoring
         self._from_reserve = from_reserve
         self._may_hedge = True
@@ -125,18 +126,19 @@ class PutOperation:
             if reply.written:
                 self._written.append((index, part))
             return None
-        if reply.status in (Status.BLOCKED, Status.RACE, Status.NODATA):
+        if reply.status in (Status.BLOCKED, Status.RACE):
             return Reply(reply.status, reply.reason)
         if reply.conflict:
             _ = self._group.spawn(self._take_back())
             return Reply(Status.ERROR, reply.reason)
         self._lost |= 1 << index
         self._out_of_space |= reply.status is Status.OUT_OF_SPACE
+        self._collected |= reply.status is Status.NODATA
         self._reasons.append(reply.reason)
         return None
 
     def _failure(self) -> Reply:
-        status = Status.OUT_OF_SPACE if self._out_of_space else Status.ERROR
+        status = Status.NODATA if self._collected else Status.OUT_OF_SPACE if self._out_of_space else Status.ERROR
         return Reply(status, "too few disks took the blob: " + "; ".join(dict.fromkeys(self._reasons)))
 
     def _watch_stragglers(self) -> None:

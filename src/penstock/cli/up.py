@@ -16,6 +16,7 @@ from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
 from penstock.core.errors import PenstockError
+from penstock.core.memory import keep_freed_memory
 from penstock.server import SETTINGS, BadSettingError, NodeConfig, load_config
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
 
@@ -64,6 +65,7 @@ def run(argv: list[str]) -> int:
         from penstock.server.log_lines import log_to_stderr
 
         log_to_stderr(config.log_level)
+        keep_freed_memory()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config, as_json=output == "json"))
     except PenstockError as error:

@@ -38,7 +38,7 @@ def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATER
     total = sum(piece.size for piece in head) + arrived.size
     if total < low_watermark:
         merged = _merge_levels(head, arrived)
-        return HeadPlan(len(merged) - 1, (), Piece.joined(merged, copy=True))
+        return HeadPlan(len(merged) - 1, (), Piece.joined(merged).rewritten() if len(merged) > 1 else arrived)
     bodies, rest = _cut_bodies([*head, arrived], low_watermark)
     return HeadPlan(len(head), bodies, rest)
 

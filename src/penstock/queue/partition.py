@@ -62,7 +62,9 @@ class Partition:
         self._head: list[Piece] = []
         self._transactions = Transactions()
         self._epochs = Epochs()
-        self._queue: deque[WaitingWrite] = deque()
+        self._current: WriteCycle | None = None  # on its way to the disk
+        self._next: WriteCycle | None = None  # being filled meanwhile
+        self._queue: deque[WaitingWrite] = deque()  # what does not fit there
         self._writer: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # one request that moves data is under way at a time
         self._arrivals: set[asyncio.Future[None]] = set()
@@ -122,11 +124,12 @@ class Partition:
             check_source(source, batch.messages)
         self._check_limits()
         self._queue.append(WaitingWrite(batch, source, done))
+        self._prepare()
         if self._writer is None:
-            self._writer = asyncio.create_task(self._write_queued())
+            self._writer = asyncio.create_task(self._write_prepared())
 
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool = False) -> ReadResult:
-        """Batches from the one that holds `offset`: at least one, about `bytes_max` bytes, none that begins at `until` or after.
+        """Batches from the one that holds `offset`: at least one, then up to `bytes_max` bytes, none that begins at `until` or after.
         An offset before the start is taken as the start; at the end there is nothing yet. With `files`, what is not in memory
         comes as pieces of open files."""
         offset = max(offset, self.start_offset)
@@ -148,8 +151,11 @@ class Partition:
                 if offset >= self.start_offset:
                     raise
                 continue
+            run_size = sum(part.length if isinstance(part, FilePiece) else len(part) for part in run)
+            if found and size + run_size > bytes_max:
+                break
             found.extend(run)
-            size += sum(part.length if isinstance(part, FilePiece) else len(part) for part in run)
+            size += run_size
             offset = next_offset
         return ReadResult(tuple(found), size, offset, self.start_offset, end_offset, stable_offset)
 
@@ -279,26 +285,36 @@ class Partition:
         if config.limit_messages is not None and messages >= config.limit_messages:
             raise PartitionFullError(f"the partition holds {messages} messages, its limit is {config.limit_messages}")
 
-    async def _write_queued(self) -> None:
-        try:
-            while self._queue:
-                async with self._changing:
-                    await self._write_cycle()
-        finally:
-            self._writer = None
-            self._fail_queued(UnavailableError(f"partition {self.number} stopped writing; try again"))
-
-    async def _write_cycle(self) -> None:
-        """Take what waits, commit it as a whole, and tell everyone."""
-        cycle = WriteCycle(
-            self.number,
-            self.end_offset,
-            self._tablet.generation,
-            transactions=self._transactions.copy(),
-            source_of=self.source,
-        )
+    def _prepare(self) -> None:
+        """Take what waits into the next cycle, as far as it has room, though the one before it may still be under way."""
+        if self._next is None:
+            before = self._current
+            self._next = WriteCycle(
+                self.number,
+                self.end_offset if before is None else before.next_offset,
+                self._tablet.generation,
+                transactions=(self._transactions if before is None else before.transactions).copy(),
+                source_of=self.source if before is None else before.state_of,
+            )
+        cycle = self._next
         while self._queue and (cycle.size == 0 or cycle.size + len(self._queue[0].batch.data) <= CYCLE_BYTES_MAX):
             cycle.take(self._queue.popleft())
+
+    async def _write_prepared(self) -> None:
+        try:
+            while self._next is not None:
+                async with self._changing:
+                    self._current, self._next = self._next, None
+                    if self._queue:
+                        self._prepare()
+                    await self._write_cycle(self._current)
+                    self._current = None
+        finally:
+            self._current = self._writer = None
+            self._fail_queued(UnavailableError(f"partition {self.number} stopped writing; try again"))
+
+    async def _write_cycle(self, cycle: WriteCycle) -> None:
+        """Commit a cycle as a whole, and tell everyone."""
         try:
             plan = cycle.plan(self._head, self.config.low_watermark)
             if plan is not None:
@@ -314,6 +330,8 @@ class Partition:
         except BaseException:
             cycle.fail(UnavailableError(f"partition {self.number} stopped writing; try again"))
             raise
+        if self._next is not None:
+            self._next.follow(self.source)
         cycle.acknowledge()
 
     def _epoch_commands(self) -> tuple[Command, ...]:
@@ -323,6 +341,9 @@ class Partition:
         return (Write(keys.epoch_key(self.number, self.epoch), keys.pack_offset(self.end_offset)),)
 
     def _fail_queued(self, error: PenstockError) -> None:
+        if self._next is not None:
+            self._next.fail(error)
+            self._next = None
         for waiting in self._queue:
             if not waiting.done.done():
                 waiting.done.set_exception(error)
@@ -332,13 +353,14 @@ class Partition:
         """The cycle is durable: from now on it can be read."""
         del self._head[len(self._head) - plan.replaced :]
         for run in plan.bodies:
-            piece = Piece.joined(run, copy=False)
+            piece = Piece.joined(run)
             body = body_of(self.number, piece)
             self._bodies.append(body)
             self._reader.remember(body, piece)
         if plan.piece is not None:
             self._head.append(plan.piece)
         self._transactions = cycle.transactions
+        self._transactions.forget_before(self.start_offset)  # it was copied before the last trim
         self.size += cycle.size
         if self._epochs.latest != self.epoch:
             self._epochs.begin(self.epoch, self.end_offset)

@@ -12,6 +12,7 @@ from penstock.queue.batch import max_timestamp_at, span_at
 from penstock.queue.errors import InvalidBatchError
 
 MARK_EVERY = 4096
+BUFFER_BYTES = 1 << 20  # what is stored together at most, unless a single batch is larger
 
 _MARK = Struct(">QIq")
 
@@ -120,20 +121,33 @@ class Piece:
         return cls(first_offset, count, [data], marks, (min(stamps), max(stamps)))
 
     @classmethod
-    def joined(cls, pieces: Iterable[Piece], *, copy: bool) -> Piece:
-        """Consecutive pieces as one; with `copy`, in one buffer."""
+    def joined(cls, pieces: Iterable[Piece]) -> Piece:
+        """Consecutive pieces as one, in the buffers they are in."""
         pieces = list(pieces)
         if len(pieces) == 1:
             return pieces[0]
-        buffers = [buffer for piece in pieces for buffer in piece.buffers]
         marks = Marks()
         size = 0
         for piece in pieces:
             marks.extend(piece.marks, size)
             size += piece.size
+        buffers = [buffer for piece in pieces for buffer in piece.buffers]
         stamps = (min(piece.min_timestamp for piece in pieces), max(piece.max_timestamp for piece in pieces))
-        count = sum(piece.count for piece in pieces)
-        return cls(pieces[0].first_offset, count, [b"".join(buffers)] if copy else buffers, marks, stamps)
+        return cls(pieces[0].first_offset, sum(piece.count for piece in pieces), buffers, marks, stamps)
+
+    def rewritten(self) -> Piece:
+        """The same with its small buffers joined, as it is stored anew; large ones stay as they are."""
+        groups: list[list[Buffer]] = []
+        size = 0
+        for buffer in self.buffers:
+            if not groups or size + len(buffer) > BUFFER_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(buffer)
+            size += len(buffer)
+        buffers = [group[0] if len(group) == 1 else b"".join(group) for group in groups]
+        stamps = (self.min_timestamp, self.max_timestamp)
+        return Piece(self.first_offset, self.count, buffers, self.marks, stamps)
 
     def find(self, offset: int) -> int:
         """The byte at which the batch with this offset begins."""

@@ -12,7 +12,7 @@ from penstock.queue.batch import PREFIX_SIZE, Batch, prefix_for
 from penstock.queue.body import Body
 from penstock.queue.head import HeadPlan, plan_write
 from penstock.queue.keys import HEAD, DataKey, Description
-from penstock.queue.piece import Marks, Piece
+from penstock.queue.piece import BUFFER_BYTES, Marks, Piece
 from penstock.queue.sources import SourceState, SourceWrite, after_write, known_offset
 from penstock.queue.transactions import Transactions
 from penstock.tablet import Command, Concat, DeleteRange, Write
@@ -71,9 +71,19 @@ class WriteCycle:
         self.waiting: list[tuple[WaitingWrite, WriteResult]] = []
         self._sources: dict[bytes, SourceState] = {}
         self._changes: dict[bytes, bytes | None] = {}
+        self._segments: list[Buffer] = []  # joined as they fill, while the cycle before this one is on its way to the disk
         self._buffers: list[Buffer] = []
+        self._unjoined = 0
         self._marks = Marks()
         self._stamps: list[int] = []
+
+    def follow(self, source_of: Callable[[bytes], SourceState | None]) -> None:
+        """The cycle before this one is durable: what its sources have written is told by the partition from now on."""
+        self._source_of = source_of
+
+    def state_of(self, source: bytes) -> SourceState | None:
+        """What a source will have written last once this cycle is durable."""
+        return self._sources.get(source) or self._source_of(source)
 
     def take(self, waiting: WaitingWrite) -> None:
         """Take a write in; one that is wrong fails at once and alone."""
@@ -92,11 +102,14 @@ class WriteCycle:
             self.waiting.append((waiting, WriteResult(known, duplicate=True)))
             return
         if source is not None:
-            state = after_write(self._state(source), source, batch.messages, self.next_offset)
+            state = after_write(self.state_of(source.source), source, batch.messages, self.next_offset)
             self._sources[source.source] = state
         self.waiting.append((waiting, WriteResult(self.next_offset, duplicate=False)))
         self._marks.add(self.next_offset, self.size, batch.max_timestamp)
+        if self._unjoined and self._unjoined + len(batch.data) > BUFFER_BYTES:
+            self._join()
         self._buffers += (prefix_for(batch, self.next_offset, self._leader_epoch), batch.data[PREFIX_SIZE:])
+        self._unjoined += len(batch.data)
         self._stamps.append(batch.max_timestamp)
         self.size += len(batch.data)
         self.next_offset += batch.messages
@@ -107,7 +120,8 @@ class WriteCycle:
             return None
         messages = self.next_offset - self._first_offset
         stamps = (min(self._stamps), max(self._stamps))
-        arrived = Piece(self._first_offset, messages, [b"".join(self._buffers)], self._marks, stamps)
+        self._join()
+        arrived = Piece(self._first_offset, messages, self._segments, self._marks, stamps)
         return plan_write(head, arrived, low_watermark)
 
     def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:
@@ -141,11 +155,13 @@ class WriteCycle:
             if not waiting.done.done():
                 waiting.done.set_exception(error)
 
-    def _state(self, source: SourceWrite) -> SourceState | None:
-        return self._sources.get(source.source) or self._source_of(source.source)
+    def _join(self) -> None:
+        self._segments.append(b"".join(self._buffers))
+        self._buffers = []
+        self._unjoined = 0
 
     def _known(self, source: SourceWrite, batch: Batch) -> int | None:
-        return known_offset(self._state(source), source, batch.messages)
+        return known_offset(self.state_of(source.source), source, batch.messages)
 
 
 def head_key(number: int, piece: Piece) -> bytes:
@@ -161,7 +177,7 @@ def body_of(number: int, piece: Piece) -> Body:
 
 def _body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -> list[Command]:
     """Make a body of pieces: old ones as they lie, new ones written, the marks behind them."""
-    piece = Piece.joined(run, copy=False)
+    piece = Piece.joined(run)
     body = body_of(number, piece)
     commands: list[Command] = []
     sources: list[bytes] = []
@@ -179,5 +195,5 @@ def _body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -
     return commands
 
 
-def _content(piece: Piece) -> Buffer:
-    return piece.buffers[0] if len(piece.buffers) == 1 else b"".join(piece.buffers)
+def _content(piece: Piece) -> tuple[Buffer, ...]:
+    return tuple(piece.buffers)

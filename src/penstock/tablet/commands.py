@@ -14,11 +14,17 @@ READ_BYTES_MAX = 25 << 20
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Set a key. `head` is a small piece in front of the value that is kept in memory and can be read without waiting."""
+    """Set a key. `head` is a small piece in front of the value that is kept in memory and can be read without waiting. A value in
+    several buffers is not joined: each is stored as it is."""
 
     key: bytes
-    value: Buffer
+    value: Buffer | tuple[Buffer, ...]
     head: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the value."""
+        return sum(map(len, self.value)) if isinstance(self.value, tuple) else len(self.value)
 
 
 @dataclass(frozen=True, slots=True)

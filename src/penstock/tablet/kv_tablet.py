@@ -161,7 +161,7 @@ class KvTablet:
     def _enqueue(self, request: Request) -> asyncio.Future[list[Result]]:
         self._check_open()
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        size = sum(len(command.value) for command in request.commands if isinstance(command, Write))
+        size = sum(command.size for command in request.commands if isinstance(command, Write))
         self._queue.append(_Pending(request, done, size))
         self._wake.set()
         return done
@@ -278,19 +278,19 @@ class KvTablet:
         return True
 
     def _written(self, command: Write, first_cookie: int, puts: list[tuple[BlobId, Buffer]]) -> Value:
-        """The value of a write: kept here if it is small, otherwise cut into blobs."""
-        length = len(command.value)
-        if length <= INLINE_MAX:
-            small = bytes(command.value)
+        """The value of a write: kept here if it is small, otherwise in blobs, each buffer in its own."""
+        buffers = command.value if isinstance(command.value, tuple) else (command.value,)
+        if command.size <= INLINE_MAX:
+            small = b"".join(buffers)
             return Chain(command.head, (small,)) if command.head else small
-        view = memoryview(command.value)
         pieces: list[Piece] = []
-        for begin in range(0, length, DATA_BLOB_MAX):
-            data = view[begin : begin + DATA_BLOB_MAX] if length > DATA_BLOB_MAX else command.value
-            cookie = first_cookie + len(puts)
-            blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(data))
-            puts.append((blob, data))
-            pieces.append(BlobRef(blob, 0, len(data)))
+        for buffer in buffers:
+            for begin in range(0, len(buffer), DATA_BLOB_MAX):
+                data = buffer if len(buffer) <= DATA_BLOB_MAX else memoryview(buffer)[begin : begin + DATA_BLOB_MAX]
+                cookie = first_cookie + len(puts)
+                blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(data))
+                puts.append((blob, data))
+                pieces.append(BlobRef(blob, 0, len(data)))
         return Chain(command.head, tuple(pieces))
 
     def _settle(self, entry: LogEntry, step: int, born: list[BlobId]) -> None:
