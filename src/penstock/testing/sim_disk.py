@@ -155,7 +155,8 @@ class SimPlatter:
         self._holder = holder
         for name, content in self._contents.items():
             content.extend(bytes(self.size(name) - len(content)))
-        self._reserved.clear()
+        # A file that was completed stays so.
+        self._reserved = {name: 0 for name, length in self._reserved.items() if length == 0}
 
     def release(self, holder: SimDisk) -> None:
         if self._holder is holder:
