@@ -6,6 +6,7 @@ import gzip
 import struct
 from contextlib import suppress
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from penstock.cli.failure import CommandError
 from penstock.cli.producer import murmur2
 from penstock.cli.record_batch import Reader, Record, Source, encode_batch
-from penstock.cli.record_compression import decompress
 from penstock.core.checksum import crc32c
+from penstock.gateway.kafka.record_compression import decompress
 from penstock.queue import check_batch
 from penstock.testing.batches import make_batch, make_marker, values_of
 
@@ -104,9 +105,9 @@ def test_a_gzip_batch_is_read() -> None:
         (2, b"\x0b\x28hello world", b"hello world"),
         (2, b"\x0a\x00a\x15\x01", b"a" * 10),
         (2, b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1" + b"\0\0\0\x05\x0a\x00a\x15\x01" * 2, b"a" * 20),
-        (3, b"\x04\x22\x4d\x18\x60\x40\x82" + b"\x06\0\0\0\x15a\x01\0\x10b" + b"\0\0\0\0", b"a" * 10 + b"b"),
         (3, b"\x04\x22\x4d\x18\x60\x40\x82" + b"\x03\0\0\x80abc" + b"\0\0\0\0", b"abc"),
-        (3, b"\x04\x22\x4d\x18\x60\x40\x82" + b"\x08\0\0\0\x1fa\x01\0\xff\x01\x10b" + b"\0\0\0\0", b"a" * 276 + b"b"),
+        (3, bytes(cramjam.lz4.compress(b"a" * 300)), b"a" * 300),
+        (4, bytes(cramjam.zstd.compress(b"a" * 300)), b"a" * 300),
     ],
 )
 def test_other_codecs_are_read(codec: int, data: bytes, plain: bytes) -> None:
@@ -115,7 +116,7 @@ def test_other_codecs_are_read(codec: int, data: bytes, plain: bytes) -> None:
 
 @given(st.integers(1, 7), st.binary(max_size=200))
 def test_garbage_does_not_decompress_to_an_accident(codec: int, data: bytes) -> None:
-    with suppress(CommandError):
+    with suppress(ValueError):
         decompress(codec, memoryview(data))
 
 

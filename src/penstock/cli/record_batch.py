@@ -7,8 +7,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock.cli.failure import CommandError
-from penstock.cli.record_compression import decompress
 from penstock.core.checksum import crc32c
+from penstock.gateway.kafka.record_compression import decompress
 
 HEADER_SIZE: Final = 61
 MAGIC: Final = 2
@@ -71,7 +71,7 @@ class Reader:
                 raise CommandError(f"the batch at offset {base_offset} came damaged, or in another format than 2")
             while waiting and waiting[0][1] <= base_offset:
                 dropped.add(waiting.pop(0)[0])
-            body = decompress(attributes & _COMPRESSION_MASK, data[at + HEADER_SIZE : end])
+            body = _plain(attributes & _COMPRESSION_MASK, data[at + HEADER_SIZE : end], base_offset)
             is_dropped = attributes & _TRANSACTIONAL and producer_id in dropped
             at = end
             if attributes & _CONTROL:
@@ -101,6 +101,13 @@ def _encode_record(record: Record, delta: int, base_timestamp: int) -> bytes:
 
 def _octets(value: bytes | None) -> bytes:
     return _varint(-1) if value is None else _varint(len(value)) + value
+
+
+def _plain(codec: int, records: memoryview, base_offset: int) -> memoryview:
+    try:
+        return decompress(codec, records)
+    except ValueError as error:
+        raise CommandError(f"the batch at offset {base_offset} does not decompress: {error}") from error
 
 
 def _decode_records(body: memoryview, count: int, base_offset: int, base_timestamp: int, stamp: int | None) -> Iterator[Record]:

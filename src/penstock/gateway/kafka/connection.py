@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(f"idle for {limit_s:g} s")
         elif idle_s > BUFFER_IDLE_S and not self._reader.pending:
             self._reader.release()
-            self._count_buffer()
+            self._count_buffer(0)
 
     def _proceed(self) -> None:
         """Start the requests that are there, as far as they may be started now, and read on if there is room."""
@@ -205,9 +205,13 @@ class Connection(asyncio.BufferedProtocol):
         return key == self._running_key and key in CONCURRENT
 
     def _may_read(self) -> bool:
-        """Whether there is memory for the buffer that comes next; a small one there always is."""
-        self._count_buffer()
-        return self._reader.wanted <= BUFFER_MAX or self._has_memory()
+        """Whether there is memory for the buffer that the next frame needs; a small one there always is. Once it is given, the
+        frame is read to its end."""
+        wanted = self._reader.wanted
+        if wanted > BUFFER_MAX and wanted > self._buffer_bytes and not self._has_memory():
+            return False
+        self._count_buffer(wanted)
+        return True
 
     def _has_memory(self) -> bool:
         if self._memory.is_full:
@@ -215,12 +219,11 @@ class Connection(asyncio.BufferedProtocol):
             return False
         return True
 
-    def _count_buffer(self) -> None:
-        size = self._reader.capacity
+    def _count_buffer(self, wanted: int) -> None:
+        size = max(self._reader.capacity, wanted)
         if size != self._buffer_bytes:
-            self._memory.take(size)
-            self._memory.give(self._buffer_bytes)
-            self._buffer_bytes = size
+            more, self._buffer_bytes = size - self._buffer_bytes, size
+            self._memory.give(-more)
 
     def _start(self, frame: memoryview) -> None:
         self._frame_since = self.active_at

@@ -85,11 +85,13 @@ class FrameReader:
         return self._view[begin:end]
 
     def take(self) -> None:
-        """The frame that was looked at is dealt with."""
+        """The frame that was looked at is dealt with. A buffer that is used up is let go of."""
         self._start = self._next
+        if self._next == len(self._view):
+            self.release()
 
     def release(self) -> None:
-        """Nothing more is received: let go of the buffer."""
+        """Let go of the buffer and what is in it."""
         self._view = memoryview(b"")
         self._buffer = bytearray(0)
         self._start = self._end = 0

@@ -6,25 +6,18 @@ This is for those who ask for an offset by time, not for the path of the data.
 
 from __future__ import annotations
 
-import zlib
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.blob import Buffer
 from penstock.core.errors import CorruptionError
+from penstock.gateway.kafka.record_compression import decompress
 
 HEADER_SIZE = 61
 CODEC_MASK = 0x07
 APPEND_TIME = 0x08
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-# What a batch may grow to. Beyond it the answer is exact to the batch only.
-PLAIN_BYTES_MAX = 128 << 20
-XERIAL_MAGIC = b"\x82SNAPPY\x00"
-XERIAL_HEADER = 16
-GZIP_WINDOW = 31  # zlib's way of asking for gzip
 
 _HEADER = Struct(">qii5xhiqq")
-_CHUNK = Struct(">i")
 
 
 class RecordTime(NamedTuple):
@@ -47,7 +40,7 @@ def first_record_since(batch: Buffer, timestamp: int, from_offset: int) -> Recor
             return None
         return RecordTime(first, max_timestamp, epoch)
     try:
-        plain = _plain(view[HEADER_SIZE:], attributes & CODEC_MASK)
+        plain = decompress(attributes & CODEC_MASK, view[HEADER_SIZE:])
         return _scan(plain, (base_offset, base_timestamp, epoch), timestamp, from_offset)
     except (ValueError, IndexError, OverflowError) as error:
         raise CorruptionError(f"the records of the batch at offset {base_offset} cannot be read: {error}") from error
@@ -79,56 +72,3 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("a number is longer than 64 bits")
-
-
-def _plain(records: memoryview, codec: int) -> memoryview:
-    """The records without their compression."""
-    if codec == NONE:
-        return records
-    if codec == GZIP:
-        return memoryview(zlib.decompressobj(GZIP_WINDOW).decompress(records, PLAIN_BYTES_MAX))
-    if codec not in (SNAPPY, LZ4, ZSTD):
-        raise ValueError(f"compression {codec} is not known")
-    import cramjam
-
-    try:
-        if codec == SNAPPY:
-            return _snappy(records)
-        module = cramjam.lz4 if codec == LZ4 else cramjam.zstd
-        # Into a buffer of fixed size, which takes memory only as it is filled: a small batch may hold gigabytes.
-        out = bytearray(PLAIN_BYTES_MAX)
-        return memoryview(out)[: module.decompress_into(bytes(records), out)]
-    except cramjam.DecompressionError as error:
-        raise ValueError(str(error)) from error
-
-
-def _snappy(records: memoryview) -> memoryview:
-    import cramjam
-
-    raw = bytes(records)
-    if not raw.startswith(XERIAL_MAGIC):
-        return memoryview(cramjam.snappy.decompress_raw(_small_enough(raw)))
-    # Java's own framing: chunks, each with its size.
-    out = bytearray()
-    at = XERIAL_HEADER
-    while at < len(raw):
-        (size,) = _CHUNK.unpack_from(raw, at)
-        chunk = raw[at + 4 : at + 4 + size]
-        if size <= 0 or len(chunk) < size or len(out) > PLAIN_BYTES_MAX:
-            raise ValueError(f"a snappy chunk of {size} bytes does not fit")
-        out += bytes(cramjam.snappy.decompress_raw(_small_enough(chunk)))
-        at += 4 + size
-    return memoryview(out)
-
-
-def _small_enough(raw: bytes) -> bytes:
-    """Snappy says first how long its content is."""
-    size = shift = 0
-    for byte in raw[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > PLAIN_BYTES_MAX:
-        raise ValueError(f"the records take {size} bytes")
-    return raw

@@ -21,7 +21,7 @@ _LENGTH_FORMATS = {"string": "h", "bytes": "i", "records": "i", "array": "i"}
 
 
 def compile_decoder(message: type[Message], version: int, flexible: bool) -> Decode:
-    """A function of a buffer and an offset that reads `message` up to the very end of the buffer."""
+    """A function of a buffer and an offset that reads `message` from there; what is left of the buffer behind it is ignored."""
     writer = _DecodeWriter(version, flexible)
     source = writer.function(message)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), writer.scope)
@@ -81,7 +81,8 @@ class _DecodeWriter:
         self._indent -= 1
         self._line("except errors as error:")
         self._line(f" raise ProtocolError(f'{name} is malformed: {{error}}') from error")
-        self._line(f"if o != end: raise misfit({name!r}, o, end)")
+        # Bytes behind the message are passed over, as Kafka does: librdkafka leaves some behind a Metadata request for all topics.
+        self._line(f"if o > end: raise misfit({name!r}, o, end)")
         self._line(f"return {made}")
         return "\n".join(self._lines)
 
