@@ -8,6 +8,8 @@ ARGS ?=
 # How many seeds `make sim` runs, or the one it replays.
 SEEDS ?= 1000
 SEED ?=
+# What it simulates: blob (the storage) or partition (queues and tablets on it).
+WORLD ?= blob
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -39,8 +41,8 @@ fmt: setup ## Format the code and apply the safe fixes
 bench: setup ## Measure, each figure against a limit or a raw loop of the same run
 	$(BIN)/python -m bench $(ARGS)
 
-sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one
-	$(BIN)/python -m penstock.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WORLD=partition for queues
+	$(BIN)/python -m penstock.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --world $(WORLD) $(ARGS)
 
 clean: ## Remove .venv, caches and build products
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

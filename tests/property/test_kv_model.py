@@ -78,7 +78,7 @@ def change(state: State, command: Command) -> None:
     """What a command does to the state. RefusedError if it cannot."""
     match command:
         case Write(key, value):
-            state[key] = bytes(value)
+            state[key] = b"".join(value) if isinstance(value, tuple) else bytes(value)
         case DeleteRange(begin, end):
             for key in [key for key in state if begin <= key < end]:
                 del state[key]

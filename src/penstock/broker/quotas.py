@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.core.clock import Clock
 
 WINDOW_S = 1.0
+CLIENTS_MAX = 10_000
 
 
 class RateLimit:
@@ -41,5 +42,8 @@ class Quotas:
             return 0
         limit = self._limits.get((kind, client))
         if limit is None:
+            if len(self._limits) >= CLIENTS_MAX:
+                # Clients name themselves as they like; whoever came first starts over.
+                del self._limits[next(iter(self._limits))]
             limit = self._limits[kind, client] = RateLimit(rate, self._clock)
         return limit.draw(amount)

@@ -129,7 +129,7 @@ class Partition:
             self._writer = asyncio.create_task(self._write_prepared())
 
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool = False) -> ReadResult:
-        """Batches from the one that holds `offset`: at least one, then up to `bytes_max` bytes, none that begins at `until` or after.
+        """Batches from the one that holds `offset`: at least one, then up to `bytes_max` bytes, none that begins from `until` on.
         An offset before the start is taken as the start; at the end there is nothing yet. With `files`, what is not in memory
         comes as pieces of open files."""
         offset = max(offset, self.start_offset)

@@ -186,11 +186,11 @@ class Ledger:
         channel = self.channel(first)
         low, high = min(first, last), max(first, last)
         if result.status is not Status.OK:
-            doubtful = any(not fate.acked or channel.may_be_over(fate) for fate in channel.blobs.values())
+            doubtful = any(id_ not in due_before or channel.may_be_over(fate) for id_, fate in channel.blobs.items())
             rotten = any(fate.rotten for fate in channel.blobs.values())
-            self._judge_failure(
-                f"range {first}..{last}", result, interval, forgiven=(doubtful and interval.failed != 0) or rotten
-            )
+            # What is only partly written must be completed before it is listed, and full disks do not allow that.
+            forgiven = (doubtful and (interval.failed != 0 or interval.flooded)) or rotten
+            self._judge_failure(f"range {first}..{last}", result, interval, forgiven=forgiven)
             return
         found = [blob_id for blob_id, _ in result.blobs]
         require(found == sorted(set(found), reverse=first > last), f"range {first}..{last} is out of order")
@@ -215,7 +215,7 @@ class Ledger:
         channel = ledger.channels[0]
         told = f"discover of tablet {tablet}"
         if result.status not in (Status.OK, Status.NODATA):
-            doubtful = any(not fate.acked or channel.may_be_over(fate) for fate in channel.blobs.values())
+            doubtful = any(id_ not in due_before or channel.may_be_over(fate) for id_, fate in channel.blobs.items())
             rotten = any(fate.rotten for fate in channel.blobs.values())
             forgiven = (doubtful and (interval.failed != 0 or interval.flooded)) or rotten
             self._judge_failure(told, result, interval, forgiven=forgiven)

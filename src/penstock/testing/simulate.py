@@ -201,7 +201,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay this one seed")
     parser.add_argument("--erasure", choices=KINDS, help="the kind of group, instead of the one the seed chooses")
     parser.add_argument("--verbose", action="store_true", help="show what the group logs")
+    parser.add_argument(
+        "--world", choices=("blob", "partition"), default="blob", help="what to simulate: storage, or queues on it"
+    )
     asked = parser.parse_args(argv)
+    if asked.world == "partition":
+        from penstock.testing.simulate_partition import simulate
+
+        return simulate(asked)
     logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
     erasure = None if asked.erasure is None else KINDS[asked.erasure]
     if asked.seed is not None:

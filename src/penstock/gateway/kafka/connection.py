@@ -54,7 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writable = True
         self._is_blocked = False  # whether the next request waits for those before it
         self._flush_due = False
-        self._muted_until = 0.0
+        self._muting: asyncio.TimerHandle | None = None  # while it is there, the client is held back
         self._finishing = ""  # why no more requests are taken
         self.active_at = self._frame_since = node.clock.monotonic()
         self.peer = "?"
@@ -84,6 +84,8 @@ class Connection(asyncio.BufferedProtocol):
                 call.poll.cancel()
         self._calls.clear()
         self._reader.release()
+        if self._muting is not None:
+            self._muting.cancel()
         if self._files is not None:
             self._files.close()
         if not self.closed.done():
@@ -120,8 +122,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def mute(self, delay_s: float) -> None:
         """Take no more requests for a while: the client is over its quota."""
-        self._muted_until = max(self._muted_until, self._loop.time() + delay_s)
-        self._loop.call_at(self._muted_until, self._proceed)
+        until = self._loop.time() + delay_s
+        if self._muting is not None:
+            until = max(until, self._muting.when())
+            self._muting.cancel()
+        self._muting = self._loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muting = None
+        self._proceed()
 
     def finished(self, call: Call) -> None:
         """A request has its answer."""
@@ -160,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(f"a request is not complete after {limit_s:g} s: {self._reader.pending} bytes of it came")
         elif idle_s > limit_s and not self._is_writable:
             self.abort(f"the client has not taken its replies for {limit_s:g} s")
-        elif idle_s > limit_s and not self._running:
+        elif idle_s > limit_s and not self._calls:
             self.abort(f"idle for {limit_s:g} s")
         elif idle_s > BUFFER_IDLE_S and not self._reader.pending:
             self._reader.release()
@@ -185,14 +194,14 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._stop_reading()
         except PenstockError as error:
-            log.warning("%s: cannot go on: %s", self.peer, error)
+            log.warning("%s: closing the connection: %s", self.peer, error)
             self.finish(str(error))
 
     def _may_start(self, frame: memoryview) -> bool:
         options = self._options
         if self._held_bytes >= options.connection_bytes_max or len(self._calls) >= options.connection_requests_max:
             return False
-        if self._muted_until and self._loop.time() < self._muted_until:
+        if self._muting is not None:
             return False
         if self._running and not self._is_like_running(frame):
             self._is_blocked = True
@@ -258,11 +267,12 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._write_ready()
         if self._finishing and not calls and self._is_writable and not self._transport.is_closing():
-            log.info("%s: closing the connection: %s", self.peer, self._finishing)
+            log.debug("%s: closing the connection: %s", self.peer, self._finishing)
             self._transport.close()
 
     def _write_ready(self) -> None:
         """Hand the next answers to the transport in one write."""
+        self.active_at = self._clock.monotonic()
         calls = self._calls
         buffers: list[Any] = []
         size = 0
@@ -270,6 +280,7 @@ class Connection(asyncio.BufferedProtocol):
         while calls and calls[0].is_done and not calls[0].has_files and size < WRITE_BYTES_MAX:
             call = calls.popleft()
             if call.must_close:
+                log.warning("%s: closing the connection: a request could not be answered", self.peer)
                 self.finish("a request could not be answered")
                 calls.clear()
                 break
@@ -298,7 +309,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _send_with_files(self, buffers: list[Any]) -> None:
         try:
             if self._files is None:
-                self._files = FileSender(self._transport.get_extra_info("socket").fileno())
+                self._files = FileSender(self._transport.get_extra_info("socket").fileno(), self._note_activity)
             await self._files.send(buffers)
         except OSError as error:
             if not self._is_closed:
@@ -306,6 +317,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if not self._is_closed:
             self.resume_writing()
+
+    def _note_activity(self) -> None:
+        self.active_at = self._clock.monotonic()
 
     def _release(self, size: int) -> None:
         self._held_bytes -= size

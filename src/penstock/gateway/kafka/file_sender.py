@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -32,10 +32,11 @@ def _threads() -> ThreadPoolExecutor:
 class FileSender:
     """Sends replies that have pieces of files in them over one connection."""
 
-    def __init__(self, socket_fd: int) -> None:
+    def __init__(self, socket_fd: int, progressed: Callable[[], None]) -> None:
         # A descriptor of its own: event loops refuse to watch one that a transport has.
         self._socket = socket.socket(fileno=os.dup(socket_fd))
         self._loop = asyncio.get_running_loop()
+        self._progressed = progressed  # called whenever the client has taken something
         self._is_sending = False
         self._is_closed = False
 
@@ -122,6 +123,7 @@ class FileSender:
             await ready
         finally:
             self._loop.remove_writer(fd)
+        self._progressed()
 
 
 def _is_cached(fd: int, at: int, length: int) -> bool:

@@ -1,4 +1,4 @@
-"""FindCoordinator and DescribeCluster: who does what. So far this node does all."""
+"""FindCoordinator and DescribeCluster: who does what. This node does all there is."""
 
 from __future__ import annotations
 
@@ -52,12 +52,11 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
 
 def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
     node = call.node
-    if key_type not in (GROUP, TRANSACTION):
-        return Coordinator(
-            key=key,
-            node_id=-1,
-            port=-1,
-            error_code=errors.INVALID_REQUEST,
-            error_message=f"there are no coordinators of type {key_type}",
-        )
+    if key_type == TRANSACTION:
+        # Clients give up on this code at once, where they would ask again and again on any other.
+        code, message = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this version"
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+    if key_type != GROUP:
+        message = f"there are no coordinators of type {key_type}"
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=errors.INVALID_REQUEST, error_message=message)
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)

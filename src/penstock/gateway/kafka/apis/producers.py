@@ -23,8 +23,8 @@ KAFKA_SOURCE = b"k"
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """An id by which a producer's batches are stored once."""
     if request.transactional_id is not None:
-        # The client asks for transactions, which this version does not have; it gives up on this code at once.
-        return InitProducerIdResponse(error_code=errors.UNSUPPORTED_VERSION)
+        # Transactions are not served. Clients try again on codes that say so more plainly; on this one they give up.
+        return InitProducerIdResponse(error_code=errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         producer_id, epoch = await call.node.broker.new_producer()
     except PenstockError as error:

@@ -81,7 +81,7 @@ class _DecodeWriter:
         self._indent -= 1
         self._line("except errors as error:")
         self._line(f" raise ProtocolError(f'{name} is malformed: {{error}}') from error")
-        # Bytes behind the message are passed over, as Kafka does: librdkafka leaves some behind a Metadata request for all topics.
+        # Bytes behind the message are passed over, as Kafka does: librdkafka leaves some behind its Metadata requests.
         self._line(f"if o > end: raise misfit({name!r}, o, end)")
         self._line(f"return {made}")
         return "\n".join(self._lines)

@@ -1,0 +1,310 @@
+"""The fault simulation of tablets and partitions: `python -m penstock.testing.simulate --world partition --seeds 1000`.
+
+A run is one group, one tablet with a few partitions on it, writers, readers and a janitor that use them, hosts that reboot the
+tablet and let its generations fight, and the nemesis of the group. Every answer is judged; when all has healed, everything that
+was acknowledged is read back, the generations left behind have stopped, and nothing is stored that no key refers to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from penstock.blob import BlobId, Erasure, RangeResult, Status
+from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, STEP_MAX
+from penstock.queue import PartitionConfig, SourceWrite, head
+from penstock.tablet import KvOptions
+from penstock.tablet.boot import DATA, LOG, PAGES
+from penstock.testing.fault_checks import settle
+from penstock.testing.fault_ledger import InvariantError, require
+from penstock.testing.queue_clients import AnonymousWriter, Janitor, Reader, Writer, read_whole
+from penstock.testing.queue_hosts import Hosts, Instance, TabletSettings
+from penstock.testing.queue_ledger import Message, PartitionLedger, SizeProfile
+from penstock.testing.queue_world import INFO, TABLET, QueueNemesis, QueueWorld, Wire, drawn_sizes
+from penstock.testing.sim_loop import current_loop, run_simulation
+
+STEPS_MAX = 20_000_000
+TIME_S_MAX = 7200.0
+EPOCH_S_MAX = 600.0
+TORMENT_S_MAX = 3.0
+NEVER = 1 << 62
+GARBAGE_ROUNDS_MAX = 40
+LOG_ENTRIES_MAX = 2  # that of the snapshot itself, and one with what was collected after it
+KINDS = {erasure.value: erasure for erasure in Erasure}
+
+Work = Coroutine[Any, Any, None]
+
+
+class SeedFailedError(AssertionError):
+    """A run broke a promise; the message tells which, and how to see it again."""
+
+    def __init__(self, run: Run, told: str) -> None:
+        super().__init__(told)
+        self.run = run
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run did: answers by kind, and the story of its faults."""
+
+    seed: int
+    erasure: Erasure
+    counts: dict[str, int] = field(default_factory=dict)
+    crashes: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def erasure_of(seed: int) -> Erasure:
+    """The kind of group that a seed chooses."""
+    return (Erasure.NONE, Erasure.BLOCK_4_2, Erasure.NONE, Erasure.MIRROR_3_DC)[seed % 4]
+
+
+def run_seed(seed: int, erasure: Erasure | None = None) -> Run:
+    """Run one simulation; SeedFailedError if anything is not as promised."""
+    run = Run(seed, erasure or erasure_of(seed))
+    try:
+        with drawn_sizes(Random(f"{seed}/sizes")):
+            run_simulation(
+                _main(run), seed=seed, timer_slack_s=0.0005, shuffle_ties=True, steps_max=STEPS_MAX, time_s_max=TIME_S_MAX
+            )
+    except Exception as error:
+        kind = run.erasure.value
+        command = f"PYTHONHASHSEED=0 python -m penstock.testing.simulate --world partition --seed {seed} --erasure {kind}"
+        what = str(error) if isinstance(error, InvariantError) else f"{type(error).__name__}: {error}"
+        raise SeedFailedError(run, f"seed {seed}, {kind}: {what}\nreplay with: {command}") from error
+    return run
+
+
+async def _main(run: Run) -> None:
+    loop = current_loop()
+    rng = loop.fork_random(f"partition/{run.erasure.value}")
+    world = QueueWorld(loop, run.erasure, rng)
+    run.faults = world.log
+    sizes = SizeProfile(rng.choice([10, 100, 1000]), rng.choice([1000, 10_000]), rng.choice([5, 50]))
+    firsts = [rng.choice([0, 0, 1000, 1 << 40]) for _ in range(rng.randint(1, 3))]
+    ledgers = {number: PartitionLedger(number, first, sizes, trim_tried=first) for number, first in enumerate(firsts)}
+    hosts = Hosts(world, _draw_settings(rng), ledgers, loop.fork_random("hosts"))
+    run.counts = hosts.counts
+    nemesis = QueueNemesis(world, loop.fork_random("nemesis"))
+    await world.start()
+    for epoch in range(rng.randint(1, 2)):
+        await _epoch(world, nemesis, hosts, rng, epoch)
+        run.crashes = world.crashes
+        await _judge(world, hosts, epoch)
+    await hosts.stop()
+    await world.stop()
+
+
+def _draw_settings(rng: Random) -> TabletSettings:
+    config = PartitionConfig(
+        low_watermark=int(head.BODY_SIZE * rng.choice([0.2, 0.5, 0.75])),
+        retention_bytes=rng.choice([None, 3000, 50_000]),
+        retention_ms=None,
+        important_consumers=rng.choice([frozenset(), frozenset({"reader-0"})]),
+    )
+    options = KvOptions(
+        snapshot_entries=rng.choice([3, 10, 50]),
+        snapshot_bytes=rng.choice([500, 5000, 1 << 20]),
+        garbage_bytes=rng.choice([1, 1000, 100_000]),
+        garbage_blobs=rng.choice([1, 5, 50]),
+        idle_garbage_s=rng.choice([0.01, 0.1, 1.0]),
+    )
+    wire = Wire(
+        delay_s=rng.choice([0.0, 0.001, 0.01]),
+        stray_rate=rng.choice([0.0, 0.01, 0.05]),
+        stray_s=rng.choice([0.1, 1.0, 10.0]),
+        timeout_s=rng.choice([0.1, 1.0, 5.0]),
+    )
+    return TabletSettings(config, options, wire, rng.choice([0.0, 0.5, 1.0]), rng.choice([0, 3000, 1 << 20]))
+
+
+async def _epoch(world: QueueWorld, nemesis: QueueNemesis, hosts: Hosts, rng: Random, epoch: int) -> None:
+    """Clients, reboots and faults together, until the faults have ended and the writers are done."""
+    loop = world.loop
+    writers, others = _clients(hosts, rng, epoch)
+    restarting = loop.create_task(nemesis.restart_after_crashes(), name="restarter")
+    ending = asyncio.Event()
+    supervising = loop.create_task(hosts.supervise(ending), name="supervisor")
+    helpers = [loop.create_task(work, name="client") for work in others] + [restarting]
+    work = [loop.create_task(writer, name="writer") for writer in writers]
+    hosts.settings.wire.is_quiet = False
+    torment = loop.create_task(_torment(world, nemesis, hosts, rng.uniform(0.1, TORMENT_S_MAX)), name="torment")
+    try:
+        async with asyncio.timeout(EPOCH_S_MAX):
+            await _until_done([*work, torment], [*helpers, supervising], nemesis)
+            ending.set()
+            await _until_done([supervising], helpers, nemesis)
+    except TimeoutError:
+        raise InvariantError(f"the writers are not done after {EPOCH_S_MAX} s: {hosts.counts}") from None
+    for task in helpers:
+        task.cancel()
+    await asyncio.gather(*helpers, return_exceptions=True)
+
+
+async def _torment(world: QueueWorld, nemesis: QueueNemesis, hosts: Hosts, for_s: float) -> None:
+    """Faults for a while, then healing: from then on writers must get on."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(for_s):
+            await nemesis.torment()
+    world.note("calm")
+    hosts.settings.wire.is_quiet = True
+    world.process.crash_at_step(NEVER)
+    await nemesis.heal()
+    # The process may have been started anew meanwhile, with a crash in store.
+    await world.up.wait()
+    world.process.crash_at_step(NEVER)
+    world.note("healed")
+
+
+def _clients(hosts: Hosts, rng: Random, epoch: int) -> tuple[list[Work], list[Work]]:
+    """Writers, which come to an end, and those who only look on or clear away."""
+    batches = rng.randint(3, 25)
+    writers: list[Work] = []
+    others: list[Work] = []
+    for number, ledger in hosts.ledgers.items():
+        for name in (f"{epoch}-{number}-{at}" for at in range(rng.randint(1, 4))):
+            own = Random(rng.getrandbits(64))
+            writers.append(Writer(hosts, ledger, name, own, window_max=rng.randint(1, 4)).run(batches))
+        if rng.random() < 0.5:
+            writers.append(AnonymousWriter(hosts, ledger, f"{epoch}-{number}-x", Random(rng.getrandbits(64))).run(batches))
+        others += (Reader(hosts, ledger, f"reader-{at}", Random(rng.getrandbits(64))).run() for at in range(rng.randint(0, 2)))
+        if rng.random() < 0.7:
+            others.append(Janitor(hosts, ledger, Random(rng.getrandbits(64))).run())
+    return writers, others
+
+
+async def _until_done(work: list[asyncio.Task[None]], helpers: list[asyncio.Task[None]], nemesis: QueueNemesis) -> None:
+    """Wait for all of the work; fail at once if any of it fails, or anything that goes on beside it."""
+    pending = set(work)
+    while pending:
+        done, _ = await asyncio.wait([*pending, *helpers], timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled():
+                task.result()
+        helpers = [task for task in helpers if not task.done()]
+        pending -= done
+        nemesis.raise_failures()
+
+
+async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
+    """Nothing is broken any more: the tablet serves, it holds all that it should, and nothing else is stored."""
+    world.note("judge")
+    instance = await hosts.boot_healthy()
+    await hosts.bury_zombies()
+    for ledger in hosts.ledgers.values():
+        await _write_one(hosts, instance, ledger, f"{epoch}-{ledger.number}-judge")
+        await read_whole(instance, ledger)
+    # What this generation itself failed to write is found by the next.
+    instance = await hosts.boot_healthy()
+    await hosts.bury_zombies()
+    await settle(world)
+    world.check_tasks()
+    await _check_garbage(world, hosts, instance)
+
+
+async def _write_one(hosts: Hosts, instance: Instance, ledger: PartitionLedger, name: str) -> None:
+    """On healthy storage a write succeeds, at once and at the end."""
+    message = Message(name, 0, 0)
+    raw = ledger.sizes.batch_of(ledger.number, [message], timestamp=0)
+    own = instance.partition(ledger.number)
+    end_offset = own.end_offset
+    answer = await hosts.change(instance, own.write(raw, SourceWrite(name.encode(), 0)))
+    require(answer == (end_offset, False), f"after {end_offset}, {message} was acknowledged as {answer}")
+    ledger.acknowledge([message], answer.base_offset)
+
+
+async def _check_garbage(world: QueueWorld, hosts: Hosts, instance: Instance) -> None:
+    """Whatever no key refers to goes, sooner or later; and after a snapshot nothing is left of older ones, nor of their log."""
+    tablet = instance.queue.tablet
+    await instance.do(tablet.take_snapshot())
+    for left in reversed(range(GARBAGE_ROUNDS_MAX)):
+        await asyncio.sleep(hosts.settings.options.idle_garbage_s + (world.options.sync_interval or 0.0))
+        kept, log, pages = await _listed(world, DATA), await _listed(world, LOG), await _listed(world, PAGES)
+        lost = set(tablet.index.references) - kept
+        require(not lost, f"keys refer to {sorted(lost)[:3]}, which are not there")
+        leaked = kept - set(tablet.index.references)
+        snapshots = {(page.generation, page.step) for page in pages}
+        if not leaked and len(snapshots) <= 1 and len(log) <= LOG_ENTRIES_MAX:
+            return
+        require(left > 0, f"still there: {sorted(leaked)[:3]}, snapshots {sorted(snapshots)}, {len(log)} log entries")
+
+
+async def _listed(world: QueueWorld, channel: int) -> set[BlobId]:
+    first = BlobId(TABLET, channel, 0, 0, 0, 0)
+    last = BlobId(TABLET, channel, GENERATION_MAX, STEP_MAX, COOKIE_MAX, 0)
+    found: RangeResult = await world.do(world.storage.tablet(INFO).range(first, last))
+    require(found.status is Status.OK, f"channel {channel} cannot be listed: {found.reason}")
+    return {blob for blob, _ in found.blobs}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; whether any seed failed decides its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m penstock.testing.simulate_partition", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="replay this one seed")
+    parser.add_argument("--erasure", choices=KINDS, help="the kind of group, instead of the one the seed chooses")
+    parser.add_argument("--verbose", action="store_true", help="show what the tablets and the group log")
+    return simulate(parser.parse_args(argv))
+
+
+def simulate(asked: argparse.Namespace) -> int:
+    """Run what was asked for; 1 if any seed failed."""
+    logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
+    erasure = None if asked.erasure is None else KINDS[asked.erasure]
+    if asked.seed is not None:
+        return _run_one(asked.seed, erasure)
+    return _run_many(range(asked.first, asked.first + asked.seeds), erasure)
+
+
+def _run_one(seed: int, erasure: Erasure | None) -> int:
+    try:
+        run = run_seed(seed, erasure)
+    except SeedFailedError as error:
+        print("\n".join(error.run.faults))
+        traceback.print_exception(error.__cause__)
+        print(f"FAILED {error}")
+        return 1
+    print("\n".join(run.faults))
+    print(f"seed {seed}, {run.erasure.value}: all promises held; {run.crashes} crashes; {dict(sorted(run.counts.items()))}")
+    return 0
+
+
+def _run_many(seeds: range, erasure: Erasure | None) -> int:
+    started = time.monotonic()
+    totals: dict[str, int] = {}
+    failures = 0
+    for seed in seeds:
+        try:
+            run = run_seed(seed, erasure)
+        except SeedFailedError as error:
+            failures += 1
+            print(f"FAILED {error}", flush=True)
+            continue
+        run.counts["crash"] = run.crashes
+        for key, count in run.counts.items():
+            totals[key] = totals.get(key, 0) + count
+    spent = time.monotonic() - started
+    print(f"{len(seeds)} seeds, {failures} failed, {spent:.0f} s; " + ", ".join(f"{k}: {totals[k]}" for k in sorted(totals)))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of bytes keep an order that depends on it, and with it a run.
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "penstock.testing.simulate_partition", *sys.argv[1:]],
+            os.environ | {"PYTHONHASHSEED": "0"},
+        )
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A broker with its Kafka gateway on a free port, on a loop in a thread of its own, so that blocking clients can use it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+import uvloop
+
+from penstock.blob import BlobStorage, Erasure, GroupConfig
+from penstock.broker import Broker, BrokerOptions, Topic
+from penstock.core.clock import SystemClock
+from penstock.gateway.kafka import KafkaGateway, KafkaOptions
+
+T = TypeVar("T")
+
+NODE_ID = 1
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+TIMEOUT_S = 30.0
+
+
+class RunningGateway:
+    """Use it as a context: everything runs within it."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        options: KafkaOptions | None = None,
+        broker_options: BrokerOptions | None = None,
+        use_uvloop: bool = True,
+    ) -> None:
+        self._path = path
+        self._options = options
+        self._broker_options = broker_options or BrokerOptions()
+        self._loop = uvloop.new_event_loop() if use_uvloop else asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.storage: BlobStorage
+        self.broker: Broker
+        self.gateway: KafkaGateway
+
+    def __enter__(self) -> RunningGateway:
+        self._thread.start()
+        self.run(self._start())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.gateway.port
+
+    @property
+    def bootstrap(self) -> str:
+        """Its address, as clients are told."""
+        return f"127.0.0.1:{self.port}"
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on its loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+
+    def restart(self) -> None:
+        """Stop everything and start it on the same data, on the same port."""
+        port = self.port
+        self.run(self._stop())
+        self.run(self._start(port))
+
+    def create_topic(self, name: str, partitions: int = 1) -> Topic:
+        """Make a topic."""
+        return self.run(self.broker.create_topic(name, partitions))
+
+    async def _start(self, port: int = 0) -> None:
+        clock, random = SystemClock(), Random()
+        self.storage = BlobStorage([GroupConfig(0, Erasure.NONE, (self._path,))], clock=clock, random=random, durable=False)
+        self.broker = await Broker.start(self.storage, self._broker_options, clock=clock, random=random)
+        self.gateway = KafkaGateway(
+            self.broker, node_id=NODE_ID, cluster_id=CLUSTER_ID, host="127.0.0.1", port=port, options=self._options
+        )
+        await self.gateway.start()
+
+    async def _stop(self) -> None:
+        await self.gateway.stop()
+        await self.broker.stop()
+        await self.storage.close()

@@ -1,0 +1,17 @@
+"""A fixed number of runs of the partition simulation: rival tablets on faulty groups, writers that resend, readers."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.testing.simulate_partition import run_seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_promises_hold_under_faults_and_rival_generations(seed: int) -> None:
+    assert run_seed(seed).counts["write"]
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert run_seed(5) == run_seed(5)
