@@ -1,4 +1,4 @@
-"""`penstock demo`: the storage in a scratch directory, surviving in turn what it should survive.
+"""`penstock demo`: the storage and then a broker in a scratch directory, surviving in turn what they should survive.
 
 The writer runs in a process of its own, so that it can be killed; whatever it has acknowledged it says on its standard output.
 """
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from penstock.blob import BlobId, Erasure, GroupLife, GroupOptions, LocalDisk, Status, VDiskOptions
+from penstock.cli.demo_broker import show_broker
 from penstock.core.clock import SystemClock
 
 GROUP = 0x82000000
@@ -27,7 +28,9 @@ ACKNOWLEDGED = "acknowledged"
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(prog="penstock demo", description="Show the storage surviving what it should survive.")
+    made = argparse.ArgumentParser(
+        prog="penstock demo", description="Show storage and broker surviving what they should survive."
+    )
     made.add_argument("--dir", type=Path, help="where to work (default: a scratch directory that is removed afterwards)")
     made.add_argument("--writer", action="store_true", help=argparse.SUPPRESS)
     return made
@@ -96,6 +99,7 @@ class _Demo:
         await self._fence_an_old_tablet()
         await self._collect_garbage()
         await self._life.stop()
+        await show_broker(self._path, self._say)
         print("\nEverything held." if self._held else "\nSomething did NOT hold; the lines marked FAILED say what.")
         return 0 if self._held else 1
 

@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "topic": "make, list, describe, change, delete and trim topics",
     "produce": "write messages to a topic",
     "consume": "read messages from a topic",
-    "demo": "show the storage surviving what it should survive",
+    "demo": "show storage and broker surviving what they should survive",
 }
 
 
