@@ -1,0 +1,76 @@
+"""What the partition simulation found once, each as the shortest story that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.core.errors import FencedError
+from penstock.queue import Partition, PartitionConfig, SourceWrite, WriteResult
+from penstock.tablet import Request, Write
+from penstock.testing.batches import make_batch
+from tests.sim_tablet import LOG, PAGES, Fate, SimNode, content, history, on_node, turns
+
+SMALL_BODIES = PartitionConfig(low_watermark=3000)
+
+
+async def _write(partition: Partition, value: bytes, seqno: int) -> WriteResult:
+    return await partition.write(make_batch([value]), SourceWrite(b"source", seqno))
+
+
+@pytest.mark.parametrize("given_up", [0, 1, 2])
+def test_a_write_that_its_writer_gave_up_is_not_overtaken_by_the_next_of_its_source(given_up: int) -> None:
+    """Left out, it could never be written again: its seqno would be taken for that of a duplicate."""
+
+    async def scenario(node: SimNode) -> None:
+        partition = await (await node.queue(1)).add_partition(0)
+        held = asyncio.Event()
+        node.hooked.on(LOG, Fate(gate=held))
+        asked = [asyncio.create_task(_write(partition, b"%d" % seqno, seqno)) for seqno in range(3)]
+        await turns()
+        asked[given_up].cancel()
+        held.set()
+        await asyncio.gather(*asked, return_exceptions=True)
+        again = await _write(partition, b"%d" % given_up, given_up)
+        assert again == WriteResult(given_up, duplicate=True)
+        assert await history(partition) == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+    on_node(scenario)
+
+
+def test_a_reader_of_an_old_generation_is_told_that_it_is_fenced_and_not_that_data_is_lost() -> None:
+    async def scenario(node: SimNode) -> None:
+        old = await node.queue(1, SMALL_BODIES)
+        partition = await old.add_partition(0)
+        await _write(partition, content(4000), 0)
+        node.cache.__init__()  # type: ignore[misc]  # what is in memory would be read from there
+        new = await node.queue(2, SMALL_BODIES)
+        await new.partition(0).trim(1)
+        await new.tablet.collect_garbage()
+        with pytest.raises(FencedError):
+            await partition.read(0, 10_000)
+        assert old.stopped.is_set()
+
+    on_node(scenario)
+
+
+def test_a_snapshot_of_a_tablet_that_is_fenced_meanwhile_ends() -> None:
+    async def scenario(node: SimNode) -> None:
+        old = await node.kv(1)
+        await old.execute(Request((Write(b"a", b"1"),)))
+        held = asyncio.Event()
+        node.hooked.on(PAGES, Fate(gate=held, reply=None))
+        snapshot = asyncio.create_task(old.take_snapshot())
+        await turns()
+        hooked = node.hooked
+        await node.kv(2)
+        with pytest.raises(FencedError):
+            await old.execute(Request((Write(b"a", b"2"),)))
+        hooked.on(PAGES, Fate())
+        held.set()
+        async with asyncio.timeout(60):
+            with pytest.raises(FencedError):
+                await snapshot
+
+    on_node(scenario)
