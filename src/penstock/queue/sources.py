@@ -1,15 +1,16 @@
 """Dedup by source: what each SourceId has written last, and what a new write of it is. Pure.
 
-A source's state is a small value, so that a million of them fit in memory (integers big-endian):
+A source's state is a small value, so that a million of them fit in memory:
 
-     version 1 | epoch 4 | the last batch: last seqno 8 | base offset 8 | messages 4
-     then up to four batches before it, the latest first, each by its distance from the one after it, in numbers of seven bits
-     a byte, the lowest first: last seqno (sign in the lowest bit) | base offset | messages
+     version, 1 byte, then numbers of seven bits a byte, the lowest first; where one may be negative, its lowest bit is the sign:
+     epoch (signed) | the last batch: last seqno | base offset | messages
+     then up to four batches before it, the latest first, each by its distance from the one after it:
+     last seqno (signed) | base offset | messages
 """
 
 from __future__ import annotations
 
-from struct import Struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.core.errors import InvalidRequestError
@@ -21,8 +22,6 @@ SEQUENCE_WRAP = 1 << 31
 SOURCE_SIZE_MAX = 2048
 SEQNO_MAX = (1 << 63) - 1
 EPOCH_MAX = (1 << 31) - 1
-
-_HEAD = Struct(">BiqQI")
 
 
 class SourceWrite(NamedTuple):
@@ -63,12 +62,13 @@ class SourceState(NamedTuple):
 
     def pack(self) -> bytes:
         """The stored form."""
-        last = self.recent[-1]
-        packed = bytearray(_HEAD.pack(VERSION, self.epoch, *last))
-        after = last
+        packed = bytearray((VERSION,))
+        _put_number(packed, _signed(self.epoch))
+        for number in self.recent[-1]:
+            _put_number(packed, number)
+        after = self.recent[-1]
         for batch in self.recent[-2::-1]:
-            distance = after.last_seqno - batch.last_seqno
-            _put_number(packed, distance << 1 if distance >= 0 else -distance << 1 | 1)
+            _put_number(packed, _signed(after.last_seqno - batch.last_seqno))
             _put_number(packed, after.base_offset - batch.base_offset)
             _put_number(packed, batch.messages)
             after = batch
@@ -77,15 +77,12 @@ class SourceState(NamedTuple):
     @classmethod
     def unpack(cls, raw: bytes) -> SourceState:
         """The state whose stored form is `raw`."""
-        _, epoch, *fields = _HEAD.unpack_from(raw)
-        recent = [RecentBatch(*fields)]
-        at = _HEAD.size
-        while at < len(raw):
-            distance, at = _take_number(raw, at)
-            offset, at = _take_number(raw, at)
-            messages, at = _take_number(raw, at)
-            seqno = recent[-1].last_seqno - (-(distance >> 1) if distance & 1 else distance >> 1)
-            recent.append(RecentBatch(seqno, recent[-1].base_offset - offset, messages))
+        numbers = _numbers(raw)
+        epoch = _unsigned(next(numbers))
+        recent = [RecentBatch(next(numbers), next(numbers), next(numbers))]
+        for distance in numbers:
+            after = recent[-1]
+            recent.append(RecentBatch(after.last_seqno - _unsigned(distance), after.base_offset - next(numbers), next(numbers)))
         return cls(epoch, tuple(reversed(recent)))
 
 
@@ -167,10 +164,21 @@ def _put_number(packed: bytearray, number: int) -> None:
     packed.append(number)
 
 
-def _take_number(raw: bytes, at: int) -> tuple[int, int]:
+def _numbers(raw: bytes) -> Iterator[int]:
     number = shift = 0
-    while raw[at] & 0x80:
-        number |= (raw[at] & 0x7F) << shift
+    for byte in raw[1:]:
+        number |= (byte & 0x7F) << shift
         shift += 7
-        at += 1
-    return number | raw[at] << shift, at + 1
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+
+
+def _signed(number: int) -> int:
+    """A number with its sign in the lowest bit."""
+    return number << 1 if number >= 0 else -number << 1 | 1
+
+
+def _unsigned(packed: int) -> int:
+    """The number whose sign is in the lowest bit."""
+    return -(packed >> 1) if packed & 1 else packed >> 1

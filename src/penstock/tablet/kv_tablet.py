@@ -403,7 +403,6 @@ class KvTablet:
             _check(await self._storage.put(blob, raw, from_reserve=True), "a snapshot cannot be written")
             pages.append(blob)
             total += len(raw)
-        self._check_open()
         self._snapshot = SnapshotMark(taken_at, self._garbage.barrier, tuple(pages))
         await self._enqueue(Request((), makes_room=True))
         self._log_entries -= entries

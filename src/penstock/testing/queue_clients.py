@@ -49,9 +49,9 @@ class Writer:
         """Write so many batches."""
         waiting: list[Sent] = []
         while batches or waiting:
-            while batches and len(waiting) < self._window_max:
-                waiting.append(self._new_batch())
-                batches -= 1
+            if not waiting:  # else one that is given up again and again would fall behind what a partition remembers
+                waiting = [self._new_batch() for _ in range(min(batches, self._window_max))]
+                batches -= len(waiting)
             waiting = await self._send(waiting)
             if self._acked and self._random.random() < 0.1:
                 await self._resend_acked()
