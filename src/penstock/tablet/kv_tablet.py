@@ -93,6 +93,7 @@ class KvTablet:
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._tidy_due = asyncio.Event()
+        self._tidy_timed = False  # whether a little garbage is waited with for no longer than it may
         self._tidying = asyncio.Lock()  # one snapshot or collection at a time
         self._log_entries = state.entries_replayed
         self._log_bytes = 0
@@ -311,7 +312,8 @@ class KvTablet:
         self._garbage.abandoned(self._abandoned)
         self._abandoned.clear()
         self._log_entries += 1
-        if self._garbage.waiting or self._is_snapshot_due():
+        first_garbage = self._garbage.waiting and not self._tidy_timed
+        if first_garbage or self._is_garbage_due() or self._is_snapshot_due():
             self._tidy_due.set()
 
     def _abort(self, step: int, trouble: Reply, staged: list[_Pending]) -> None:
@@ -365,9 +367,9 @@ class KvTablet:
         """Sleep until much has to be done, or a little has waited for long."""
         self._tidy_due.clear()
         while not self._is_garbage_due() and not self._is_snapshot_due() and self._stop_cause is None:
-            little = self._garbage.waiting or not always
+            self._tidy_timed = bool(self._garbage.waiting) or not always
             try:
-                async with asyncio.timeout(self.options.idle_garbage_s if little else None):
+                async with asyncio.timeout(self.options.idle_garbage_s if self._tidy_timed else None):
                     await self._tidy_due.wait()
             except TimeoutError:
                 return

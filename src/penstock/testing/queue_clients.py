@@ -116,9 +116,8 @@ class Writer:
         raise InvariantError(f"{batch[0]} was refused: {answer!r}") from answer
 
     def _may_be_forgotten(self) -> bool:
-        """Whether all that the source is known to have written may have been trimmed, and the source with it."""
-        places = [self._ledger.places[message] for batch in self._acked for message in batch if message in self._ledger.places]
-        return max(places, default=-1) < self._ledger.trim_bound
+        """Whether the source may have been forgotten at some time: all that it had written by then was trimmed."""
+        return not self._acked or any(map(self._may_be_trimmed, self._acked))
 
     def _may_be_trimmed(self, batch: Sent) -> bool:
         """Whether the batch may be gone; and if the source was forgotten since, no one knows where it was."""
@@ -143,8 +142,8 @@ class Writer:
         """A duplicate is not written again, and the writer hears where it is."""
         batch = self._random.choice(self._acked[-2 * RECENT_BATCHES :])
         # Up to a window of batches may have been written since without the writer's knowledge.
-        recent = batch in self._acked[-RECENT_BATCHES:][self._window_max :] and not self._may_be_trimmed(batch)
-        if self._may_be_forgotten() or batch[0].epoch != self._epoch or (self._contiguous and not recent):
+        recent = batch in self._acked[-RECENT_BATCHES:][self._window_max :]
+        if self._may_be_trimmed(batch) or batch[0].epoch != self._epoch or (self._contiguous and not recent):
             return
         instance = await self._hosts.pick()
         try:
@@ -152,9 +151,9 @@ class Writer:
         except (*PASSING, UnknownPartitionError):
             return
         except SequenceError as error:
-            require(self._may_be_forgotten() or self._is_stale(instance), f"{batch[0]} was refused as a duplicate: {error}")
+            require(self._may_be_trimmed(batch) or self._is_stale(instance), f"{batch[0]} was refused as a duplicate: {error}")
             return
-        require(answer.duplicate or self._may_be_forgotten(), f"{batch[0]} was written twice")
+        require(answer.duplicate or self._may_be_trimmed(batch), f"{batch[0]} was written twice")
         self._judge(batch, answer, recent=recent and not self._may_be_trimmed(batch))
 
 

@@ -199,6 +199,8 @@ async def _until_done(work: list[asyncio.Task[None]], helpers: list[asyncio.Task
 async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
     """Nothing is broken any more: the tablet serves, it holds all that it should, and nothing else is stored."""
     world.note("judge")
+    for vdisk in world.vdisks().values():
+        await world.do(vdisk.journal.commit())  # what began while a disk was slow is still slow
     instance = await hosts.boot_healthy()
     await hosts.bury_zombies()
     for ledger in hosts.ledgers.values():
