@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.gateway.kafka.protocol import Message, Request, encode_response
@@ -29,7 +30,7 @@ class Peer(Protocol):
         ...
 
 
-class Call:
+class Call(ABC):
     """A request that was started. Whoever serves it answers once; replies leave in the order of the requests."""
 
     __slots__ = (
@@ -64,11 +65,11 @@ class Call:
         """What the client calls itself."""
         return self.request.client_id or ""
 
+    @abstractmethod
     def start(self) -> None:
         """Begin to serve it."""
-        raise NotImplementedError
 
-    def give_up(self, now: float) -> None:
+    def give_up(self, now: float) -> None:  # noqa: B027 - most calls have no time of their own
         """Called now and then while it has no answer: answer if its time is up."""
 
     def answer(self, response: Message | None) -> None:
