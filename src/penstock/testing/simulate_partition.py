@@ -200,7 +200,7 @@ async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
     """Nothing is broken any more: the tablet serves, it holds all that it should, and nothing else is stored."""
     world.note("judge")
     for vdisk in world.vdisks().values():
-        await world.do(vdisk.journal.commit())  # what began while a disk was slow is still slow
+        await vdisk.journal.commit()  # what began while a disk was slow is still slow
     instance = await hosts.boot_healthy()
     await hosts.bury_zombies()
     for ledger in hosts.ledgers.values():
