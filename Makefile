@@ -50,7 +50,8 @@ clean: ## Remove .venv, caches and build products
 
 # An environment that works is kept and brought up to date; PYTHON=... asks for a new one. The build tools are pinned as well,
 # which an isolated build would not honour: hence --no-build-isolation.
-$(STAMP): pyproject.toml constraints.txt
+# The kernels are compiled on the way, so a changed kernel asks for it too.
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernels/*.py)
 	@set -e; \
 	is_new_enough='import sys; sys.exit(sys.version_info < (3, 11))'; \
 	candidates="$(or $(PYTHON),.venv/bin/python python3 python3.13 python3.12 python3.11)"; \
@@ -79,6 +80,6 @@ $(STAMP): pyproject.toml constraints.txt
 		fi; \
 	fi; \
 	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
-	$$pip install --quiet --constraint constraints.txt setuptools; \
+	$$pip install --quiet --constraint constraints.txt cython setuptools; \
 	$$pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'; \
 	touch $@

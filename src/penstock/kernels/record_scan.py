@@ -1,0 +1,94 @@
+"""Where everything is in the records of one batch: found in one pass, without an object a record.
+
+A record is: length | attributes 1 | timestamp delta | offset delta | key length | key | value length | value | header count |
+headers, the numbers as zigzag varints; a length of -1 is null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import cython
+
+from penstock.core.errors import CorruptionError
+
+COMPILED: Final[bool] = cython.compiled
+
+# The columns of the table that a scan fills.
+FIELDS: Final = 9
+START, END, TIMESTAMP_DELTA, OFFSET_DELTA, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT = range(FIELDS)
+
+
+class MalformedRecordsError(CorruptionError):
+    """The records of a batch are not what its header says."""
+
+    code = "malformed_records"
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _varint(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The number that begins here and the byte after it, which is -1 if the number does not end before `end`."""
+    value: cython.ulonglong = 0
+    shift: cython.int = 0
+    byte: cython.ulonglong
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFFFFFFFFFFFFFF  # what a C integer does by itself
+            return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
+        shift += 7
+    return 0, -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _skip_field(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The length of the key or value whose length begins here, and the byte its content begins at; -1 if it does not fit."""
+    size: cython.longlong
+    size, at = _varint(data, at, end)
+    if at < 0 or size < -1 or size > end - at:
+        return 0, -1
+    return size, at
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def scan_records(data: cython.const[cython.uchar][::1], table: cython.longlong[:, ::1]) -> int:
+    """Fill one row of `table` for each of its rows from the records in `data`, one after another; the byte after the last."""
+    size: cython.Py_ssize_t = len(data)
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t
+    length: cython.longlong
+    for row in range(len(table)):
+        table[row, START] = at
+        length, at = _varint(data, at, size)
+        if at < 0 or length < 1 or length > size - at:
+            raise MalformedRecordsError(f"record {row} of a batch is cut short or longer than the batch")
+        end = at + length
+        at += 1  # the attributes of a record are not used
+        table[row, TIMESTAMP_DELTA], at = _varint(data, at, end)
+        if at >= 0:
+            table[row, OFFSET_DELTA], at = _varint(data, at, end)
+        if at >= 0:
+            table[row, KEY_SIZE], at = _skip_field(data, at, end)
+        if at >= 0:
+            table[row, KEY_AT] = at
+            at += max(table[row, KEY_SIZE], 0)
+            table[row, VALUE_SIZE], at = _skip_field(data, at, end)
+        if at < 0:
+            raise MalformedRecordsError(f"a part of record {row} of a batch does not fit into it")
+        table[row, VALUE_AT] = at
+        table[row, HEADERS_AT] = at + max(table[row, VALUE_SIZE], 0)
+        table[row, END] = at = end
+    return at

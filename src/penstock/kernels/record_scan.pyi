@@ -1,0 +1,24 @@
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.errors import CorruptionError
+
+Buffer = bytes | bytearray | memoryview
+
+COMPILED: Final[bool]
+FIELDS: Final = 9
+START: Final = 0
+END: Final = 1
+TIMESTAMP_DELTA: Final = 2
+OFFSET_DELTA: Final = 3
+KEY_AT: Final = 4
+KEY_SIZE: Final = 5
+VALUE_AT: Final = 6
+VALUE_SIZE: Final = 7
+HEADERS_AT: Final = 8
+
+class MalformedRecordsError(CorruptionError): ...
+
+def scan_records(data: Buffer, table: NDArray[np.int64]) -> int: ...

@@ -1,0 +1,116 @@
+"""The scan of records, compiled and as plain Python: the same table from both."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock.kernels
+from penstock.kernels import FIELDS, MalformedRecordsError, record_scan, scan_records
+
+SOURCE = Path(penstock.kernels.__file__).with_name("record_scan.py")
+
+Scan = Callable[[bytes, Any], int]
+
+
+def _uncompiled() -> Scan:
+    spec = importlib.util.spec_from_file_location("record_scan_uncompiled", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.COMPILED is False
+    # Its error is a class of its own; callers know that of the package.
+    vars(module)["MalformedRecordsError"] = MalformedRecordsError
+    scan: Scan = module.scan_records
+    return scan
+
+
+PLAIN = _uncompiled()
+
+
+@pytest.fixture(params=[scan_records, PLAIN], ids=["as installed", "uncompiled"])
+def scan(request: pytest.FixtureRequest) -> Scan:
+    found: Scan = request.param
+    return found
+
+
+def _varint(number: int) -> bytes:
+    value = (number << 1) ^ (number >> 63)
+    raw = bytearray()
+    while value >= 0x80:
+        raw.append(value & 0x7F | 0x80)
+        value >>= 7
+    raw.append(value)
+    return bytes(raw)
+
+
+def _field(content: bytes | None) -> bytes:
+    return _varint(-1) if content is None else _varint(len(content)) + content
+
+
+def _record(timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    body = b"\0" + _varint(timestamp_delta) + _varint(offset_delta) + _field(key) + _field(value) + _varint(0)
+    return _varint(len(body)) + body
+
+
+def _table(rows: int) -> Any:
+    return np.empty((rows, FIELDS), np.int64)
+
+
+numbers = st.integers(-(1 << 63), (1 << 63) - 1)
+fields = st.none() | st.binary(max_size=200)
+
+
+@given(st.lists(st.tuples(numbers, numbers, fields, fields), max_size=8))
+def test_every_part_of_every_record_is_found(records: list[tuple[int, int, bytes | None, bytes | None]]) -> None:
+    data = b"".join(_record(*record) for record in records)
+    for scan in (scan_records, PLAIN):
+        table = _table(len(records))
+        assert scan(data, table) == len(data)
+        for row, (timestamp, offset, key, value) in zip(table, records, strict=True):
+            assert row[record_scan.TIMESTAMP_DELTA] == timestamp
+            assert row[record_scan.OFFSET_DELTA] == offset
+            assert _cut(data, row[record_scan.KEY_AT], row[record_scan.KEY_SIZE]) == key
+            assert _cut(data, row[record_scan.VALUE_AT], row[record_scan.VALUE_SIZE]) == value
+            assert data[row[record_scan.HEADERS_AT] : row[record_scan.END]] == b"\0"
+
+
+@given(st.binary(max_size=60), st.integers(1, 5))
+def test_any_bytes_give_the_same_table_or_the_same_error(data: bytes, rows: int) -> None:
+    outcomes = []
+    for scan in (scan_records, PLAIN):
+        table = _table(rows)
+        try:
+            outcomes.append((scan(data, table), table.tolist()))
+        except MalformedRecordsError as error:
+            outcomes.append((-1, [[str(error)]]))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_record_that_is_cut_short_is_malformed(scan: Scan) -> None:
+    data = _record(1, 0, b"key", b"value")
+    for end in range(len(data)):
+        with pytest.raises(MalformedRecordsError):
+            scan(data[:end], _table(1))
+
+
+def test_fewer_records_than_promised_are_malformed(scan: Scan) -> None:
+    with pytest.raises(MalformedRecordsError):
+        scan(_record(0, 0, None, b"only one"), _table(2))
+
+
+def test_a_number_that_never_ends_is_malformed(scan: Scan) -> None:
+    with pytest.raises(MalformedRecordsError):
+        scan(b"\xff" * 100, _table(1))
+
+
+def _cut(data: bytes, at: int, size: int) -> bytes | None:
+    return None if size < 0 else data[at : at + size]
