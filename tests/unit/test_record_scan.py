@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,28 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import penstock.kernels
 from penstock.kernels import FIELDS, MalformedRecordsError, record_scan, scan_records
-
-SOURCE = Path(penstock.kernels.__file__).with_name("record_scan.py")
+from tests.kernel_forms import uncompiled
 
 Scan = Callable[[bytes, Any], int]
 
 
-def _uncompiled() -> Scan:
-    spec = importlib.util.spec_from_file_location("record_scan_uncompiled", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.COMPILED is False
+def _plain() -> Scan:
+    module = uncompiled("record_scan")
     # Its error is a class of its own; callers know that of the package.
     vars(module)["MalformedRecordsError"] = MalformedRecordsError
     scan: Scan = module.scan_records
     return scan
 
 
-PLAIN = _uncompiled()
+PLAIN = _plain()
 
 
 @pytest.fixture(params=[scan_records, PLAIN], ids=["as installed", "uncompiled"])

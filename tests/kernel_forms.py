@@ -1,0 +1,21 @@
+"""A kernel as plain Python, whether or not it was compiled: both forms are to give the same."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import penstock.kernels
+
+
+def uncompiled(name: str) -> Any:
+    """The kernel of this name, run from its source."""
+    source = Path(penstock.kernels.__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"{name}_uncompiled", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.COMPILED is False
+    return module
