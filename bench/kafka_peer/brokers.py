@@ -130,6 +130,9 @@ class KafkaProcess(BrokerProcess):
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
+            # Waits that would be measured instead of work.
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.backoff.ms": "100",
         }
         if self._synced:
             settings["log.flush.interval.messages"] = "1"

@@ -16,6 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.kafka_peer import coordination_client
+
 
 def create(address: str, topic: str, partitions: int) -> dict[str, float]:
     """A topic; the seconds that took."""
@@ -117,7 +119,18 @@ def latency(address: str, topic: str, *, producers: int, seconds: float) -> dict
     return {**at, "rate": len(ordered) / (time.perf_counter() - started)}
 
 
-TASKS: dict[str, Any] = {"create": create, "first": first, "produce": produce, "consume": consume, "latency": latency}
+TASKS: dict[str, Any] = {
+    "create": create,
+    "first": first,
+    "produce": produce,
+    "consume": consume,
+    "latency": latency,
+    "groups": coordination_client.groups,
+    "transactions": coordination_client.transactions,
+    "rebalance": coordination_client.rebalance,
+    "commits": coordination_client.commits,
+    "compaction": coordination_client.compaction,
+}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))
