@@ -8,6 +8,8 @@ ARGS ?=
 # How many seeds `make sim` runs, or the one it replays.
 SEEDS ?= 1000
 SEED ?=
+# How long `make soak` loads the node.
+SOAK_S ?= 600
 # What it simulates: blob (the storage) or partition (queues and tablets on it).
 WORLD ?= blob
 
@@ -15,7 +17,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test check fmt bench sim clean
+.PHONY: help setup demo test check fmt bench sim soak clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -40,6 +42,9 @@ fmt: setup ## Format the code and apply the safe fixes
 
 bench: setup ## Measure, each figure against a limit or a raw loop of the same run
 	$(BIN)/python -m bench $(ARGS)
+
+soak: setup ## Run the tests that take minutes: mixed load with kills, at random, for SOAK_S=600 seconds
+	SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -m soak $(ARGS)
 
 sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WORLD=partition for queues
 	$(BIN)/python -m penstock.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --world $(WORLD) $(ARGS)
