@@ -216,7 +216,7 @@ def _read_all(bootstrap: str, topic: str, total: int) -> Written:
     found: Written = defaultdict(list)
     at_end = 0
     while at_end < PARTITIONS:
-        for message in consumer.consume(10_000, 10):
+        for message in consumer.consume(10_000, 1):
             if message.error() is not None:
                 at_end += 1
                 continue
