@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.queue import InvalidBatchError
-from penstock.queue.piece import MARK_EVERY, Marks, Piece
+from penstock.queue.batch import HEADER_SIZE, PREFIX_SIZE, check_batch
+from penstock.queue.piece import BUFFER_BYTES, JOIN_MAX, MARK_EVERY, PINNED_MAX, Gathered, Marks, Piece
 from penstock.testing.batches import make_batch
 
 Spec = tuple[int, int, int]
@@ -78,7 +79,7 @@ def test_joined_pieces_are_the_piece_of_all_their_bytes(runs: list[list[Spec]], 
     assert (joined.first_offset, joined.count, joined.size) == (whole.first_offset, whole.count, whole.size)
     assert (joined.min_timestamp, joined.max_timestamp) == (whole.min_timestamp, whole.max_timestamp)
     if rewritten:
-        assert len(joined.buffers) == 1
+        assert all(len(one) >= JOIN_MAX or len(other) >= JOIN_MAX for one, other in pairwise(joined.buffers))
     for each in range(7, offset):
         assert joined.find(each) == whole.find(each)
     for timestamp in range(22):
@@ -104,6 +105,15 @@ def test_a_stretch_ends_at_a_batch_and_gets_ahead(batches: list[Spec], start_at:
         assert end == last_mark
 
 
+@given(specs, st.integers(0, 20_000), st.integers(0, 20_000))
+def test_a_stretch_is_no_longer_than_was_asked_for_unless_one_batch_is(batches: list[Spec], start_at: int, limit: int) -> None:
+    piece = piece_of(batches)
+    start = piece.find(start_at % piece.next_offset)
+    end = piece.end_within(start, limit)
+    assert end - start <= limit or end == piece.batch_end(start)
+    assert end == piece.size or piece.find(piece.next_offset_at(end)) == end
+
+
 def test_marks_are_apart_and_begin_at_the_first_byte() -> None:
     piece = piece_of([(1, 100, stamp) for stamp in range(200)])
     positions = list(piece.marks.positions)
@@ -124,3 +134,50 @@ def test_a_run_that_does_not_end_with_its_last_batch_is_refused() -> None:
     raw = make_batch([b"v"])
     with pytest.raises(InvalidBatchError, match="does not end"):
         Piece.parse(raw + make_batch([b"w"], base_offset=1)[:-1], 0, 2)
+
+
+@given(st.lists(st.sampled_from([1, 100, JOIN_MAX - 80, JOIN_MAX, JOIN_MAX + 1, 50_000]), min_size=1, max_size=40))
+def test_batches_are_gathered_with_large_ones_as_they_were_received_and_every_header_whole(sizes: list[int]) -> None:
+    gathered = Gathered()
+    expected = b""
+    received: list[memoryview] = []
+    for offset, size in enumerate(sizes):
+        raw = make_batch([b"v" * size], base_offset=offset)
+        received.append(check_batch(raw, 1 << 20).data)
+        gathered.add_batch(raw[:PREFIX_SIZE], received[-1])
+        expected += raw
+    whole = Piece.parse(expected, 0, len(sizes))
+    piece = Piece(0, len(sizes), gathered.buffers(), whole.marks, (0, 0))
+    assert b"".join(piece.buffers) == expected
+    for offset, data in enumerate(received):
+        at = piece.find(offset)
+        assert (at, piece.batch_end(at), piece.batch_at(at)) == (whole.find(offset), whole.batch_end(at), bytes(data))
+        if len(data) - HEADER_SIZE >= JOIN_MAX:
+            rest = piece.cut(at + HEADER_SIZE, piece.batch_end(at))[0]
+            assert isinstance(rest, memoryview)
+            assert rest.obj is data.obj
+    assert all(len(one) >= JOIN_MAX or len(other) >= JOIN_MAX for one, other in pairwise(piece.buffers))
+
+
+def test_a_header_is_never_divided_where_a_buffer_is_full() -> None:
+    gathered = Gathered()
+    raw = make_batch([b"v" * 1000])
+    for _ in range(2 * BUFFER_BYTES // len(raw)):
+        gathered.add_batch(raw[:PREFIX_SIZE], memoryview(raw))
+    buffers = gathered.buffers()
+    assert len(buffers) > 1
+    assert all(len(buffer) % len(raw) == 0 for buffer in buffers)
+
+
+@pytest.mark.parametrize(("copies", "is_copied"), [(PINNED_MAX - 1, False), (PINNED_MAX, True)])
+def test_a_piece_that_is_kept_does_not_hold_on_to_much_larger_buffers(copies: int, is_copied: bool) -> None:
+    raw = make_batch([b"v" * 20_000])
+    receive_buffer = bytearray(raw * copies + bytes(1))
+    gathered = Gathered()
+    gathered.add_batch(raw[:PREFIX_SIZE], memoryview(receive_buffer)[: len(raw)])
+    piece = Piece(0, 1, gathered.buffers(), Piece.parse(raw, 0, 1).marks, (0, 0))
+    kept = piece.kept()
+    owners = {id(buffer.obj) for buffer in kept.buffers if isinstance(buffer, memoryview)}
+    assert (id(receive_buffer) not in owners) is is_copied
+    assert b"".join(kept.buffers) == raw
+    assert kept.find(0) == 0

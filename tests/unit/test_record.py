@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.record import (
@@ -17,6 +19,7 @@ from penstock.blob.record import (
     record_size,
     table_size,
 )
+from penstock.blob.vector import Vector
 
 ID = BlobId(1, 0, 2, 3, 4, 5, 1).pack()
 PLACE = (7, 4096)
@@ -94,3 +97,11 @@ def test_blocks_are_verified_alone() -> None:
 def test_the_body_is_not_copied() -> None:
     body = bytearray(100)
     assert encode(RecordKind.PART, ID, body, PLACE, (0, 0))[1] is body
+
+
+@given(st.lists(st.sampled_from([1, 61, 5000, BLOCK_SIZE - 1, BLOCK_SIZE, 2 * BLOCK_SIZE + 7]), min_size=1, max_size=8))
+def test_a_body_in_several_buffers_is_stored_as_if_it_were_in_one(sizes: list[int]) -> None:
+    buffers = [bytes([number]) * size for number, size in enumerate(sizes)]
+    encoded = encode(RecordKind.PART, ID, Vector(buffers), PLACE, (7, 64))
+    assert b"".join(encoded) == _encoded(b"".join(buffers))
+    assert all(part is buffer for part, buffer in zip(encoded[1:], buffers, strict=True))

@@ -13,6 +13,7 @@ from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage, TabletStorage
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vdisk import VDiskOptions
+from penstock.blob.vector import Content, Vector, contiguous
 
 __all__ = [
     "BLOB_SIZE_MAX",
@@ -21,6 +22,7 @@ __all__ = [
     "BlobStorage",
     "Buffer",
     "ChannelHistory",
+    "Content",
     "Controller",
     "DiscoverResult",
     "Disk",
@@ -40,5 +42,7 @@ __all__ = [
     "TabletStorage",
     "VDiskId",
     "VDiskOptions",
+    "Vector",
+    "contiguous",
     "static_group",
 ]

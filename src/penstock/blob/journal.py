@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
 from penstock.blob.record import NO_ID, RecordKind, encode, record_size
+from penstock.blob.vector import Content
 
 CHUNK_SUFFIX = ".chunk"
 Position = tuple[int, int]
@@ -78,7 +79,7 @@ class Journal:
         self._start_chunk()
         self._task = self._loop.create_task(self._run(), name="penstock-journal")
 
-    def append(self, kind: int, blob_id: bytes, body: Buffer) -> Position:
+    def append(self, kind: int, blob_id: bytes, body: Content) -> Position:
         """Place a record; it is durable once `commit` resolves. The body must not change until then."""
         size = record_size(len(body))
         if self.offset + size > self._chunk_size and self.offset > self._chunk_size >> 4:

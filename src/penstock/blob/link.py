@@ -5,11 +5,13 @@ A VDisk in this process answers these calls itself; one on another node would be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.blob.disk import Buffer, FilePiece
 from penstock.blob.meta import BlockItem, DiskState, MetaItem
 from penstock.blob.status import Status
+from penstock.blob.vector import Content
 
 
 class DiskReply(NamedTuple):
@@ -63,8 +65,14 @@ class CollectRequest(NamedTuple):
 class DiskLink(Protocol):
     """The calls of a VDisk. `generation` is the group's: a disk of another one answers RACE."""
 
-    async def put(self, generation: int, blob_id: bytes, body: Buffer, *, from_reserve: bool = False) -> DiskReply:
+    async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
+        ...
+
+    async def put_all(
+        self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
+    ) -> list[DiskReply]:
+        """Store parts of different blobs, which become durable together; each has a reply of its own."""
         ...
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:

@@ -15,7 +15,7 @@ from penstock.blob.blob_id import (
     STEP_MAX,
     BlobId,
 )
-from penstock.blob.disk import Buffer, FilePiece
+from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult
 from penstock.blob.group import Group
 from penstock.blob.link import CollectRequest, DiskLink, DiskReply
@@ -25,6 +25,7 @@ from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.range_operation import ListingError, MergedListing, Seen, is_whole, judge
 from penstock.blob.status import OK, Reply, Status
 from penstock.blob.topology import Erasure
+from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
 
@@ -59,26 +60,32 @@ class GroupProxy:
         self.group = group
         self._clock = clock
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
+    async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         """Write a blob. It is there for good once this answers OK, and may be there if it does not. The data must not change
         until then. `from_reserve` is for what makes room: it may use the space that full disks keep for that."""
         if deadline_s is not None:
             return await _within(deadline_s, self.put(blob_id, data, from_reserve=from_reserve), Reply)
-        size = blob_id.size
-        if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
-            return Reply(Status.ERROR, _put_trouble(blob_id, data))
-        try:
-            packed = blob_id.pack_part(1)
-        except struct.error:
-            return Reply(Status.ERROR, _field_trouble(blob_id))
+        group = self.group
+        if group.erasure is Erasure.NONE:
+            (reply,) = await self.put_all([(blob_id, data)], from_reserve=from_reserve)
+            return reply
+        packed = _packed(blob_id, data)
+        if isinstance(packed, Reply):
+            return packed
+        return await PutOperation(group, self._clock, packed, contiguous(data), from_reserve=from_reserve).run()
+
+    async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
+        """Write several blobs at the same time; each has an answer of its own, as `put` would give it."""
         group = self.group
         if group.erasure is not Erasure.NONE:
-            return await PutOperation(group, self._clock, packed, data, from_reserve=from_reserve).run()
+            return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
         link = group.links[0]
         if link is None:
-            return Reply(Status.ERROR, f"VDisk {group.vdisk_id(0)} is out")
-        reply = await link.put(group.generation, packed, data, from_reserve=from_reserve)
-        return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
+            return [Reply(Status.ERROR, f"VDisk {group.vdisk_id(0)} is out")] * len(blobs)
+        packed = [_packed(blob_id, data) for blob_id, data in blobs]
+        parts = [(own, data) for own, (_, data) in zip(packed, blobs, strict=True) if isinstance(own, bytes)]
+        replies = iter(await link.put_all(group.generation, parts, from_reserve=from_reserve))
+        return [own if isinstance(own, Reply) else _reply_of(next(replies)) for own in packed]
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
@@ -312,7 +319,22 @@ def _keys(blob_ids: tuple[BlobId, ...]) -> tuple[bytes, ...]:
     return tuple(map(_key, blob_ids))
 
 
-def _put_trouble(blob_id: BlobId, data: Buffer) -> str:
+def _packed(blob_id: BlobId, data: Content) -> bytes | Reply:
+    """The id of a blob's first part; if the blob cannot be put, the reply that says why."""
+    size = blob_id.size
+    if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
+        return Reply(Status.ERROR, _put_trouble(blob_id, data))
+    try:
+        return blob_id.pack_part(1)
+    except struct.error:
+        return Reply(Status.ERROR, _field_trouble(blob_id))
+
+
+def _reply_of(reply: DiskReply) -> Reply:
+    return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
+
+
+def _put_trouble(blob_id: BlobId, data: Content) -> str:
     if blob_id.part:
         return f"{blob_id} names part {blob_id.part}; put takes whole blobs, with part 0"
     if len(data) != blob_id.size:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from penstock.blob.blob_id import ID_SIZE
 from penstock.blob.disk import Buffer
+from penstock.blob.vector import Content, Vector
 from penstock.core.checksum import crc32c
 
 MAGIC = b"PENr"
@@ -75,21 +76,24 @@ def record_size(length: int) -> int:
     return HEADER_SIZE + length if length <= BLOCK_SIZE else HEADER_SIZE + table_size(length) + length
 
 
-def block_table(body: Buffer) -> bytes:
+def block_table(body: Content) -> bytes:
     """The checksums of a long body, block by block."""
+    if isinstance(body, Vector):
+        return b"".join(map(_CRC.pack, body.checksums(BLOCK_SIZE)))
     view = memoryview(body)
     return b"".join(_CRC.pack(crc32c(view[at : at + BLOCK_SIZE])) for at in range(0, len(view), BLOCK_SIZE))
 
 
-def encode(kind: int, blob_id: bytes, body: Buffer, place: tuple[int, int], durable: tuple[int, int]) -> tuple[bytes, Buffer]:
+def encode(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> tuple[Buffer, ...]:
     """The record as buffers to append; the body is not copied."""
     length = len(body)
     table = b"" if length <= BLOCK_SIZE else block_table(body)
     chunk, offset = place
     durable_chunk, durable_offset = durable
-    checksum = crc32c(table or body)
+    checksum = crc32c(table) if table else body.checksum() if isinstance(body, Vector) else crc32c(body)
     head = _HEADER.pack(_STARTS[kind], length, checksum, chunk, offset, durable_chunk, durable_offset, blob_id)
-    return head + _CRC.pack(crc32c(head)) + table, body
+    start = head + _CRC.pack(crc32c(head)) + table
+    return (start, *body.buffers) if isinstance(body, Vector) else (start, body)
 
 
 def decode_header(raw: Buffer, chunk: int, offset: int) -> Header | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import TypeVar
 
 from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, MAX_BARRIER, SIZE_FIELD_MAX, STEP_MAX, BlobId
 from penstock.blob.channel_history import TabletInfo
 from penstock.blob.config import GroupConfig
-from penstock.blob.disk import Buffer, Disk, FilePiece
+from penstock.blob.disk import Disk, FilePiece
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
+from penstock.blob.vector import Content
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, InvalidRequestError, UnavailableError
 
@@ -152,13 +153,24 @@ class TabletStorage:
                 return reply
         return OK
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
+    async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         """Write a blob to the group of its channel and generation; see GroupProxy.put."""
         proxy = await self._proxy(self._group_of(blob_id))
         reply = await proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve)
         if reply.status is not Status.RACE:
             return reply
         return await _through_races(lambda: proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve))
+
+    async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
+        """Write several blobs at the same time; each has an answer of its own."""
+        group_id = self._group_of(blobs[0][0])
+        if any(self._group_of(blob_id) != group_id for blob_id, _ in blobs[1:]):
+            return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
+        replies = await (await self._proxy(group_id)).put_all(blobs, from_reserve=from_reserve)
+        for at, (blob_id, data) in enumerate(blobs):
+            if replies[at].status is Status.RACE:
+                replies[at] = await self.put(blob_id, data, from_reserve=from_reserve)
+        return replies
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -27,6 +28,7 @@ from penstock.blob.record import NO_ID, RecordKind, record_size
 from penstock.blob.recovery import Recovery, recover
 from penstock.blob.status import Status
 from penstock.blob.topology import Erasure, VDiskId
+from penstock.blob.vector import Content, contiguous
 
 PART = int(RecordKind.PART)
 
@@ -46,6 +48,7 @@ class VDiskOptions:
 
 _WRITTEN = DiskReply(Status.OK, written=True)
 _PRESENT = DiskReply(Status.OK)
+_KNOWN = DiskReply(Status.OK, "to be compared with what is stored")
 
 
 class VDisk:
@@ -97,8 +100,26 @@ class VDisk:
             await vdisk.reach(DiskState.COMPLETE)
         return vdisk
 
-    async def put(self, generation: int, blob_id: bytes, body: Buffer, *, from_reserve: bool = False) -> DiskReply:
+    async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
+        (reply,) = await self.put_all(generation, [(blob_id, body)], from_reserve=from_reserve)
+        return reply
+
+    async def put_all(
+        self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
+    ) -> list[DiskReply]:
+        """Store parts of different blobs, which become durable together; each has a reply of its own."""
+        begun = [self._begin_put(generation, blob_id, body, from_reserve=from_reserve) for blob_id, body in parts]
+        if None in begun:
+            error = await self.journal.commit()
+            begun = [reply or (_WRITTEN if error is None else self._failure(error)) for reply in begun]
+        for at, (blob_id, body) in enumerate(parts):
+            if begun[at] is _KNOWN:
+                begun[at] = await self._put_again(blob_id, contiguous(body))
+        return [reply for reply in begun if reply is not None]
+
+    def _begin_put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool) -> DiskReply | None:
+        """Place a part in the journal: None. Otherwise why not; `_KNOWN` if something is known of the blob already."""
         index = self.index
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         channel = index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
@@ -112,7 +133,7 @@ class VDisk:
         if self.full and not from_reserve:
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
         if key in channel.blobs:
-            return await self._put_again(blob_id, body)
+            return _KNOWN
         chunk, offset = self.journal.append(PART, blob_id, body)
         size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
         entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
@@ -120,8 +141,7 @@ class VDisk:
         index.chunk_use(chunk).live += record_size(len(body))
         index.parts += 1
         self.journal.undo_on_failure(partial(index.drop_part, blob_id, entry))
-        error = await self.journal.commit()
-        return _WRITTEN if error is None else self._failure(error)
+        return None
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
         """Store a part that this disk should have held already: blocks do not stand in its way, barriers do."""

@@ -15,7 +15,7 @@ READ_BYTES_MAX = 25 << 20
 @dataclass(frozen=True, slots=True)
 class Write:
     """Set a key. `head` is a small piece in front of the value that is kept in memory and can be read without waiting. A value in
-    several buffers is not joined: each is stored as it is."""
+    several buffers is not joined: they are stored as they lie."""
 
     key: bytes
     value: Buffer | tuple[Buffer, ...]

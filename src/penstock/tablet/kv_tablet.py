@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from penstock.blob import BlobId, Buffer, FilePiece, Reply, Status, TabletStorage
+from penstock.blob import BlobId, Buffer, Content, FilePiece, Reply, Status, TabletStorage, Vector
 from penstock.core.errors import (
     ClosedError,
     FencedError,
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 INLINE_MAX = 1000
 DATA_BLOB_MAX = 8 << 20
+VECTOR_BYTES = 1 << 20  # at which a blob made of several buffers is large enough
 COMMIT_BYTES_MAX = 16 << 20
 ENTRY_BYTES_MAX = 8 << 20
 PAGE_BYTES = 1 << 20
@@ -216,7 +217,7 @@ class KvTablet:
         """Write one log entry for a group of requests and the data it refers to, and tell everyone how it went."""
         step = self._step = self._step + 1
         overlay = Overlay(self.index)
-        puts: list[tuple[BlobId, Buffer]] = []
+        puts: list[tuple[BlobId, Content]] = []
         answers = await self._answers_of_first(group)
         asking = group if answers is not None else group[1:]
         staged = [pending for pending in asking if self._stage(pending, overlay, puts)]
@@ -232,7 +233,7 @@ class KvTablet:
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
         from_reserve = not group or group[0].request.makes_room
-        trouble = _worst(await asyncio.gather(*(self._storage.put(blob, data, from_reserve=from_reserve) for blob, data in puts)))
+        trouble = _worst(await self._storage.put_all(puts, from_reserve=from_reserve))
         if trouble is not None:
             self._abandoned += (blob for blob, _ in puts[:-1])
             self._abort(step, trouble, staged)
@@ -261,10 +262,10 @@ class KvTablet:
             _fail(group[0], error)
             return None
 
-    def _stage(self, pending: _Pending, overlay: Overlay, puts: list[tuple[BlobId, Buffer]]) -> bool:
+    def _stage(self, pending: _Pending, overlay: Overlay, puts: list[tuple[BlobId, Content]]) -> bool:
         """Check a request and lay its changes over those before it; False if it is wrong, and then it has no effect."""
         own = Overlay(overlay)
-        own_puts: list[tuple[BlobId, Buffer]] = []
+        own_puts: list[tuple[BlobId, Content]] = []
         try:
             for command in pending.request.commands:
                 if isinstance(command, Write):
@@ -278,20 +279,18 @@ class KvTablet:
         puts.extend(own_puts)
         return True
 
-    def _written(self, command: Write, first_cookie: int, puts: list[tuple[BlobId, Buffer]]) -> Value:
-        """The value of a write: kept here if it is small, otherwise in blobs, each buffer in its own."""
+    def _written(self, command: Write, first_cookie: int, puts: list[tuple[BlobId, Content]]) -> Value:
+        """The value of a write: kept here if it is small, otherwise in blobs."""
         buffers = command.value if isinstance(command.value, tuple) else (command.value,)
         if command.size <= INLINE_MAX:
             small = b"".join(buffers)
             return Chain(command.head, (small,)) if command.head else small
         pieces: list[Piece] = []
-        for buffer in buffers:
-            for begin in range(0, len(buffer), DATA_BLOB_MAX):
-                data = buffer if len(buffer) <= DATA_BLOB_MAX else memoryview(buffer)[begin : begin + DATA_BLOB_MAX]
-                cookie = first_cookie + len(puts)
-                blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(data))
-                puts.append((blob, data))
-                pieces.append(BlobRef(blob, 0, len(data)))
+        for content in _blob_contents(buffers):
+            cookie = first_cookie + len(puts)
+            blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(content))
+            puts.append((blob, content))
+            pieces.append(BlobRef(blob, 0, len(content)))
         return Chain(command.head, tuple(pieces))
 
     def _settle(self, entry: LogEntry, step: int, born: list[BlobId]) -> None:
@@ -427,6 +426,28 @@ class KvTablet:
                 page.append((key, value))
                 size += len(encode_change((key, value)))
             yield encode_page(page)
+
+
+def _blob_contents(buffers: tuple[Buffer, ...]) -> Iterator[Content]:
+    """The contents of blobs that hold these buffers, one after another: several small ones in each, a huge one in several."""
+    gathered: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        if gathered and (size >= VECTOR_BYTES or size + len(buffer) > DATA_BLOB_MAX):
+            yield _content(gathered)
+            gathered, size = [], 0
+        if len(buffer) > DATA_BLOB_MAX:
+            view = memoryview(buffer)
+            yield from (view[begin : begin + DATA_BLOB_MAX] for begin in range(0, len(view), DATA_BLOB_MAX))
+        elif buffer:
+            gathered.append(buffer)
+            size += len(buffer)
+    if gathered:
+        yield _content(gathered)
+
+
+def _content(buffers: list[Buffer]) -> Content:
+    return buffers[0] if len(buffers) == 1 else Vector(buffers)
 
 
 def _worst(replies: list[Reply]) -> Reply | None:

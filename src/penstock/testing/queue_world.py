@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -14,8 +14,8 @@ from unittest import mock
 from penstock.blob import (
     BlobId,
     BlobStorage,
-    Buffer,
     ChannelHistory,
+    Content,
     DiscoverResult,
     Disk,
     Erasure,
@@ -27,6 +27,7 @@ from penstock.blob import (
     Status,
     TabletInfo,
     TabletStorage,
+    contiguous,
 )
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE
 from penstock.blob.channel import place_of
@@ -60,6 +61,10 @@ SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
     (piece, "MARK_EVERY"): (1, 300, piece.MARK_EVERY),
     (partition, "CYCLE_BYTES_MAX"): (600, partition.CYCLE_BYTES_MAX),
     (partition, "SOURCES_AT_ONCE"): (2, partition.SOURCES_AT_ONCE),
+    (piece, "JOIN_MAX"): (1, 300, piece.JOIN_MAX),
+    (piece, "BUFFER_BYTES"): (500, piece.BUFFER_BYTES),
+    (piece, "PINNED_MAX"): (1, piece.PINNED_MAX),
+    (kv_tablet, "VECTOR_BYTES"): (700, kv_tablet.VECTOR_BYTES),
 }
 
 
@@ -191,10 +196,13 @@ class RemoteStorage(TabletStorage):
     async def block(self, generation: int, issuer: int) -> Reply:
         return await self._ask(lambda real: real.block(generation, issuer)) or Reply(Status.ERROR, "no answer")
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
-        kept = bytes(data)
+    async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
+        kept = bytes(contiguous(data))
         answer = await self._ask(lambda real: real.put(blob_id, kept, deadline_s=deadline_s, from_reserve=from_reserve))
         return answer or Reply(Status.ERROR, "no answer")
+
+    async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
+        return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None

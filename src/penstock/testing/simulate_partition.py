@@ -1,4 +1,4 @@
-"""The fault simulation of tablets and partitions: `python -m penstock.testing.simulate --world partition --seeds 1000`.
+"""The fault simulation of tablets and partitions: `python -m penstock.testing.simulate --world partition`.
 
 A run is one group, one tablet with a few partitions on it, writers, readers and a janitor that use them, hosts that reboot the
 tablet and let its generations fight, and the nemesis of the group. Every answer is judged; when all has healed, everything that
@@ -7,16 +7,9 @@ was acknowledged is read back, the generations left behind have stopped, and not
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import logging
-import os
-import sys
-import time
-import traceback
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
@@ -31,37 +24,17 @@ from penstock.testing.queue_clients import AnonymousWriter, Janitor, Reader, Wri
 from penstock.testing.queue_hosts import Hosts, Instance, TabletSettings
 from penstock.testing.queue_ledger import Message, PartitionLedger, SizeProfile
 from penstock.testing.queue_world import INFO, TABLET, QueueNemesis, QueueWorld, Wire, drawn_sizes
-from penstock.testing.sim_loop import current_loop, run_simulation
+from penstock.testing.seed_runs import Run, simulate
+from penstock.testing.sim_loop import current_loop
 
-STEPS_MAX = 20_000_000
 TIME_S_MAX = 7200.0
 EPOCH_S_MAX = 600.0
 TORMENT_S_MAX = 3.0
 NEVER = 1 << 62
 GARBAGE_ROUNDS_MAX = 40
 LOG_ENTRIES_MAX = 2  # that of the snapshot itself, and one with what was collected after it
-KINDS = {erasure.value: erasure for erasure in Erasure}
 
 Work = Coroutine[Any, Any, None]
-
-
-class SeedFailedError(AssertionError):
-    """A run broke a promise; the message tells which, and how to see it again."""
-
-    def __init__(self, run: Run, told: str) -> None:
-        super().__init__(told)
-        self.run = run
-
-
-@dataclass(slots=True)
-class Run:
-    """What a run did: answers by kind, and the story of its faults."""
-
-    seed: int
-    erasure: Erasure
-    counts: dict[str, int] = field(default_factory=dict)
-    crashes: int = 0
-    faults: list[str] = field(default_factory=list)
 
 
 def erasure_of(seed: int) -> Erasure:
@@ -72,17 +45,8 @@ def erasure_of(seed: int) -> Erasure:
 def run_seed(seed: int, erasure: Erasure | None = None) -> Run:
     """Run one simulation; SeedFailedError if anything is not as promised."""
     run = Run(seed, erasure or erasure_of(seed))
-    try:
-        with drawn_sizes(Random(f"{seed}/sizes")):
-            run_simulation(
-                _main(run), seed=seed, timer_slack_s=0.0005, shuffle_ties=True, steps_max=STEPS_MAX, time_s_max=TIME_S_MAX
-            )
-    except Exception as error:
-        kind = run.erasure.value
-        command = f"PYTHONHASHSEED=0 python -m penstock.testing.simulate --world partition --seed {seed} --erasure {kind}"
-        what = str(error) if isinstance(error, InvariantError) else f"{type(error).__name__}: {error}"
-        raise SeedFailedError(run, f"seed {seed}, {kind}: {what}\nreplay with: {command}") from error
-    return run
+    with drawn_sizes(Random(f"{seed}/sizes")):
+        return simulate(run, _main(run), world="partition", time_s_max=TIME_S_MAX)
 
 
 async def _main(run: Run) -> None:
@@ -111,6 +75,7 @@ def _draw_settings(rng: Random) -> TabletSettings:
         retention_bytes=rng.choice([None, 3000, 50_000]),
         retention_ms=None,
         important_consumers=rng.choice([frozenset(), frozenset({"reader-0"})]),
+        waiting_bytes_max=rng.choice([1500, 20_000, 64 << 20]),
     )
     options = KvOptions(
         snapshot_entries=rng.choice([3, 10, 50]),
@@ -247,66 +212,3 @@ async def _listed(world: QueueWorld, channel: int) -> set[BlobId]:
     found: RangeResult = await world.do(world.storage.tablet(INFO).range(first, last))
     require(found.status is Status.OK, f"channel {channel} cannot be listed: {found.reason}")
     return {blob for blob, _ in found.blobs}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command; whether any seed failed decides its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m penstock.testing.simulate_partition", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="replay this one seed")
-    parser.add_argument("--erasure", choices=KINDS, help="the kind of group, instead of the one the seed chooses")
-    parser.add_argument("--verbose", action="store_true", help="show what the tablets and the group log")
-    return simulate(parser.parse_args(argv))
-
-
-def simulate(asked: argparse.Namespace) -> int:
-    """Run what was asked for; 1 if any seed failed."""
-    logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
-    erasure = None if asked.erasure is None else KINDS[asked.erasure]
-    if asked.seed is not None:
-        return _run_one(asked.seed, erasure)
-    return _run_many(range(asked.first, asked.first + asked.seeds), erasure)
-
-
-def _run_one(seed: int, erasure: Erasure | None) -> int:
-    try:
-        run = run_seed(seed, erasure)
-    except SeedFailedError as error:
-        print("\n".join(error.run.faults))
-        traceback.print_exception(error.__cause__)
-        print(f"FAILED {error}")
-        return 1
-    print("\n".join(run.faults))
-    print(f"seed {seed}, {run.erasure.value}: all promises held; {run.crashes} crashes; {dict(sorted(run.counts.items()))}")
-    return 0
-
-
-def _run_many(seeds: range, erasure: Erasure | None) -> int:
-    started = time.monotonic()
-    totals: dict[str, int] = {}
-    failures = 0
-    for seed in seeds:
-        try:
-            run = run_seed(seed, erasure)
-        except SeedFailedError as error:
-            failures += 1
-            print(f"FAILED {error}", flush=True)
-            continue
-        run.counts["crash"] = run.crashes
-        for key, count in run.counts.items():
-            totals[key] = totals.get(key, 0) + count
-    spent = time.monotonic() - started
-    print(f"{len(seeds)} seeds, {failures} failed, {spent:.0f} s; " + ", ".join(f"{k}: {totals[k]}" for k in sorted(totals)))
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of bytes keep an order that depends on it, and with it a run.
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "penstock.testing.simulate_partition", *sys.argv[1:]],
-            os.environ | {"PYTHONHASHSEED": "0"},
-        )
-    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Retention: now and then every partition lets go of what its topic does not ask for and no important consumer needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.tablets import Tablets
+from penstock.broker.topic import Topic
+from penstock.core.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+
+class Retention:
+    """Goes over all partitions of a node."""
+
+    def __init__(self, catalog: Catalog, consumers: Consumers, tablets: Tablets, interval_s: float) -> None:
+        self._catalog = catalog
+        self._consumers = consumers
+        self._tablets = tablets
+        self._interval_s = interval_s
+
+    async def run(self) -> None:
+        """Again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self.once()
+
+    async def once(self) -> None:
+        """Every partition that is served now; one that fails is left for the next time."""
+        for topic in self._catalog.topics():
+            for number, tablet_id in enumerate(topic.tablets):
+                try:
+                    await self._tablets.partition(tablet_id, number).retain(self.needed_from(topic, number))
+                except PartitionUnavailableError:
+                    continue
+                except PenstockError as error:
+                    log.warning("retention of %s-%d will be tried again: %s", topic.name, number, error)
+
+    def needed_from(self, topic: Topic, number: int) -> int | None:
+        """The first offset that an important consumer still needs; None if there are no such consumers."""
+        queue = Queue(topic.id, number)
+        positions = (self._consumers.position(name, queue) for name in topic.config.important_consumers)
+        # One that has never committed has read nothing.
+        return min((0 if position is None else position.offset for position in positions), default=None)
