@@ -1,1 +1,1 @@
-"""Ground under all layers: errors, clock, checksums. Imports nothing of ours."""
+"""Ground under all layers: errors, clock, checksums, codecs. Imports nothing of ours."""

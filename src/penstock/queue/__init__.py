@@ -2,19 +2,26 @@
 
 from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time
 from penstock.queue.cache import BlobCache
+from penstock.queue.compaction import Offload, PassSummary, compact, in_place
 from penstock.queue.config import PartitionConfig
 from penstock.queue.errors import (
     BatchTooLargeError,
     CorruptBatchError,
     InvalidBatchError,
+    KeylessRecordError,
     OffsetOutOfRangeError,
+    OpenTransactionError,
     PartitionFullError,
     SequenceError,
     StaleEpochError,
     UnknownPartitionError,
+    WriteQueueFullError,
 )
+from penstock.queue.keyed_records import check_keys
+from penstock.queue.marker import make_marker, marker_source
 from penstock.queue.partition import Partition, ReadResult
 from penstock.queue.queue_tablet import QueueTablet
+from penstock.queue.recompression import recompressed
 from penstock.queue.sources import SourceState, SourceWrite
 from penstock.queue.transactions import Aborted
 from penstock.queue.write_cycle import WriteOutcome, WriteResult
@@ -26,10 +33,14 @@ __all__ = [
     "BlobCache",
     "CorruptBatchError",
     "InvalidBatchError",
+    "KeylessRecordError",
+    "Offload",
     "OffsetOutOfRangeError",
+    "OpenTransactionError",
     "Partition",
     "PartitionConfig",
     "PartitionFullError",
+    "PassSummary",
     "QueueTablet",
     "ReadResult",
     "SequenceError",
@@ -38,8 +49,15 @@ __all__ = [
     "StaleEpochError",
     "UnknownPartitionError",
     "WriteOutcome",
+    "WriteQueueFullError",
     "WriteResult",
     "check_batch",
+    "check_keys",
+    "compact",
+    "in_place",
+    "make_marker",
+    "marker_source",
+    "recompressed",
     "split_batches",
     "with_append_time",
 ]

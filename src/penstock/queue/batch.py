@@ -28,6 +28,7 @@ PREFIX_SIZE = 16
 CRC_FROM = 21
 MAGIC = 2
 
+CODEC_MASK = 0x07
 APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -51,6 +52,11 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+
+    @property
+    def codec(self) -> int:
+        """What its records are compressed with."""
+        return self.attributes & CODEC_MASK
 
     @property
     def is_transactional(self) -> bool:

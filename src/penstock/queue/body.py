@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from penstock.blob import FilePiece
-from penstock.core.errors import CorruptionError
+from penstock.blob import Buffer, FilePiece
+from penstock.core.errors import CorruptionError, UnavailableError
 from penstock.queue.cache import BlobCache
-from penstock.queue.keys import BODY, DataKey
+from penstock.queue.clean_state import CleanState
+from penstock.queue.errors import BodyReplacedError
+from penstock.queue.keys import BODY, DataKey, Description, aborted_key, prefix
 from penstock.queue.piece import Marks, Piece
-from penstock.tablet import KvTablet
+from penstock.queue.transactions import Aborted
+from penstock.tablet import Command, DeleteRange, KvTablet, Write
 
 MARKS_HELD = 64
 
@@ -37,6 +41,27 @@ class Body(NamedTuple):
         """Its key in the tablet."""
         return DataKey(self.partition, self.first_offset, self.messages, BODY).pack()
 
+    @property
+    def description(self) -> Description:
+        """What stands in front of its value."""
+        return Description(self.size, self.marks_size, self.min_timestamp, self.max_timestamp)
+
+
+class BodyChange(NamedTuple):
+    """What changes in the tablet when a body takes the place of others: what makes it, aborted transactions of which nothing is
+    left, and how far compaction has come then."""
+
+    made_by: tuple[Command, ...] = ()
+    forgotten: tuple[Aborted, ...] = ()
+    clean: CleanState | None = None
+
+    def commands(self, partition: int, gone: Sequence[Body]) -> tuple[Command, ...]:
+        """All of it, for one request."""
+        dropped = [body.key for body in gone]
+        dropped += (aborted_key(partition, one.last_offset, one.producer_id) for one in self.forgotten)
+        state = () if self.clean is None else (Write(prefix(b"k", partition), self.clean.pack()),)
+        return (*(DeleteRange(key, key + b"\0") for key in dropped), *self.made_by, *state)
+
 
 class BodyReader:
     """Reads the bodies of a tablet's partitions, through the node's cache."""
@@ -44,7 +69,7 @@ class BodyReader:
     def __init__(self, tablet: KvTablet, cache: BlobCache) -> None:
         self._tablet = tablet
         self._cache = cache
-        self._marks: OrderedDict[bytes, Marks] = OrderedDict()  # of bodies that are read from their files
+        self._marks: OrderedDict[Hashable, Marks] = OrderedDict()  # of bodies that are read from their files
 
     def is_warm(self, body: Body) -> bool:
         """Whether the body is in memory."""
@@ -63,40 +88,57 @@ class BodyReader:
         cached = self._cache.get(self._cache_key(body))
         if cached is not None:
             return cached
-        raw = await self._tablet.read(body.key)
-        if raw is None or len(raw) != body.size + body.marks_size:
-            raise CorruptionError(f"body blob at offset {body.first_offset} of partition {body.partition} is not whole")
-        view = memoryview(raw)
+        view = memoryview(await self._read(body, 0, body.size + body.marks_size))
         marks = Marks.unpack(view[body.size :])
         stamps = (body.min_timestamp, body.max_timestamp)
         piece = Piece(body.first_offset, body.messages, [view[: body.size]], marks, stamps)
         self.remember(body, piece)
         return piece
 
+    async def data(self, body: Body) -> Buffer:
+        """The body's batches for whoever needs them once: from the cache or the tablet, and not kept."""
+        cached = self._cache.get(self._cache_key(body))
+        if cached is None:
+            return await self._read(body, 0, body.size)
+        return cached.buffers[0] if len(cached.buffers) == 1 else b"".join(cached.buffers)
+
     async def files(self, body: Body, offset: int, limit: int) -> tuple[list[FilePiece], int] | None:
         """A stretch of a body as pieces of open files, from a mark to a mark, and the offset after it; None where there are no
         such files."""
         marks = await self._marks_of(body)
-        if marks is None:
-            return None
         start = marks.position_of(offset)
         end = marks.end_within(start, limit, body.size)
+        self._check_current(body)  # the marks may have been waited for
         pieces = self._tablet.pieces(body.key, start, end - start)
         if pieces is None:
             return None
         after = bisect_right(marks.positions, end - 1)
         return pieces, marks.offsets[after] if after < len(marks.offsets) else body.next_offset
 
-    async def _marks_of(self, body: Body) -> Marks | None:
-        marks = self._marks.get(body.key)
+    async def _marks_of(self, body: Body) -> Marks:
+        key = self._cache_key(body)
+        marks = self._marks.get(key)
         if marks is None:
-            raw = await self._tablet.read(body.key, body.size, body.marks_size)
-            if raw is None:
-                return None
-            marks = self._marks[body.key] = Marks.unpack(raw)
+            marks = self._marks[key] = Marks.unpack(await self._read(body, body.size, body.marks_size))
             if len(self._marks) > MARKS_HELD:
                 self._marks.popitem(last=False)
         return marks
 
-    def _cache_key(self, body: Body) -> tuple[int, int, int, int]:
-        return self._tablet.id, self._tablet.generation, body.partition, body.first_offset
+    async def _read(self, body: Body, begin: int, length: int) -> Buffer:
+        self._check_current(body)
+        try:
+            raw = await self._tablet.read(body.key, begin, length)
+        except UnavailableError:
+            self._check_current(body)
+            raise
+        if raw is None or len(raw) != length:
+            raise CorruptionError(f"body blob at offset {body.first_offset} of partition {body.partition} is not whole")
+        return raw
+
+    def _check_current(self, body: Body) -> None:
+        """Compaction may put another body in place of this one, under the very same key; it is described otherwise then."""
+        if self._tablet.head(body.key) != body.description.pack():
+            raise BodyReplacedError(f"the body at offset {body.first_offset} of partition {body.partition} is gone; read again")
+
+    def _cache_key(self, body: Body) -> Hashable:
+        return self._tablet.id, self._tablet.generation, *body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import InvalidRequestError, OutOfSpaceError
+from penstock.core.errors import InvalidRequestError, OutOfSpaceError, UnavailableError
 
 
 class InvalidBatchError(InvalidRequestError):
@@ -23,6 +23,24 @@ class BatchTooLargeError(InvalidBatchError):
     code = "batch_too_large"
 
 
+class KeylessRecordError(InvalidBatchError):
+    """A message without a key, sent to a topic that keeps the last message of each key."""
+
+    code = "keyless_record"
+
+
+class BodyReplacedError(UnavailableError):
+    """A body blob was let go of, or another took its place, while it was being read; what is there now can be read."""
+
+    code = "body_replaced"
+
+
+class WriteQueueFullError(UnavailableError):
+    """As much waits to be written to the partition as may; nothing was written, and the same write may succeed in a moment."""
+
+    code = "write_queue_full"
+
+
 class OffsetOutOfRangeError(InvalidRequestError):
     """There is no such offset, and there will be none before others are written or never again."""
 
@@ -39,6 +57,12 @@ class StaleEpochError(InvalidRequestError):
     """A newer owner of the source has written; this one may not any more."""
 
     code = "stale_epoch"
+
+
+class OpenTransactionError(InvalidRequestError):
+    """A producer writes outside of the transaction that it has open in the partition."""
+
+    code = "open_transaction"
 
 
 class UnknownPartitionError(InvalidRequestError):

@@ -7,6 +7,8 @@
      "a" | partition 4 | last offset 8 | producer id 8            an aborted transaction: its first offset
      "c" | partition 4 | consumer                                 a consumer's position
      "e" | partition 4 | generation 4                             the first offset that generation wrote
+     "k" | partition 4                                            how far compaction has come (see clean_state.py)
+     "w" | partition 4 | number 4                                 data that compaction has written and not yet put in place
 
 The head of a data value describes it, and the value is the batches, and for a body its marks behind them:
 
@@ -17,7 +19,10 @@ The head of a data value describes it, and the value is the batches, and for a b
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from penstock.core.errors import CorruptionError
+from penstock.core.format_version import check_version
 
 VERSION = 1
 BODY, HEAD = b"b", b"h"
@@ -29,6 +34,7 @@ _DESCRIPTION = Struct(">BIIqq")
 _TRANSACTION = Struct(">cIQ")
 _ABORTED = Struct(">cIQQ")
 _EPOCH = Struct(">cII")
+_STAGED = Struct(">cII")
 _OFFSET = Struct(">Q")
 
 
@@ -65,7 +71,7 @@ class Description(NamedTuple):
     @classmethod
     def unpack(cls, raw: bytes) -> Description:
         """The description whose stored form this is."""
-        return cls(*_DESCRIPTION.unpack(raw)[1:])
+        return cls(*_fields(_DESCRIPTION, raw, "the description of a data blob"))
 
 
 class Meta(NamedTuple):
@@ -81,7 +87,7 @@ class Meta(NamedTuple):
     @classmethod
     def unpack(cls, raw: bytes) -> Meta:
         """The meta value whose stored form this is."""
-        return cls(*_META.unpack(raw)[1:])
+        return cls(*_fields(_META, raw, "the meta value of a partition"))
 
 
 def prefix(kind: bytes, partition: int) -> bytes:
@@ -132,6 +138,11 @@ def epoch_of(key: bytes) -> int:
     return number
 
 
+def staged_key(partition: int, number: int) -> bytes:
+    """The key of data that compaction has written and not yet put in place."""
+    return _STAGED.pack(b"w", partition, number)
+
+
 def pack_offset(offset: int) -> bytes:
     """An offset as a value."""
     return _OFFSET.pack(offset)
@@ -141,3 +152,11 @@ def unpack_offset(raw: bytes) -> int:
     """The offset in a value."""
     number: int = _OFFSET.unpack_from(raw)[0]
     return number
+
+
+def _fields(layout: Struct, raw: bytes, name: str) -> tuple[Any, ...]:
+    """What a value holds behind its version."""
+    check_version(raw[0] if raw else 0, VERSION, name)
+    if len(raw) != layout.size:
+        raise CorruptionError(f"{name} has {len(raw)} bytes, not {layout.size}")
+    return layout.unpack(raw)[1:]

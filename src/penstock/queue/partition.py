@@ -9,30 +9,34 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.blob import Buffer, FilePiece
 from penstock.core.clock import Clock
 from penstock.core.errors import CorruptionError, OutOfSpaceError, PenstockError, UnavailableError
 from penstock.queue import keys
+from penstock.queue.arrivals import Arrivals
 from penstock.queue.batch import Batch, check_batch
-from penstock.queue.body import Body, BodyReader
+from penstock.queue.body import Body, BodyChange, BodyReader
 from penstock.queue.cache import BlobCache
+from penstock.queue.clean_state import CleanState
 from penstock.queue.config import PartitionConfig
 from penstock.queue.epochs import Epochs
-from penstock.queue.errors import OffsetOutOfRangeError, PartitionFullError
+from penstock.queue.errors import BodyReplacedError, OffsetOutOfRangeError, PartitionFullError
 from penstock.queue.head import HeadPlan
 from penstock.queue.keys import BODY, DataKey, Description, Meta
 from penstock.queue.piece import Piece
+from penstock.queue.retention import expired_offset
 from penstock.queue.sources import SourceState, SourceWrite, check_source
 from penstock.queue.transactions import Aborted, Transactions
-from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteOutcome, WriteResult, body_of, head_key
+from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteOutcome, WriteResult, body_commands, body_of, head_key
+from penstock.queue.write_queue import WriteQueue
 from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 
 CYCLE_BYTES_MAX = 16 << 20
 SOURCES_AT_ONCE = 2000
+SWAP_TURNS_MAX = 100
 
 
 class ReadResult(NamedTuple):
@@ -64,11 +68,14 @@ class Partition:
         self._epochs = Epochs()
         self._current: WriteCycle | None = None  # on its way to the disk
         self._next: WriteCycle | None = None  # being filled meanwhile
-        self._queue: deque[WaitingWrite] = deque()  # what does not fit there
+        self._queue = WriteQueue()  # what does not fit there
         self._writer: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # one request that moves data is under way at a time
-        self._arrivals: set[asyncio.Future[None]] = set()
+        self.arrivals = Arrivals(clock)
         self._sources_checked_to = b""
+        self.clean = CleanState()
+        self.compacting = asyncio.Lock()  # one pass at a time
+        self.last_pass: tuple[object, ...] | None = None  # what compaction did last
 
     @classmethod
     async def load(cls, tablet: KvTablet, number: int, config: PartitionConfig, *, cache: BlobCache, clock: Clock) -> Partition:
@@ -76,6 +83,7 @@ class Partition:
         partition = cls(tablet, number, config, cache, clock)
         meta = Meta.unpack(tablet.head(keys.prefix(b"m", number)) or Meta(0, 0).pack())
         partition.start_offset, partition.end_offset = meta
+        partition.clean = CleanState.unpack(tablet.head(keys.prefix(b"k", number)) or CleanState().pack())
         for key in partition._keys(b"d"):
             await partition._load_data(key)
         for key in partition._keys(b"t"):
@@ -123,10 +131,20 @@ class Partition:
         if source is not None:
             check_source(source, batch.messages)
         self._check_limits()
+        self._queue.admit(len(batch.data), self.config.waiting_bytes_max, self._current, self._next)
         self._queue.append(WaitingWrite(batch, source, done))
         self._prepare()
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_prepared())
+
+    async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
+        """Store the marker that ends a transaction. No limit of the topic keeps it out: what is begun must end."""
+        done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
+        self._queue.append(WaitingWrite(check_batch(raw, len(raw)), source, done))
+        self._prepare()
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_prepared())
+        return await done
 
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool = False) -> ReadResult:
         """Batches from the one that holds `offset`: at least one, then up to `bytes_max` bytes, none that begins from `until` on.
@@ -136,7 +154,7 @@ class Partition:
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
         found: list[Buffer | FilePiece] = []
-        size = 0
+        size = tries = 0
         end_offset, stable_offset = self.end_offset, self.stable_offset
         limit = end_offset if until is None else min(until, end_offset)
         while offset < limit and (size < bytes_max or not found):
@@ -147,6 +165,12 @@ class Partition:
                 continue
             try:
                 run, next_offset = await self._read_run(offset, bytes_max - size, limit, files=files)
+            except BodyReplacedError:
+                tries += 1
+                if tries > SWAP_TURNS_MAX:
+                    raise
+                await asyncio.sleep(0)  # whoever replaced it is about to say by what
+                continue
             except PenstockError:
                 if offset >= self.start_offset:
                     raise
@@ -161,26 +185,7 @@ class Partition:
 
     async def wait_beyond(self, offset: int, timeout_s: float) -> bool:
         """Wait until there is something at `offset` or after it; whether there is."""
-        deadline = self._clock.monotonic() + timeout_s
-        while self.end_offset <= offset:
-            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._arrivals.add(arrival)
-            try:
-                async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
-                    await arrival
-            except TimeoutError:
-                return self.end_offset > offset
-            finally:
-                self._arrivals.discard(arrival)
-        return True
-
-    def watch(self, waiter: asyncio.Future[None]) -> None:
-        """Complete `waiter` when something is written next."""
-        self._arrivals.add(waiter)
-
-    def unwatch(self, waiter: asyncio.Future[None]) -> None:
-        """It is watched for no more."""
-        self._arrivals.discard(waiter)
+        return await self.arrivals.wait(lambda: self.end_offset > offset, timeout_s)
 
     def aborted_between(self, begin: int, end: int) -> list[Aborted]:
         """Aborted transactions with a part in begin <= offset < end."""
@@ -193,23 +198,25 @@ class Partition:
     async def find_time(self, timestamp_ms: int, from_offset: int = 0) -> tuple[int, Buffer] | None:
         """The first batch with this timestamp or a later one and an offset from `from_offset` on, and its base offset; None if
         there is none."""
-        first = max(from_offset, self.start_offset)
+        for _ in range(SWAP_TURNS_MAX):
+            try:
+                return await self._find_time(timestamp_ms, max(from_offset, self.start_offset))
+            except BodyReplacedError:
+                await asyncio.sleep(0)  # whoever replaced it is about to say by what
+        raise UnavailableError(f"partition {self.number} changes while it is searched for a time; ask again")
+
+    async def _find_time(self, timestamp_ms: int, first: int) -> tuple[int, Buffer] | None:
         runs: list[Body | Piece] = [*self._bodies, *self._head]
         for run in runs:
             if run.max_timestamp < timestamp_ms or run.next_offset <= first:
                 continue
-            try:
-                piece = run if isinstance(run, Piece) else await self._reader.piece(run)
-            except PenstockError:
-                if run.next_offset > self.start_offset:
-                    raise
-                continue  # trimmed meanwhile
+            piece = run if isinstance(run, Piece) else await self._reader.piece(run)
             first = max(first, self.start_offset)
             at = piece.first_since(timestamp_ms)
             while at is not None and at < piece.size:
                 end = piece.batch_end(at)
                 if piece.next_offset_at(end) > first and piece.latest_at(at) >= timestamp_ms:
-                    return piece.next_offset_at(at), piece.cut(at, end)[0]
+                    return piece.next_offset_at(at), piece.batch_at(at)
                 at = end
         return None
 
@@ -249,12 +256,65 @@ class Partition:
                 await self._cut_front(offset)
         return self.start_offset
 
-    async def retain(self) -> int:
-        """Let go of whole blobs that the topic's retention does not ask for and no important consumer needs, and of sources with
-        nothing left; the number of messages gone."""
+    @property
+    def tablet(self) -> KvTablet:
+        """The tablet it is on."""
+        return self._tablet
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """Its bodies, in order."""
+        return tuple(self._bodies)
+
+    @property
+    def head_since_ms(self) -> int | None:
+        """The timestamp of the oldest batch in the head; None if it is empty."""
+        return self._head[0].min_timestamp if self._head else None
+
+    async def body_data(self, body: Body) -> Buffer:
+        """All batches of a body. BodyReplacedError if it is not there any more."""
+        return await self._reader.data(body)
+
+    async def roll_head(self) -> None:
+        """Make a body of the head as it is, so that compaction can have it."""
+        async with self._changing:
+            if run := tuple(self._head):
+                commands = body_commands(self.number, run, {id(piece): head_key(self.number, piece) for piece in run})
+                await self._tablet.execute(Request(tuple(commands)))
+                piece = Piece.joined(run)
+                self._bodies.append(body := body_of(self.number, piece))
+                self._reader.remember(body, piece)
+                self._head.clear()
+
+    async def swap(self, gone: Sequence[Body], made: Body | None, change: BodyChange) -> bool:
+        """Put a body in place of some neighbours with one request. False, and nothing is done, if any of these is gone
+        already."""
+        async with self._changing:
+            at = self._bodies.index(gone[0]) if gone and gone[0] in self._bodies else 0
+            if self._bodies[at : at + len(gone)] != list(gone):
+                return False
+            await self._tablet.execute(Request(change.commands(self.number, gone), makes_room=True))
+            self._bodies[at : at + len(gone)] = [] if made is None else [made]
+            self.size += (0 if made is None else made.size) - sum(body.size for body in gone)
+            self.clean = change.clean or self.clean
+            self._transactions.forget(change.forgotten)
+            if self._next is not None:
+                self._next.transactions.forget(change.forgotten)
+            for body in gone:
+                self._reader.forget(body)
+        return True
+
+    async def retain(self, needed_from: int | None = None) -> int:
+        """Let go of whole blobs that the topic's retention does not ask for and no important consumer needs, nor anyone else who
+        reads from `needed_from` on, and of sources with nothing left; the number of messages gone."""
         before = self.start_offset
         async with self._changing:
-            offset = min(self._expired_offset(), self._needed_offset())
+            runs: list[Body | Piece] = [*self._bodies, *self._head]
+            now_ms = int(self._clock.wall() * 1000)
+            expired = expired_offset(runs, self.config, start_offset=before, size=self.size, now_ms=now_ms)
+            offset = min(expired, self._needed_offset())
+            if needed_from is not None:
+                offset = min(offset, needed_from)
             if offset > before:
                 await self._cut_front(offset)
         await self._forget_sources()
@@ -296,9 +356,7 @@ class Partition:
                 transactions=(self._transactions if before is None else before.transactions).copy(),
                 source_of=self.source if before is None else before.state_of,
             )
-        cycle = self._next
-        while self._queue and (cycle.size == 0 or cycle.size + len(self._queue[0].batch.data) <= CYCLE_BYTES_MAX):
-            cycle.take(self._queue.popleft())
+        self._queue.move(self._next, CYCLE_BYTES_MAX)
 
     async def _write_prepared(self) -> None:
         try:
@@ -330,9 +388,13 @@ class Partition:
         except BaseException:
             cycle.fail(UnavailableError(f"partition {self.number} stopped writing; try again"))
             raise
-        if self._next is not None:
+        if self._next is None:
+            cycle.acknowledge()
+        else:
             self._next.follow(self.source)
-        cycle.acknowledge()
+            # Two turns of the loop later the next cycle is with the disk, which works while the writers go on.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, cycle.acknowledge)
 
     def _epoch_commands(self) -> tuple[Command, ...]:
         """With its first write, a generation notes where it began."""
@@ -344,10 +406,7 @@ class Partition:
         if self._next is not None:
             self._next.fail(error)
             self._next = None
-        for waiting in self._queue:
-            if not waiting.done.done():
-                waiting.done.set_exception(error)
-        self._queue.clear()
+        self._queue.fail(error)
 
     def _advance(self, cycle: WriteCycle, plan: HeadPlan) -> None:
         """The cycle is durable: from now on it can be read."""
@@ -356,23 +415,23 @@ class Partition:
             piece = Piece.joined(run)
             body = body_of(self.number, piece)
             self._bodies.append(body)
-            self._reader.remember(body, piece)
+            self._reader.remember(body, piece.kept())
         if plan.piece is not None:
-            self._head.append(plan.piece)
+            self._head.append(plan.piece.kept())
         self._transactions = cycle.transactions
         self._transactions.forget_before(self.start_offset)  # it was copied before the last trim
         self.size += cycle.size
         if self._epochs.latest != self.epoch:
             self._epochs.begin(self.epoch, self.end_offset)
         self.end_offset = cycle.next_offset
-        for arrival in self._arrivals:
-            if not arrival.done():
-                arrival.set_result(None)
+        self.arrivals.tell()
 
     async def _read_run(self, offset: int, limit: int, until: int, *, files: bool) -> tuple[list[Buffer] | list[FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
         at = bisect_right(self._bodies, offset, key=lambda body: body.first_offset) - 1
-        if at >= 0 and offset < self._bodies[at].next_offset:
+        if at < 0 or offset >= self._bodies[at].next_offset:
+            at += 1  # compaction may have left a gap: what is asked for is what follows it
+        if at < len(self._bodies):
             body = self._bodies[at]
             if files and body.next_offset <= until and not self._reader.is_warm(body):
                 stretch = await self._reader.files(body, offset, limit)
@@ -382,26 +441,12 @@ class Partition:
         else:
             piece = next(piece for piece in self._head if offset < piece.next_offset)
         start = piece.find(offset)
-        end = max(piece.marks.end_within(start, limit, piece.size), piece.batch_end(start))
+        if piece.next_offset_at(start) >= until:
+            return [], until
+        end = piece.end_within(start, limit)
         if piece.next_offset_at(end) > until:
             end = max(piece.find(until), piece.batch_end(start))
         return piece.cut(start, end), piece.next_offset_at(end)
-
-    def _expired_offset(self) -> int:
-        """Up to where retention by time and by size lets the partition be cut."""
-        config = self.config
-        runs: list[Body | Piece] = [*self._bodies, *self._head]
-        now_ms = int(self._clock.wall() * 1000)
-        excess = 0 if config.retention_bytes is None else self.size - config.retention_bytes
-        offset = self.start_offset
-        for run in runs:
-            too_old = config.retention_ms is not None and run.max_timestamp < now_ms - config.retention_ms
-            # By size only whole bodies go, and only while enough is left without them.
-            if not too_old and not (excess >= run.size and isinstance(run, Body)):
-                break
-            excess -= run.size
-            offset = run.next_offset
-        return offset
 
     def _needed_offset(self) -> int:
         """Up to where every important consumer has read."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from struct import Struct
 
 from penstock.blob import Buffer
-from penstock.queue.batch import max_timestamp_at, span_at
+from penstock.queue.batch import HEADER_SIZE, max_timestamp_at, span_at
 from penstock.queue.errors import InvalidBatchError
 
 MARK_EVERY = 4096
-BUFFER_BYTES = 1 << 20  # what is stored together at most, unless a single batch is larger
+BUFFER_BYTES = 1 << 20  # what is joined into one buffer at most, unless a single batch is larger
+JOIN_MAX = 8 << 10  # a smaller buffer is copied for less than it costs to carry it along by itself
+PINNED_MAX = 4  # times its own size is what a piece may keep from being freed, being views of larger buffers
 
 _MARK = Struct(">QIq")
 
@@ -41,6 +43,12 @@ class Marks:
         """The marks of a run that follows, whose first byte is at `shift`."""
         for offset, position, timestamp in zip(other.offsets, other.positions, other.latest, strict=True):
             self.add(offset, position + shift, timestamp)
+
+    def repeat_last(self) -> None:
+        """Have the last mark twice."""
+        self.offsets.append(self.offsets[-1])
+        self.positions.append(self.positions[-1])
+        self.latest.append(self.latest[-1])
 
     def position_of(self, offset: int) -> int:
         """A byte at or before the batch that holds this offset."""
@@ -83,8 +91,54 @@ class Marks:
         return marks
 
 
+class Gathered:
+    """Buffers as they come: neighbours that are small are joined, large ones stay as they are."""
+
+    __slots__ = ("_buffers", "_small", "_small_bytes")
+
+    def __init__(self) -> None:
+        self._buffers: list[Buffer] = []
+        self._small: list[Buffer] = []
+        self._small_bytes = 0
+
+    def add(self, buffer: Buffer) -> None:
+        """A buffer that follows."""
+        if len(buffer) < JOIN_MAX:
+            self.add_small((buffer,), len(buffer))
+            return
+        self._join()
+        self._buffers.append(buffer)
+
+    def add_batch(self, prefix: bytes, data: memoryview) -> None:
+        """A batch that follows, with another prefix than it came with; if it is large, the rest stays as it was received."""
+        if len(data) - HEADER_SIZE < JOIN_MAX:
+            self.add_small((prefix, data[len(prefix) :]), len(data))
+        else:
+            self.add_small((prefix, data[len(prefix) : HEADER_SIZE]), HEADER_SIZE)
+            self._join()
+            self._buffers.append(data[HEADER_SIZE:])
+
+    def add_small(self, buffers: tuple[Buffer, ...], size: int) -> None:
+        """Small buffers of so many bytes that follow, and stay together."""
+        if self._small_bytes + size > BUFFER_BYTES:
+            self._join()
+        self._small += buffers
+        self._small_bytes += size
+
+    def buffers(self) -> list[Buffer]:
+        """All of them so far."""
+        self._join()
+        return self._buffers
+
+    def _join(self) -> None:
+        if self._small:
+            self._buffers.append(self._small[0] if len(self._small) == 1 else b"".join(self._small))
+            self._small = []
+            self._small_bytes = 0
+
+
 class Piece:
-    """A run of batches held in memory. `data` may be in several buffers, each of whole batches."""
+    """A run of batches held in memory, in buffers that follow one another. The header of a batch is within one of them."""
 
     __slots__ = ("buffers", "count", "first_offset", "marks", "max_timestamp", "min_timestamp", "size", "starts")
 
@@ -137,17 +191,23 @@ class Piece:
 
     def rewritten(self) -> Piece:
         """The same with its small buffers joined, as it is stored anew; large ones stay as they are."""
-        groups: list[list[Buffer]] = []
-        size = 0
+        gathered = Gathered()
         for buffer in self.buffers:
-            if not groups or size + len(buffer) > BUFFER_BYTES:
-                groups.append([])
-                size = 0
-            groups[-1].append(buffer)
-            size += len(buffer)
-        buffers = [group[0] if len(group) == 1 else b"".join(group) for group in groups]
-        stamps = (self.min_timestamp, self.max_timestamp)
-        return Piece(self.first_offset, self.count, buffers, self.marks, stamps)
+            gathered.add(buffer)
+        return self._in(gathered.buffers())
+
+    def kept(self) -> Piece:
+        """The same as it can be held for long: in buffers of its own if its bytes are views of much larger ones."""
+        pinned: dict[int, int] = {}
+        for buffer in self.buffers:
+            owner = buffer.obj if isinstance(buffer, memoryview) else buffer
+            pinned[id(owner)] = memoryview(owner).nbytes
+        if sum(pinned.values()) <= PINNED_MAX * self.size:
+            return self
+        return self._in([b"".join(self.buffers)])
+
+    def _in(self, buffers: list[Buffer]) -> Piece:
+        return Piece(self.first_offset, self.count, buffers, self.marks, (self.min_timestamp, self.max_timestamp))
 
     def find(self, offset: int) -> int:
         """The byte at which the batch with this offset begins."""
@@ -162,16 +222,35 @@ class Piece:
     def cut(self, start: int, end: int) -> list[Buffer]:
         """The bytes from one to the other, as views."""
         found: list[Buffer] = []
-        for begin, buffer in zip(self.starts, self.buffers, strict=True):
+        for which in range(bisect_right(self.starts, start) - 1, bisect_left(self.starts, end)):
+            begin, buffer = self.starts[which], self.buffers[which]
             low, high = max(start - begin, 0), min(end - begin, len(buffer))
             if low < high:
                 found.append(buffer if high - low == len(buffer) else memoryview(buffer)[low:high])
         return found
 
+    def batch_at(self, start: int) -> Buffer:
+        """The batch that begins at this byte."""
+        found = self.cut(start, self.batch_end(start))
+        return found[0] if len(found) == 1 else b"".join(found)
+
     def batch_end(self, start: int) -> int:
         """The end of the batch that begins at this byte."""
         buffer, inside = self._at(start)
         return start + span_at(buffer, inside).size
+
+    def end_within(self, start: int, limit: int) -> int:
+        """Where to cut so that the batches from `start` on are at most `limit` bytes; the first of them is there in any case."""
+        end = self.marks.end_within(start, limit, self.size)
+        if end - start <= limit:
+            return end
+        end = after = self.batch_end(start)
+        while after - start <= limit:
+            end = after
+            if end == self.size:
+                break
+            after = self.batch_end(end)
+        return end
 
     def next_offset_at(self, end: int) -> int:
         """The offset that follows the batches before this byte."""

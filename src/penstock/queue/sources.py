@@ -6,6 +6,8 @@ A source's state is a small value, so that a million of them fit in memory:
      epoch (signed) | the last batch: last seqno | base offset | messages
      then up to four batches before it, the latest first, each by its distance from the one after it:
      last seqno (signed) | base offset | messages
+
+A batch of no messages stands for a marker that began an epoch in which nothing is written yet; its seqno is the one before 0.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.core.errors import InvalidRequestError
+from penstock.core.format_version import check_version
 from penstock.queue.errors import SequenceError, StaleEpochError
 
 VERSION = 1
+_VERSION = bytes((VERSION,))
 RECENT_MAX = 5
 SEQUENCE_WRAP = 1 << 31
+MARKER = -1  # in place of a seqno: the write is the marker that ends a producer's transaction
 SOURCE_SIZE_MAX = 2048
 SEQNO_MAX = (1 << 63) - 1
 EPOCH_MAX = (1 << 31) - 1
@@ -56,6 +61,11 @@ class SourceState(NamedTuple):
         return self.recent[-1].last_seqno
 
     @property
+    def last_sequence(self) -> int:
+        """The sequence of the last message a producer wrote in this epoch; -1 if it wrote none."""
+        return self.max_seqno if self.recent[-1].messages else -1
+
+    @property
     def last_offset(self) -> int:
         """The offset of the last message written: when it is gone, so may this be."""
         return self.recent[-1].base_offset + self.recent[-1].messages - 1
@@ -77,6 +87,8 @@ class SourceState(NamedTuple):
     @classmethod
     def unpack(cls, raw: bytes) -> SourceState:
         """The state whose stored form is `raw`."""
+        if raw[:1] != _VERSION:  # every write of a source comes by here
+            check_version(raw[0] if raw else 0, VERSION, "what a source has written last")
         numbers = _numbers(raw)
         epoch = _unsigned(next(numbers))
         recent = [RecentBatch(next(numbers), next(numbers), next(numbers))]
@@ -105,6 +117,8 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
         return None
     if write.epoch < state.epoch:
         raise StaleEpochError(f"the source writes in epoch {write.epoch}, but epoch {state.epoch} has begun")
+    if write.seqno == MARKER:
+        return None
     if write.contiguous and write.epoch != state.epoch:
         _check_start(write)
         return None
@@ -125,10 +139,19 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
 
 def after_write(state: SourceState | None, write: SourceWrite, count: int, base_offset: int) -> SourceState:
     """The state once this batch is written."""
+    if write.seqno == MARKER:
+        return _after_marker(state, write, base_offset)
     batch = RecentBatch(_last_seqno(write, count), base_offset, count)
-    if state is None or (write.contiguous and write.epoch != state.epoch):
+    if state is None or (write.contiguous and write.epoch != state.epoch) or not state.recent[-1].messages:
         return SourceState(write.epoch, (batch,))
     return SourceState(write.epoch, (*state.recent[1 - RECENT_MAX :], batch))
+
+
+def _after_marker(state: SourceState | None, write: SourceWrite, offset: int) -> SourceState:
+    """A marker in an epoch of its own begins it, and shuts older ones out; in the epoch of the data it changes nothing."""
+    if state is not None and state.epoch == write.epoch:
+        return state
+    return SourceState(write.epoch, (RecentBatch(SEQUENCE_WRAP - 1, offset + 1, 0),))
 
 
 def _last_seqno(write: SourceWrite, count: int) -> int:

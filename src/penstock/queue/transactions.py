@@ -6,10 +6,12 @@ aborted ones wrote.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from penstock.queue import keys
 from penstock.queue.batch import Batch, is_commit_marker
+from penstock.queue.errors import OpenTransactionError
 
 
 class Aborted(NamedTuple):
@@ -46,6 +48,8 @@ class Transactions:
         """Take in a batch; the keys that change with it (None: to be deleted)."""
         producer = batch.producer_id
         if not batch.is_transactional:
+            if self.open and producer in self.open:
+                raise OpenTransactionError(f"producer {producer} has a transaction open here; it must write within it or end it")
             return []
         key = keys.transaction_key(partition, producer)
         if not batch.is_control:
@@ -65,3 +69,8 @@ class Transactions:
     def forget_before(self, start_offset: int) -> None:
         """Aborted transactions that nobody can read any more are forgotten."""
         self.aborted = [one for one in self.aborted if one.last_offset >= start_offset]
+
+    def forget(self, gone: Collection[Aborted]) -> None:
+        """Aborted transactions of which nothing is left, not even the marker, are forgotten."""
+        if gone:
+            self.aborted = [one for one in self.aborted if one not in gone]

@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
 from penstock.queue import keys
-from penstock.queue.batch import PREFIX_SIZE, Batch, prefix_for
+from penstock.queue.batch import Batch, prefix_for
 from penstock.queue.body import Body
 from penstock.queue.head import HeadPlan, plan_write
 from penstock.queue.keys import HEAD, DataKey, Description
-from penstock.queue.piece import BUFFER_BYTES, Marks, Piece
+from penstock.queue.piece import Gathered, Marks, Piece
 from penstock.queue.sources import SourceState, SourceWrite, after_write, known_offset
 from penstock.queue.transactions import Transactions
 from penstock.tablet import Command, Concat, DeleteRange, Write
@@ -67,13 +67,12 @@ class WriteCycle:
         self._source_of = source_of
         self.transactions = transactions
         self.next_offset = end_offset
-        self.size = 0
+        self.size = 0  # bytes to write
+        self.taken_bytes = 0  # of all writes taken in, also those that were wrong or known
         self.waiting: list[tuple[WaitingWrite, WriteResult]] = []
         self._sources: dict[bytes, SourceState] = {}
         self._changes: dict[bytes, bytes | None] = {}
-        self._segments: list[Buffer] = []  # joined as they fill, while the cycle before this one is on its way to the disk
-        self._buffers: list[Buffer] = []
-        self._unjoined = 0
+        self._gathered = Gathered()  # joined as it fills, while the cycle before this one is on its way to the disk
         self._marks = Marks()
         self._stamps: list[int] = []
 
@@ -88,6 +87,7 @@ class WriteCycle:
     def take(self, waiting: WaitingWrite) -> None:
         """Take a write in; one that is wrong fails at once and alone."""
         batch, source, done = waiting
+        self.taken_bytes += len(batch.data)
         # One whose writer has gone is taken all the same: were it left out, the next of its source could overtake it.
         try:
             known = None if source is None else self._known(source, batch)
@@ -106,10 +106,7 @@ class WriteCycle:
             self._sources[source.source] = state
         self.waiting.append((waiting, WriteResult(self.next_offset, duplicate=False)))
         self._marks.add(self.next_offset, self.size, batch.max_timestamp)
-        if self._unjoined and self._unjoined + len(batch.data) > BUFFER_BYTES:
-            self._join()
-        self._buffers += (prefix_for(batch, self.next_offset, self._leader_epoch), batch.data[PREFIX_SIZE:])
-        self._unjoined += len(batch.data)
+        self._gathered.add_batch(prefix_for(batch, self.next_offset, self._leader_epoch), batch.data)
         self._stamps.append(batch.max_timestamp)
         self.size += len(batch.data)
         self.next_offset += batch.messages
@@ -120,8 +117,7 @@ class WriteCycle:
             return None
         messages = self.next_offset - self._first_offset
         stamps = (min(self._stamps), max(self._stamps))
-        self._join()
-        arrived = Piece(self._first_offset, messages, self._segments, self._marks, stamps)
+        arrived = Piece(self._first_offset, messages, self._gathered.buffers(), self._marks, stamps)
         return plan_write(head, arrived, low_watermark)
 
     def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:
@@ -130,7 +126,7 @@ class WriteCycle:
         old = {id(piece): head_key(self._number, piece) for piece in replaced}
         found: list[Command] = []
         for run in plan.bodies:
-            found += _body_commands(self._number, run, old)
+            found += body_commands(self._number, run, old)
         if not plan.bodies:
             found += (DeleteRange(key, key + b"\0") for key in old.values())
         if plan.piece is not None:
@@ -155,11 +151,6 @@ class WriteCycle:
             if not waiting.done.done():
                 waiting.done.set_exception(error)
 
-    def _join(self) -> None:
-        self._segments.append(b"".join(self._buffers))
-        self._buffers = []
-        self._unjoined = 0
-
     def _known(self, source: SourceWrite, batch: Batch) -> int | None:
         return known_offset(self.state_of(source.source), source, batch.messages)
 
@@ -175,7 +166,7 @@ def body_of(number: int, piece: Piece) -> Body:
     return Body(number, piece.first_offset, piece.count, piece.size, marks_size, piece.min_timestamp, piece.max_timestamp)
 
 
-def _body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -> list[Command]:
+def body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -> list[Command]:
     """Make a body of pieces: old ones as they lie, new ones written, the marks behind them."""
     piece = Piece.joined(run)
     body = body_of(number, piece)

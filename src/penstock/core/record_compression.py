@@ -1,0 +1,100 @@
+"""The codecs of record batches, for those who must look into one: gzip, snappy (plain and in Java's framing), lz4 and zstd."""
+
+from __future__ import annotations
+
+import zlib
+
+Buffer = bytes | bytearray | memoryview
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+# What a batch may grow to; a small one may claim to hold gigabytes.
+PLAIN_BYTES_MAX = 128 << 20
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = 16
+XERIAL_VERSIONS = b"\0\0\0\1\0\0\0\1"
+XERIAL_CHUNK = 32 << 10
+GZIP_WINDOW = 31  # zlib's way of asking for gzip
+
+
+def decompress(codec: int, records: memoryview) -> memoryview:
+    """The records of a batch without their compression. ValueError if they are not what they claim to be."""
+    if codec == NONE:
+        return records
+    if codec == GZIP:
+        try:
+            return memoryview(zlib.decompressobj(GZIP_WINDOW).decompress(records, PLAIN_BYTES_MAX))
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+    if codec not in (SNAPPY, LZ4, ZSTD):
+        raise ValueError(f"compression {codec} is not known")
+    import cramjam
+    import numpy as np
+
+    try:
+        if codec == SNAPPY:
+            return _snappy(records)
+        module = cramjam.lz4 if codec == LZ4 else cramjam.zstd
+        # Into a buffer of fixed size, since a small batch may hold gigabytes. An array that is not set to anything takes memory
+        # only as it is filled.
+        out = np.empty(PLAIN_BYTES_MAX, np.uint8)
+        return out.data[: module.decompress_into(bytes(records), out)]
+    except cramjam.DecompressionError as error:
+        raise ValueError(str(error)) from error
+
+
+def compress_like(codec: int, sent: memoryview, records: Buffer) -> bytes:
+    """Records with the compression that those of a batch were sent with, in the same framing."""
+    if codec == GZIP:
+        packer = zlib.compressobj(wbits=GZIP_WINDOW)
+        return packer.compress(records) + packer.flush()
+    if codec not in (SNAPPY, LZ4, ZSTD):
+        raise ValueError(f"compression {codec} is not known")
+    import cramjam
+
+    raw = bytes(records)
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(raw))
+    if codec == LZ4:
+        # Clients in Java read only blocks that do not lean on one another.
+        frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        frame.compress(raw)
+        return bytes(frame.finish())
+    if bytes(sent[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return bytes(cramjam.snappy.compress_raw(raw))
+    chunks = [XERIAL_MAGIC + XERIAL_VERSIONS]
+    for begin in range(0, len(raw), XERIAL_CHUNK):
+        chunk = bytes(cramjam.snappy.compress_raw(raw[begin : begin + XERIAL_CHUNK]))
+        chunks += (len(chunk).to_bytes(4, "big"), chunk)
+    return b"".join(chunks)
+
+
+def _snappy(records: memoryview) -> memoryview:
+    import cramjam
+
+    raw = bytes(records)
+    if not raw.startswith(XERIAL_MAGIC):
+        return memoryview(cramjam.snappy.decompress_raw(_small_enough(raw)))
+    # Java's own framing: chunks, each with its size.
+    out = bytearray()
+    at = XERIAL_HEADER
+    while at < len(raw):
+        size = int.from_bytes(raw[at : at + 4], "big", signed=True)
+        chunk = raw[at + 4 : at + 4 + size]
+        if size <= 0 or len(chunk) < size or len(out) > PLAIN_BYTES_MAX:
+            raise ValueError(f"a snappy chunk of {size} bytes does not fit")
+        out += bytes(cramjam.snappy.decompress_raw(_small_enough(chunk)))
+        at += 4 + size
+    return memoryview(out)
+
+
+def _small_enough(raw: bytes) -> bytes:
+    """Snappy says first how long its content is."""
+    size = shift = 0
+    for byte in raw[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > PLAIN_BYTES_MAX:
+        raise ValueError(f"the records take {size} bytes")
+    return raw

@@ -1,0 +1,45 @@
+"""Those who wait for something to be written to a partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.core.clock import Clock
+
+
+class Arrivals:
+    """Futures that are completed with the next write."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def watch(self, waiter: asyncio.Future[None]) -> None:
+        """Complete `waiter` when something is written next."""
+        self._waiting.add(waiter)
+
+    def unwatch(self, waiter: asyncio.Future[None]) -> None:
+        """It is watched for no more."""
+        self._waiting.discard(waiter)
+
+    def tell(self) -> None:
+        """Something was written."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until what is waited for is there; whether it is."""
+        deadline = self._clock.monotonic() + timeout_s
+        while not is_there():
+            arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(arrival)
+            try:
+                async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                    await arrival
+            except TimeoutError:
+                return is_there()
+            finally:
+                self._waiting.discard(arrival)
+        return True

@@ -1,0 +1,69 @@
+"""How far compaction has come in a partition, and since when. Pure; kept under the key "k" of the partition.
+
+A tombstone must be seen by whoever reads on from before it, so it stays for a while after it became clean, that is, after the
+first pass that covered it. Batches are not touched for that: the state remembers the last passes and how far each came.
+
+     version 1 | clean to 8 | ripe to 8 | for each pass since, the oldest first: clean to 8 | when, in ms 8
+
+All before `clean to` has at most one record of a key. All before `ripe to` has been clean for long enough: no tombstones are left
+there, nor markers of transactions of which nothing is left.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+VERSION = 1
+PASSES_MAX = 64
+
+_FIXED = Struct(">BQQ")
+_PASS = Struct(">Qq")
+
+
+class CleanPass(NamedTuple):
+    """A pass: how far it came, and when."""
+
+    clean_to: int
+    at_ms: int
+
+
+class CleanState(NamedTuple):
+    """What is known of the passes over a partition."""
+
+    clean_to: int = 0
+    ripe_to: int = 0
+    passes: tuple[CleanPass, ...] = ()
+
+    def ripened(self, now_ms: int, delay_ms: int) -> int:
+        """Up to where everything has been clean for `delay_ms` by now."""
+        ripe = [one.clean_to for one in self.passes if one.at_ms + delay_ms <= now_ms]
+        return max([self.ripe_to, *ripe])
+
+    def is_ripe(self, now_ms: int, delay_ms: int) -> bool:
+        """Whether something waits to be let go of, and all that waits may go."""
+        return bool(self.passes) and self.ripened(now_ms, delay_ms) >= self.passes[-1].clean_to
+
+    def after(self, clean_to: int, ripe_to: int, now_ms: int, *, is_waiting: bool) -> CleanState:
+        """The state once a pass has come to `clean_to` and let go of what was ripe up to `ripe_to`; whether it has left anything
+        that will have to go later."""
+        clean_to = max(clean_to, self.clean_to)
+        if not is_waiting:
+            return CleanState(clean_to, ripe_to)
+        passes = [one for one in self.passes if one.clean_to > ripe_to]
+        if clean_to > max([ripe_to, *(one.clean_to for one in passes)]):
+            passes.append(CleanPass(clean_to, now_ms))
+        # Of many, every second is forgotten: what it covered waits as long as what the next one did.
+        if len(passes) > PASSES_MAX:
+            passes = passes[1::2] if len(passes) % 2 == 0 else [*passes[1::2], passes[-1]]
+        return CleanState(clean_to, ripe_to, tuple(passes))
+
+    def pack(self) -> bytes:
+        """The stored form."""
+        return _FIXED.pack(VERSION, self.clean_to, self.ripe_to) + b"".join(_PASS.pack(*one) for one in self.passes)
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> CleanState:
+        """The state whose stored form this is."""
+        _, clean_to, ripe_to = _FIXED.unpack_from(raw)
+        return cls(clean_to, ripe_to, tuple(CleanPass(*one) for one in _PASS.iter_unpack(raw[_FIXED.size :])))

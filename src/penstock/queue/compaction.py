@@ -1,0 +1,286 @@
+"""Log compaction: of each key only the last message is kept (seed 003).
+
+A pass goes over the bodies of a partition from its start. What was written since the last pass is *dirty*: its keys go into a map
+of fixed size, and whatever an offset in the map supersedes, in the dirty part or before it, is left out as the bodies are copied.
+When the map is full the pass ends there, and the next one goes on.
+
+     start        clean to           noted to        last stable offset, or too young
+     | clean bodies   | dirty bodies     | next pass      |  not touched     | head, not touched |
+     |<---------- copied if anything goes -->|
+
+Bodies are replaced group by group, from the start on: what is left of some neighbours becomes one body of up to 8 MiB. Its
+bytes are written first, a little at a time under keys of their own, so that nobody who writes waits for long; then a single
+request puts them in place and lets go of the old bodies. A crash in between leaves bytes that the next pass clears away. Every
+group leaves the partition right: a message goes only when a later one of its key is there, and a tombstone only after all before
+it are gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.blob import Buffer
+from penstock.core.clock import Clock
+from penstock.queue import head, keys
+from penstock.queue.body import Body, BodyChange
+from penstock.queue.clean_state import CleanState
+from penstock.queue.key_map import KeyMap
+from penstock.queue.partition import Partition
+from penstock.queue.piece import Marks
+from penstock.queue.sifting import AbortedIndex, Remnant, Sieve, note_keys
+from penstock.queue.transactions import Aborted
+from penstock.tablet import Command, Concat, DeleteRange, Request, Write
+
+MAP_BYTES = 64 << 20
+STAGE_BYTES = 1 << 20  # that are written at once: whoever else writes to the tablet waits no longer than for these
+SPAN_MAX = (1 << 32) - 1  # of offsets in one body, as its key says them
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs work on bytes beside the event loop; `asyncio.to_thread` is one."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """What the work returns."""
+        ...
+
+
+class PassSummary(NamedTuple):
+    """What a pass did. One that is not complete was overtaken by a trim; the next begins anew."""
+
+    clean_to: int
+    bytes_read: int
+    bytes_freed: int
+    keys: int
+    is_complete: bool
+
+
+class Dirt(NamedTuple):
+    """The bodies a pass would go over, and how much of them no pass has covered."""
+
+    bodies: tuple[Body, ...]
+    clean_to: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+
+    @property
+    def ratio(self) -> float:
+        """The part that is dirty."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
+
+
+def dirt_of(partition: Partition, now_ms: int) -> Dirt:
+    """What compaction may touch of a partition now: bodies below the last stable offset that are old enough."""
+    config = partition.config
+    clean_to = max(partition.clean.clean_to, partition.start_offset)
+    bodies: list[Body] = []
+    clean_bytes = dirty_bytes = 0
+    is_overdue = False
+    for body in partition.bodies:
+        is_dirty = body.next_offset > clean_to
+        is_young = config.min_compaction_lag_ms > 0 and body.max_timestamp > now_ms - config.min_compaction_lag_ms
+        if body.next_offset > partition.stable_offset or (is_dirty and is_young):
+            break
+        bodies.append(body)
+        if is_dirty:
+            dirty_bytes += body.size
+            is_overdue |= _is_overdue(body.min_timestamp, config.max_compaction_lag_ms, now_ms)
+        else:
+            clean_bytes += body.size
+    return Dirt(tuple(bodies), clean_to, clean_bytes, dirty_bytes, is_overdue)
+
+
+def is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
+    """Whether a pass is worth its while: enough is dirty, some of it for too long, or all tombstones may go."""
+    config = partition.config
+    if dirt.dirty_bytes and (dirt.ratio >= config.min_dirty_ratio or dirt.is_overdue):
+        return True
+    return bool(dirt.bodies) and partition.clean.is_ripe(now_ms, config.delete_retention_ms)
+
+
+async def compact(
+    partition: Partition, *, clock: Clock, random: Random, offload: Offload, map_bytes: int = MAP_BYTES
+) -> PassSummary | None:
+    """Do a pass over a partition if its topic asks for it and one is due; None if not."""
+    if not partition.config.is_compacted or partition.compacting.locked():
+        return None
+    async with partition.compacting:
+        now_ms = int(clock.wall() * 1000)
+        if _is_overdue(partition.head_since_ms, partition.config.max_compaction_lag_ms, now_ms):
+            await partition.roll_head()
+        dirt = dirt_of(partition, now_ms)
+        if not is_due(partition, dirt, now_ms):
+            return None
+        ripe_to = partition.clean.ripened(now_ms, partition.config.delete_retention_ms)
+        one_pass = _Pass(partition, dirt, ripe_to, clock, offload)
+        summary = await one_pass.run(KeyMap(_records_max(dirt), map_bytes, random))
+        partition.last_pass = summary
+        return summary
+
+
+class _Group:
+    """Neighbouring bodies that become one, and what is left of each."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Body] = []
+        self.remnants: list[Remnant] = []
+        self.forgotten: list[Aborted] = []
+        self.size = 0
+
+    def takes(self, body: Body, remnant: Remnant) -> bool:
+        """Whether the body still fits."""
+        if not self.bodies:
+            return True
+        span = body.next_offset - self.bodies[0].first_offset
+        return self.size + remnant.size <= head.BODY_SIZE and span <= SPAN_MAX
+
+    def add(self, body: Body, remnant: Remnant, forgotten: list[Aborted]) -> None:
+        """The body that follows."""
+        self.bodies.append(body)
+        self.remnants.append(remnant)
+        self.forgotten += forgotten
+        self.size += remnant.size
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to replace."""
+        return len(self.bodies) > 1 or any(remnant.is_changed for remnant in self.remnants)
+
+    def made(self) -> tuple[Body, Marks] | None:
+        """The body that takes their place, and its marks; None if nothing is left. A mark stands for the offsets before its batch
+        as well, where there is none any more, so that whoever asks for them is given that batch."""
+        first = self.bodies[0]
+        marks = Marks()
+        stamps: list[int] = []
+        offset, base = first.first_offset, 0
+        for remnant in self.remnants:
+            for position, next_offset, latest in remnant.batches:
+                marks.add(offset, base + position, latest)
+                stamps.append(latest)
+                offset = next_offset
+            base += remnant.size
+        if not stamps:
+            return None
+        known = [stamp for stamp in stamps if stamp >= 0] or [-1]
+        messages = offset - first.first_offset
+        body = Body(first.partition, first.first_offset, messages, base, len(marks.pack()), min(known), max(known))
+        if body in self.bodies:
+            # Compressed anew, it came out just as long. It must be told apart from the old one: a mark twice does no harm.
+            marks.repeat_last()
+            body = body._replace(marks_size=len(marks.pack()))
+        return body, marks
+
+
+class _Pass:
+    """One pass over a partition."""
+
+    def __init__(self, partition: Partition, dirt: Dirt, ripe_to: int, clock: Clock, offload: Offload) -> None:
+        self._partition = partition
+        self._dirt = dirt
+        self._ripe_to = ripe_to
+        self._clock = clock
+        self._offload = offload
+        self._bytes_read = 0
+        self._bytes_freed = 0
+
+    async def run(self, key_map: KeyMap) -> PassSummary:
+        """Note keys, then copy."""
+        partition = self._partition
+        await self._clear_staged()
+        aborted = AbortedIndex(partition.aborted_between(partition.start_offset, partition.stable_offset))
+        noted_to = await self._note(key_map, aborted)
+        covered = [body for body in self._dirt.bodies if body.first_offset < noted_to]
+        sieve = Sieve(key_map, aborted, noted_to=noted_to, ripe_to=self._ripe_to)
+        group = _Group()
+        waiting = 0
+        is_complete = True
+        for body in covered:
+            data = await self._read(body)
+            remnant = await self._offload(partial(sieve.sift, data, is_last=body is covered[-1]))
+            waiting += remnant.waiting
+            if not group.takes(body, remnant):
+                is_complete = await self._replace(group)
+                group = _Group()
+                if not is_complete:
+                    break
+            forgotten, sieve.forgotten = sieve.forgotten, []
+            group.add(body, remnant, forgotten)
+        if is_complete:
+            now_ms = int(self._clock.wall() * 1000)
+            state = partition.clean.after(noted_to, self._ripe_to, now_ms, is_waiting=bool(waiting))
+            is_complete = await self._replace(group, state)
+        return PassSummary(noted_to, self._bytes_read, self._bytes_freed, key_map.keys, is_complete)
+
+    async def _note(self, key_map: KeyMap, aborted: AbortedIndex) -> int:
+        """Fill the map from the dirty bodies; up to where it came."""
+        clean_to = self._dirt.clean_to
+        for body in self._dirt.bodies:
+            if body.next_offset > clean_to:
+                data = await self._read(body)
+                full_at = await self._offload(partial(note_keys, key_map, data, aborted, clean_to))
+                if full_at is not None:
+                    return full_at
+        return self._dirt.bodies[-1].next_offset
+
+    async def _read(self, body: Body) -> Buffer:
+        self._bytes_read += body.size
+        return await self._partition.body_data(body)
+
+    async def _replace(self, group: _Group, state: CleanState | None = None) -> bool:
+        """Put what is left of a group in its place, and the state with the last one; False if a trim was faster."""
+        partition = self._partition
+        if not group.is_changed:
+            return state is None or await partition.swap((), None, BodyChange(clean=state))
+        made = group.made()
+        made_by: tuple[Command, ...] = ()
+        if made is not None:
+            body, marks = made
+            staged = await self._stage([buffer for remnant in group.remnants for buffer in remnant.buffers])
+            packed = keys.staged_key(partition.number, len(staged))
+            made_by = (Write(packed, marks.pack()), Concat((*staged, packed), body.key, body.description.pack()))
+        new_body = None if made is None else made[0]
+        was_replaced = await partition.swap(group.bodies, new_body, BodyChange(made_by, tuple(group.forgotten), state))
+        if was_replaced:
+            self._bytes_freed += sum(body.size for body in group.bodies) - (0 if made is None else made[0].size)
+        else:
+            await self._clear_staged()
+        return was_replaced
+
+    async def _stage(self, buffers: list[Buffer]) -> list[bytes]:
+        """Write the bytes of a body under keys of their own, a request each for a little of it: others write in between."""
+        staged: list[bytes] = []
+        for buffer in buffers:
+            view = memoryview(buffer)
+            for begin in range(0, len(view), STAGE_BYTES):
+                staged.append(keys.staged_key(self._partition.number, len(staged)))
+                await self._partition.tablet.execute(Request((Write(staged[-1], view[begin : begin + STAGE_BYTES]),)))
+        return staged
+
+    async def _clear_staged(self) -> None:
+        """Let go of what a pass that came to no end has written."""
+        own = keys.prefix(b"w", self._partition.number)
+        tablet = self._partition.tablet
+        if next(tablet.keys(own, keys.past(own)), None) is not None:
+            await tablet.execute(Request((DeleteRange(own, keys.past(own)),), makes_room=True))
+
+
+def _records_max(dirt: Dirt) -> int:
+    """How many records the dirty part has at most."""
+    spans = (body.next_offset - max(body.first_offset, dirt.clean_to) for body in dirt.bodies)
+    return sum(span for span in spans if span > 0)
+
+
+def _is_overdue(since_ms: int | None, lag_ms: int | None, now_ms: int) -> bool:
+    return since_ms is not None and lag_ms is not None and 0 <= since_ms < now_ms - lag_ms
+
+
+async def in_place(work: Callable[[], T]) -> T:
+    """An offload that runs the work where it is: for simulations, which have no threads."""
+    await asyncio.sleep(0)
+    return work()

@@ -1,0 +1,23 @@
+"""Up to where a partition may be cut by its topic's retention. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.queue.body import Body
+from penstock.queue.config import PartitionConfig
+from penstock.queue.piece import Piece
+
+
+def expired_offset(runs: Sequence[Body | Piece], config: PartitionConfig, *, start_offset: int, size: int, now_ms: int) -> int:
+    """Up to where retention by time and by size lets a partition be cut that is in these runs and has so many bytes."""
+    excess = 0 if config.retention_bytes is None else size - config.retention_bytes
+    offset = start_offset
+    for run in runs:
+        too_old = config.retention_ms is not None and run.max_timestamp < now_ms - config.retention_ms
+        # By size only whole bodies go, and only while enough is left without them.
+        if not too_old and not (excess >= run.size and isinstance(run, Body)):
+            break
+        excess -= run.size
+        offset = run.next_offset
+    return offset

@@ -1,0 +1,228 @@
+"""What compaction leaves of one body: which batches of it go as a whole, which records of the others, and the bytes of the rest.
+
+Works on bytes that were read already and waits for nothing, so that it can run beside the event loop. Batches keep their base
+offset, their last offset and their place; one that loses records says in its header that it has fewer, and its latest timestamp
+is that of those left. A compressed one is compressed again as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.blob import Buffer
+from penstock.core.checksum import crc32c
+from penstock.core.errors import CorruptionError
+from penstock.core.record_compression import compress_like, decompress
+from penstock.kernels import compaction
+from penstock.kernels.compaction import (
+    AT,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_FIELDS,
+    COUNT,
+    DROP,
+    FATE,
+    KEEP,
+    KEPT,
+    MAX_TIMESTAMP,
+    NEW_AT,
+    NEW_SIZE,
+    NEXT_OFFSET,
+    PRODUCER,
+    SIFT,
+    SIZE,
+)
+from penstock.queue.batch import CODEC_MASK, CONTROL, CRC_FROM, HEADER_SIZE, TRANSACTIONAL
+from penstock.queue.key_map import KeyMap
+from penstock.queue.transactions import Aborted
+
+PLAIN_BYTES = 4 << 20  # of decompressed batches that are worked on at once
+
+Table = NDArray[np.int64]
+
+
+class Remnant(NamedTuple):
+    """What is left of a body: bytes, and of each batch in them where it begins, the offset after it, and its latest timestamp."""
+
+    buffers: tuple[Buffer, ...]
+    batches: tuple[tuple[int, int, int], ...]
+    is_changed: bool
+    waiting: int  # tombstones and markers that will have to go later
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(map(len, self.buffers))
+
+
+class AbortedIndex:
+    """Aborted transactions by producer."""
+
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        self._by_producer: dict[int, list[Aborted]] = {}
+        for one in aborted:
+            self._by_producer.setdefault(one.producer_id, []).append(one)
+
+    def has(self, producer_id: int, offset: int) -> bool:
+        """Whether a batch of this producer at this offset was aborted."""
+        return any(one.first_offset <= offset < one.last_offset for one in self._by_producer.get(producer_id, ()))
+
+    def ended_at(self, producer_id: int, offset: int) -> list[Aborted]:
+        """The transaction whose marker is at this offset, if that aborts one."""
+        return [one for one in self._by_producer.get(producer_id, ()) if one.last_offset == offset]
+
+
+class Sieve:
+    """Goes over the bodies of a partition in order, and remembers of transactions what it needs for those that follow."""
+
+    def __init__(self, keys: KeyMap, aborted: AbortedIndex, *, noted_to: int, ripe_to: int) -> None:
+        self._keys = keys
+        self._aborted = aborted
+        self._noted_to = noted_to
+        self._ripe_to = ripe_to
+        self._with_data: set[int] = set()  # producers of whose transaction something was there
+        self.forgotten: list[Aborted] = []  # transactions whose marker goes, and nothing of them is left
+
+    def sift(self, data: Buffer, *, is_last: bool) -> Remnant:
+        """What is left of a body; of the last one, the last batch stays at least as a header, so that no offset is lost."""
+        table = table_of(data)
+        waiting = self._decide(table, len(table) - 1 if is_last else -1)
+        buffers: list[Buffer] = []
+        batches: list[tuple[int, int, int]] = []
+        position = 0
+        for rows, run, plain in _runs(data, table):
+            husk_row = len(plain) - 1 if is_last and rows.stop == len(table) else -1
+            out = bytearray(len(run))
+            size, tombstones = self._keys.sift(
+                run, plain, noted_to=self._noted_to, ripe_to=self._ripe_to, husk_row=husk_row, out=out
+            )
+            waiting += tombstones
+            if run is data:
+                _seal(out, plain)
+                del out[size:]
+            else:
+                out = _packed(data, table[rows], out, plain)
+            if out:
+                buffers.append(out)
+            for next_offset, new_size, latest in plain[:, (NEXT_OFFSET, NEW_SIZE, MAX_TIMESTAMP)].tolist():
+                if new_size:
+                    batches.append((position, next_offset, latest))
+                    position += new_size
+            table[rows, KEPT] = plain[:, KEPT]
+        is_changed = bool((table[:, KEPT] != table[:, COUNT]).any() or (table[:, FATE] == DROP).any())
+        is_changed = is_changed or len(batches) < len(table)
+        return Remnant(tuple(buffers), tuple(batches), is_changed, waiting)
+
+    def _decide(self, table: Table, last_row: int) -> int:
+        """The fate of whole batches: those of aborted transactions go, and markers when they may. How many markers stay."""
+        waiting = 0
+        for row in np.flatnonzero(table[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
+            attributes, producer, offset = table[row, (ATTRIBUTES, PRODUCER, BASE_OFFSET)].tolist()
+            if attributes & CONTROL:
+                # One whose data went only now stays for another pass: it was there for whoever reads at this moment.
+                is_needed = producer in self._with_data or table[row, NEXT_OFFSET] > self._ripe_to or row == last_row
+                table[row, FATE] = KEEP if is_needed else DROP
+                self._with_data.discard(producer)
+                waiting += is_needed
+                if not is_needed:
+                    self.forgotten += self._aborted.ended_at(producer, offset)
+                continue
+            if not table[row, COUNT]:
+                continue  # a header, left by an earlier pass
+            self._with_data.add(producer)
+            if self._aborted.has(producer, offset):
+                table[row, FATE] = DROP
+        return waiting
+
+
+def note_keys(keys: KeyMap, data: Buffer, aborted: AbortedIndex, from_offset: int) -> int | None:
+    """Put the keys of a body into a map, but not those of aborted transactions; the first offset that found no room."""
+    table = table_of(data)
+    for row in np.flatnonzero(table[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
+        attributes, producer, offset = table[row, (ATTRIBUTES, PRODUCER, BASE_OFFSET)].tolist()
+        if attributes & CONTROL or aborted.has(producer, offset):
+            table[row, FATE] = DROP
+    for _, run, plain in _runs(data, table):
+        full_at = keys.note(run, plain, from_offset)
+        if full_at is not None:
+            return full_at
+    return None
+
+
+def table_of(data: Buffer) -> Table:
+    """A row for each batch of a run (see kernels/compaction.py)."""
+    table: Table = np.empty((compaction.count_batches(data), BATCH_FIELDS), np.int64)
+    compaction.list_batches(data, table)
+    return table
+
+
+def _runs(data: Buffer, table: Table) -> Iterator[tuple[slice, Buffer, Table]]:
+    """The batches without compression, a part at a time: which rows these are, their bytes and their own table. If none is
+    compressed, all is one part as it is."""
+    if not (table[:, ATTRIBUTES] & CODEC_MASK).any():
+        yield slice(0, len(table)), data, table
+        return
+    view = memoryview(data)
+    begin = size = 0
+    plain = bytearray()
+    for row in range(len(table)):
+        plain += _plain_batch(view, table[row])
+        size = len(plain)
+        if size >= PLAIN_BYTES or row + 1 == len(table):
+            rows = slice(begin, row + 1)
+            own = table_of(plain)
+            own[:, FATE] = table[rows, FATE]
+            yield rows, plain, own
+            begin, plain = row + 1, bytearray()
+
+
+def _plain_batch(view: memoryview, row: Table) -> bytes:
+    at, size, attributes = int(row[AT]), int(row[SIZE]), int(row[ATTRIBUTES])
+    batch = view[at : at + size]
+    if not attributes & CODEC_MASK or row[FATE] != SIFT:
+        return bytes(batch)
+    try:
+        records = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
+    except ValueError as error:
+        raise CorruptionError(f"the batch at offset {int(row[BASE_OFFSET])} cannot be decompressed: {error}") from error
+    head = bytearray(batch[:HEADER_SIZE])
+    head[8:12] = (HEADER_SIZE - 12 + len(records)).to_bytes(4, "big")
+    return b"".join((head, records))
+
+
+def _seal(out: bytearray, table: Table) -> None:
+    """Set the checksums of batches that have changed."""
+    view = memoryview(out)
+    changed = np.flatnonzero((table[:, NEW_SIZE] > 0) & (table[:, NEW_SIZE] != table[:, SIZE]))
+    for at, size in table[changed][:, (NEW_AT, NEW_SIZE)].tolist():
+        view[at + 17 : at + 21] = crc32c(view[at + CRC_FROM : at + size]).to_bytes(4, "big")
+
+
+def _packed(data: Buffer, table: Table, out: bytearray, plain: Table) -> bytearray:
+    """The batches that are left, those that have changed compressed again as they were; their new sizes go into the table."""
+    sent, made = memoryview(data), memoryview(out)
+    left: list[Buffer] = []
+    for row in range(len(table)):
+        at, size = int(plain[row, NEW_AT]), int(plain[row, NEW_SIZE])
+        original = sent[int(table[row, AT]) : int(table[row, AT] + table[row, SIZE])]
+        if size and plain[row, KEPT] == table[row, COUNT] and table[row, COUNT]:
+            left.append(original)
+            plain[row, NEW_SIZE] = len(original)
+        elif size:
+            left.append(_repacked(original, made[at : at + size], int(table[row, ATTRIBUTES]) & CODEC_MASK))
+            plain[row, NEW_SIZE] = len(left[-1])
+    return bytearray(b"".join(left))
+
+
+def _repacked(sent: memoryview, made: memoryview, codec: int) -> bytes:
+    records: Buffer = made[HEADER_SIZE:]
+    if codec and len(records):
+        records = compress_like(codec, sent[HEADER_SIZE:], records)
+    batch = bytearray(made[:HEADER_SIZE]) + records
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[17:21] = crc32c(memoryview(batch)[CRC_FROM:]).to_bytes(4, "big")
+    return bytes(batch)
