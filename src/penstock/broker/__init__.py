@@ -1,5 +1,17 @@
 """The broker: topics, consumers and their positions, one for all gateways (seeds 000, 002, 003)."""
 
+from penstock.broker.access import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    Access,
+    AccessRule,
+    InvalidRuleError,
+    Operation,
+    Permission,
+    ResourceKind,
+    RuleFilter,
+    RulePattern,
+)
 from penstock.broker.broker import Broker, BrokerOptions, Produced, Route
 from penstock.broker.consumers import Position, Queue
 from penstock.broker.errors import (
@@ -10,24 +22,103 @@ from penstock.broker.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
+from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
+from penstock.broker.quotas import FETCH as FETCH_QUOTA
+from penstock.broker.quotas import PRODUCE as PRODUCE_QUOTA
+from penstock.broker.quotas import InvalidQuotaError, QuotaEntity, QuotaExceededError
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
 from penstock.broker.topic_config import TopicConfig
+from penstock.broker.transactions import V1 as TRANSACTIONS_V1
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
+from penstock.broker.transactions import (
+    Committed,
+    ConcurrentTransactionsError,
+    Ended,
+    InvalidTransactionStateError,
+    InvalidTransactionTimeoutError,
+    NotInTransactionError,
+    Producer,
+    ProducerFencedError,
+    RecordConflictError,
+    Transaction,
+    TransactionCoordinator,
+    TransactionOptions,
+    TransactionState,
+    UnknownProducerError,
+)
+from penstock.broker.users import ITERATIONS_MIN as SCRAM_ITERATIONS_MIN
+from penstock.broker.users import (
+    Credential,
+    Mechanism,
+    RepeatedCredentialError,
+    Security,
+    UnacceptableCredentialError,
+    UnknownMechanismError,
+    UnknownUserError,
+    Users,
+)
 
 __all__ = [
+    "CHANGES_QUOTA",
+    "CLUSTER_NAME",
+    "FETCH_QUOTA",
+    "INTERNAL_TOPICS",
+    "OFFSETS_TOPIC",
+    "OPERATIONS",
+    "PRODUCE_QUOTA",
+    "SCRAM_ITERATIONS_MIN",
     "TOPIC_CONFIG_KEYS",
+    "TRANSACTIONS_TOPIC",
+    "TRANSACTIONS_V1",
+    "TRANSACTIONS_V2",
+    "Access",
+    "AccessRule",
     "Broker",
     "BrokerOptions",
+    "Committed",
+    "ConcurrentTransactionsError",
+    "Credential",
+    "Ended",
     "InvalidConfigError",
     "InvalidPartitionsError",
+    "InvalidQuotaError",
+    "InvalidRuleError",
     "InvalidTopicNameError",
+    "InvalidTransactionStateError",
+    "InvalidTransactionTimeoutError",
+    "Mechanism",
+    "NotInTransactionError",
+    "Operation",
     "PartitionUnavailableError",
+    "Permission",
     "Position",
     "Produced",
+    "Producer",
+    "ProducerFencedError",
     "Queue",
+    "QuotaEntity",
+    "QuotaExceededError",
+    "RecordConflictError",
+    "RepeatedCredentialError",
+    "ResourceKind",
     "Route",
+    "RuleFilter",
+    "RulePattern",
+    "Security",
     "Topic",
     "TopicConfig",
     "TopicExistsError",
+    "Transaction",
+    "TransactionCoordinator",
+    "TransactionOptions",
+    "TransactionState",
+    "UnacceptableCredentialError",
+    "UnknownMechanismError",
+    "UnknownProducerError",
     "UnknownTopicError",
+    "UnknownUserError",
+    "Users",
+    "check_not_internal",
 ]

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
 from penstock.blob import BlobStorage, Buffer
+from penstock.broker.access import Access, AccessRules
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumers import Consumers
-from penstock.broker.errors import UnknownTopicError
-from penstock.broker.quotas import Quotas
+from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.errors import TopicExistsError, UnknownTopicError
+from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
+from penstock.broker.groups.consumer_group import ConsumerGroupOptions
+from penstock.broker.groups.coordinator import GroupCoordinator
+from penstock.broker.groups.expiry import Expiry
+from penstock.broker.groups.options import GroupOptions
+from penstock.broker.groups.registry import CONSUMER, Groups
+from penstock.broker.groups.subscriptions import TopicsOfCatalog
+from penstock.broker.internal_topics import INTERNAL_PARTITIONS, check_not_internal, internal_config
+from penstock.broker.quotas import FETCH, PRODUCE, Quotas
+from penstock.broker.retention import Retention
+from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.tablets import Tablets, tablet_info
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
+from penstock.broker.transactional_offsets import TransactionalOffsets
+from penstock.broker.transactions import Ending, TransactionCoordinator, TransactionOptions, TransactionStore
+from penstock.broker.users import Security, Users
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.queue import (
@@ -27,6 +42,7 @@ from penstock.queue import (
     WriteOutcome,
     WriteResult,
     check_batch,
+    recompressed,
     with_append_time,
 )
 from penstock.tablet import KvTablet
@@ -35,7 +51,9 @@ log = logging.getLogger(__name__)
 
 SYSTEM_TABLET = 2
 CONSUMERS_TABLET = 3
+TRANSACTIONS_TABLET = 4
 STARTS_AT_ONCE = 64
+CATCH_UP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,10 @@ class BrokerOptions:
     retention_interval_s: float = 30.0
     produce_bytes_per_s: float | None = None  # by client
     fetch_bytes_per_s: float | None = None  # likewise
+    groups: GroupOptions = field(default_factory=GroupOptions)
+    consumer_groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)  # those the broker assigns partitions to
+    transactions: TransactionOptions = field(default_factory=TransactionOptions)
+    security: Security | None = None  # without it everyone may do everything
 
 
 class Produced(NamedTuple):
@@ -66,6 +88,12 @@ class Route(NamedTuple):
     topic: Topic
     partition: Partition
     uses_append_time: bool
+    codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
+
+    @classmethod
+    def to(cls, topic: Topic, partition: Partition) -> Route:
+        """The way to a partition, as the topic's configuration has it now."""
+        return cls(topic, partition, topic.config.uses_append_time, topic.config.codec)
 
 
 class Broker:
@@ -76,41 +104,76 @@ class Broker:
         self.clock = clock
         self._storage = storage
         self._random = random
-        self.quotas = Quotas(options.produce_bytes_per_s, options.fetch_bytes_per_s, clock)
         cache = BlobCache(options.cache_bytes)
         self._routes: dict[tuple[str | bytes, int], Route] = {}
         self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, changed=self._routes.clear)
-        self._system: list[KvTablet] = []
+        self._system: list[SystemTablet] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._catching_up: asyncio.Task[None] | None = None
+        self._stops: dict[str, Callable[[], Awaitable[None]]] = {}  # of what works on a system tablet, to be stopped before it
         self.catalog: Catalog
         self.consumers: Consumers
+        self._offsets: TransactionalOffsets
+        self.groups: Groups
+        self.transactions: TransactionCoordinator
+        self.quotas: Quotas
+        self.users: Users
+        self.access: Access | None = None  # None: nobody is asked who they are
 
     @classmethod
     async def start(cls, storage: BlobStorage, options: BrokerOptions, *, clock: Clock, random: Random) -> Broker:
         """Start the system tablets, then those of every topic."""
         broker = cls(storage, options, clock=clock, random=random)
         try:
-            system, consumers = await asyncio.gather(broker._boot(SYSTEM_TABLET), broker._boot(CONSUMERS_TABLET))
+            system, consumers, transactions = await asyncio.gather(
+                broker._boot(SYSTEM_TABLET), broker._boot(CONSUMERS_TABLET), broker._boot(TRANSACTIONS_TABLET)
+            )
             broker.catalog = Catalog(system, random)
             broker.consumers = Consumers(consumers, clock)
+            broker._admit(system)
             for topic in broker.catalog.deleting():
                 await broker._finish_deleting(topic)
             await broker._host(broker.catalog.topics())
+            broker._offsets = TransactionalOffsets(consumers, broker.consumers, clock)
+            await broker._start_transactions(transactions.latest)
+            # The sessions of members begin anew with this, so nothing that takes long may come after it.
+            await broker._start_groups(consumers.latest)
+            system.on_restart(broker._system_restarted)
+            consumers.on_restart(broker._offsets.reload)
+            consumers.on_restart(broker._start_groups)
+            transactions.on_restart(broker._start_transactions)
         except BaseException:
             await broker.stop()
             raise
-        broker._tasks.append(asyncio.create_task(broker._retain(), name="retention"))
+        retention = Retention(broker.catalog, broker.consumers, broker._tablets, options.retention_interval_s)
+        broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
         return broker
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
         """A new topic; it can be written to when this returns."""
+        check_not_internal(name)
         count = self.options.default_partitions if partitions is None else partitions
         topic = await self.catalog.create(name, count, config or TopicConfig())
         await self._host([topic])
         return topic
 
+    async def internal_topic(self, name: str) -> Topic:
+        """A topic that the broker keeps for itself; it is made when it is asked for first."""
+        try:
+            return self.catalog.topic(name)
+        except UnknownTopicError:
+            pass
+        try:
+            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, internal_config())
+        except TopicExistsError:
+            # Another was first.
+            return self.catalog.topic(name)
+        await self._host([topic])
+        return topic
+
     async def add_partitions(self, name: str, partitions: int) -> Topic:
         """Give a topic more partitions, so that it has this many."""
+        check_not_internal(name)
         topic = await self.catalog.add_partitions(name, partitions)
         await self._host([topic])
         return topic
@@ -125,6 +188,7 @@ class Broker:
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its data and the positions of consumers in it."""
+        check_not_internal(name)
         topic = await self.catalog.mark_deleting(name)
         self._routes.clear()
         await self._finish_deleting(topic)
@@ -137,12 +201,13 @@ class Broker:
         return self._tablets.partition(topic.tablets[number], number)
 
     def route(self, topic: str | bytes, number: int) -> Route:
-        """A partition by the name or the id of its topic. Raises what `partition` and the catalog raise."""
+        """A partition to write to, by the name or the id of its topic. Raises what `partition` and the catalog raise."""
         found = self._routes.get((topic, number))
         if found is None:
             catalog = self.catalog
             named = catalog.topic(topic) if isinstance(topic, str) else catalog.topic_by_id(UUID(bytes=topic))
-            found = Route(named, self.partition(named, number), named.config.uses_append_time)
+            check_not_internal(named.name)
+            found = Route.to(named, self.partition(named, number))
             self._routes[topic, number] = found
         return found
 
@@ -155,7 +220,7 @@ class Broker:
         """Store one batch in a partition; durable when this returns. An idempotent producer's batch is stored once."""
         partition = self.partition(topic, number)
         stored: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
-        append_time_ms = self.begin_produce(Route(topic, partition, topic.config.uses_append_time), raw, stored)
+        append_time_ms = self.begin_produce(Route.to(topic, partition), raw, stored)
         result = await stored
         return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
 
@@ -165,6 +230,9 @@ class Broker:
         partition = route.partition
         batch = check_batch(raw, partition.config.batch_bytes_max)
         append_time_ms = -1
+        if route.codec is not None and batch.codec != route.codec:
+            raw = recompressed(batch, route.codec)
+            batch = check_batch(raw, partition.config.batch_bytes_max)
         if route.uses_append_time:
             append_time_ms = int(self.clock.wall() * 1000)
             batch = check_batch(with_append_time(raw, append_time_ms), partition.config.batch_bytes_max)
@@ -181,16 +249,110 @@ class Broker:
 
     async def stop(self) -> None:
         """Finish what is under way and stop every tablet."""
-        for task in self._tasks:
+        tasks = self._tasks if self._catching_up is None else [*self._tasks, self._catching_up]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for name in list(self._stops):
+            await self._stops.pop(name)()
         await self._tablets.stop()
         for tablet in self._system:
             await tablet.stop()
 
-    async def _boot(self, tablet_id: int) -> KvTablet:
+    def _admit(self, system: TableTablet) -> None:
+        """Who may do what, and how much of it."""
+        options = self.options
+        rates = {PRODUCE: options.produce_bytes_per_s, FETCH: options.fetch_bytes_per_s}
+        self.quotas = Quotas(system, {kind: rate for kind, rate in rates.items() if rate is not None}, self.clock)
+        self.users = Users(system, options.security)
+        if options.security is not None:
+            self.access = Access(
+                AccessRules(system),
+                admins=frozenset({f"User:{options.security.admin_user}"}),
+                allow_without_rule=options.security.allow_without_rule,
+            )
+
+    async def _system_restarted(self, tablet: KvTablet) -> None:
+        """The tables of the system tablet are read anew, and what they say now is carried out."""
+        await self.catalog.reload(tablet)
+        await self.quotas.reload(tablet)
+        await self.users.reload(tablet)
+        if self.access is not None:
+            await self.access.rules.reload(tablet)
+        self._routes.clear()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._catching_up = asyncio.create_task(self._catch_up(), name="catch-up")
+
+    async def _catch_up(self) -> None:
+        """Carry out changes of topics that are stored though whoever asked for them was told otherwise."""
+        while True:
+            try:
+                for topic in self.catalog.deleting():
+                    await self._finish_deleting(topic)
+                topics = self.catalog.topics()
+                await self._host(topics)
+                for topic in topics:
+                    for tablet_id in set(topic.tablets):
+                        self._tablets.configure(tablet_id, topic.config.for_partition())
+            except PenstockError as error:
+                log.warning("changes of topics will be carried out later: %s", error)
+                await asyncio.sleep(CATCH_UP_S)
+            else:
+                return
+
+    async def _start_transactions(self, tablet: KvTablet) -> None:
+        """Whatever was decided before the last stop, of the broker or of the tablet, is carried out from here on."""
+        await self._stop_old("transactions")
+        self.transactions = TransactionCoordinator(
+            TransactionStore(tablet),
+            Ending(self._partition_of, self._offsets, self.clock),
+            self._offsets,
+            new_producer_id=self.catalog.new_producer_id,
+            clock=self.clock,
+            options=self.options.transactions,
+        )
+        self._stops["transactions"] = self.transactions.stop
+        self.transactions.start()
+
+    def _partition_of(self, queue: Queue) -> Partition:
+        return self.partition(self.catalog.topic_by_id(queue.topic_id), queue.partition)
+
+    async def _start_groups(self, tablet: KvTablet) -> None:
+        """Go on with the groups as they were. After a restart of the tablet, members are told to find their coordinator again."""
+        await self._stop_old("groups")
+        groups = Groups(tablet, self.consumers)
+        groups.classic = await GroupCoordinator.start(groups, tablet, self.options.groups, clock=self.clock, random=self._random)
+        groups.consumer = ConsumerCoordinator(
+            tablet,
+            self.options.consumer_groups,
+            names=groups,
+            topics=TopicsOfCatalog(self.catalog),
+            clock=self.clock,
+            random=self._random,
+        )
+        groups.add_kind(CONSUMER, groups.consumer)
+        self.groups = groups
+        expiry = Expiry(groups, self.consumers, self.catalog, self.options.groups, self.clock)
+        expiring = asyncio.create_task(expiry.run(), name="expiry")
+
+        async def stop() -> None:
+            expiring.cancel()
+            await asyncio.gather(expiring, return_exceptions=True)
+            await groups.classic.stop()
+            await groups.consumer.stop()
+
+        self._stops["groups"] = stop
+
+    async def _stop_old(self, name: str) -> None:
+        """Stop what works on the last generation of a tablet, if there was one."""
+        stop = self._stops.pop(name, None)
+        if stop is not None:
+            await stop()
+
+    async def _boot(self, tablet_id: int) -> SystemTablet:
         storage = self._storage.tablet(tablet_info(tablet_id, self.options.group))
-        tablet = await KvTablet.boot(storage, await storage.next_generation(), random=self._random)
+        tablet = await SystemTablet.start(storage, clock=self.clock, random=self._random)
         self._system.append(tablet)
         return tablet
 
@@ -213,13 +375,3 @@ class Broker:
             await self._tablets.erase(tablet_id)
         await self.consumers.forget_topic(topic.id)
         await self.catalog.forget(topic)
-
-    async def _retain(self) -> None:
-        """Now and then, let go of what retention does not ask for."""
-        while True:
-            await asyncio.sleep(self.options.retention_interval_s)
-            for partition in self._tablets.partitions():
-                try:
-                    await partition.retain()
-                except PenstockError as error:
-                    log.warning("retention of partition %d will be tried again: %s", partition.number, error)

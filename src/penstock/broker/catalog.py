@@ -12,9 +12,10 @@ from random import Random
 from uuid import UUID
 
 from penstock.broker.errors import InvalidPartitionsError, TopicExistsError, UnknownTopicError
+from penstock.broker.system_tablet import TableTablet
 from penstock.broker.topic import Topic, check_name
 from penstock.broker.topic_config import TopicConfig
-from penstock.tablet import DeleteRange, KvTablet, Request, Write
+from penstock.tablet import DeleteRange, Request, Write
 
 FIRST_TABLET = 1000
 PARTITIONS_PER_TABLET = 5
@@ -25,15 +26,30 @@ PRODUCER_BLOCK = 1000
 class Catalog:
     """Topics by name and by id. Every change is durable before it is seen."""
 
-    def __init__(self, tablet: KvTablet, random: Random) -> None:
+    def __init__(self, tablet: TableTablet, random: Random) -> None:
         self._tablet = tablet
         self._random = random
         self._changing = asyncio.Lock()
         self._producer_next = self._producer_end = 0
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        for key in tablet.keys(b"t", b"u"):
-            self._take(Topic.unpack(tablet.head(key) or b""))
+        self.version = 0  # another one after every change
+        self._load(tablet)
+
+    async def reload(self, tablet: TableTablet) -> None:
+        """The tablet was started again: what failed may have been done. What was not given out of a block of producer ids stays
+        unused."""
+        async with self._changing:
+            self._producer_next = self._producer_end = 0
+            self._by_name.clear()
+            self._by_id.clear()
+            self._load(tablet)
+            self.version += 1
+
+    @property
+    def generation(self) -> int:
+        """How many times its tablet was started, by whichever node."""
+        return self._tablet.generation
 
     def topics(self) -> list[Topic]:
         """Every topic that is not being deleted, by name."""
@@ -107,10 +123,13 @@ class Catalog:
     async def forget(self, topic: Topic) -> None:
         """The data of a deleted topic is gone: so is the topic, and its name is free."""
         async with self._changing:
+            if topic.id not in self._by_id:
+                return  # another request has got there first, and the name may be a new topic's by now
             key = b"t" + topic.name.encode()
             await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
             del self._by_name[topic.name]
             del self._by_id[topic.id]
+            self.version += 1
 
     async def new_producer_id(self) -> int:
         """A producer id that was never given out before."""
@@ -133,6 +152,11 @@ class Catalog:
         await self._tablet.execute(Request(tuple(writes), makes_room=topic.deleting))
         self._take(topic)
 
+    def _load(self, tablet: TableTablet) -> None:
+        for key in tablet.keys(b"t", b"u"):
+            self._take(Topic.unpack(tablet.head(key) or b""))
+
     def _take(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self.version += 1

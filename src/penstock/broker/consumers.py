@@ -11,9 +11,11 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.broker.system_tablet import TableTablet
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
-from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
+from penstock.core.format_version import check_version
+from penstock.tablet import Command, DeleteRange, Request, Write
 
 VERSION = 1
 METADATA_MAX = 4096
@@ -42,14 +44,19 @@ class Position(NamedTuple):
 class Consumers:
     """The table of positions."""
 
-    def __init__(self, tablet: KvTablet, clock: Clock) -> None:
+    def __init__(self, tablet: TableTablet, clock: Clock) -> None:
         self._tablet = tablet
         self._clock = clock
+        self.pending: dict[tuple[str, Queue], set[int]] = {}  # producers whose open transactions set a position
+
+    def is_unstable(self, consumer: str, queue: Queue) -> bool:
+        """Whether a transaction that is not yet ended sets this position."""
+        return (consumer, queue) in self.pending
 
     def position(self, consumer: str, queue: Queue) -> Position | None:
         """Where a consumer stands; None if it never committed there."""
         raw = self._tablet.head(_key(consumer, queue))
-        return None if raw is None else _unpack(raw)
+        return None if raw is None else unpack_position(raw)
 
     def positions(self, consumer: str) -> dict[Queue, Position]:
         """All positions of a consumer."""
@@ -57,8 +64,13 @@ class Consumers:
         found: dict[Queue, Position] = {}
         for key in self._tablet.keys(begin, begin[:-1] + b"\1"):
             topic_id, partition = _QUEUE.unpack(key[len(begin) :])
-            found[Queue(UUID(bytes=topic_id), partition)] = _unpack(self._tablet.head(key) or b"")
+            found[Queue(UUID(bytes=topic_id), partition)] = unpack_position(self._tablet.head(key) or b"")
         return found
+
+    def has_positions(self, consumer: str) -> bool:
+        """Whether a consumer has any position."""
+        begin = _prefix(consumer)
+        return next(iter(self._tablet.keys(begin, begin[:-1] + b"\1")), None) is not None
 
     def consumers(self) -> list[str]:
         """Every consumer that has a position."""
@@ -67,23 +79,20 @@ class Consumers:
     async def commit(self, consumer: str, positions: Iterable[tuple[Queue, Position]]) -> None:
         """Set positions, all of them durably or none."""
         now_ms = int(self._clock.wall() * 1000)
-        writes: list[Command] = []
-        for queue, position in positions:
-            metadata = position.metadata.encode()
-            if len(metadata) > METADATA_MAX:
-                raise InvalidRequestError(
-                    f"the metadata of a position has {len(metadata)} bytes, at most {METADATA_MAX} are kept"
-                )
-            packed = _POSITION.pack(VERSION, position.offset, position.leader_epoch, now_ms) + metadata
-            writes.append(Write(_key(consumer, queue), b"", head=packed))
+        writes = tuple(position_write(consumer, queue, position, now_ms) for queue, position in positions)
         if writes:
-            await self._tablet.execute(Request(tuple(writes), makes_room=True))
+            await self._tablet.execute(Request(writes, makes_room=True))
 
     async def forget(self, consumer: str, queues: Iterable[Queue]) -> None:
         """Delete positions."""
         keys = [_key(consumer, queue) for queue in queues]
         if keys:
             await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys), makes_room=True))
+
+    def forget_all_commands(self, consumer: str) -> tuple[Command, ...]:
+        """The commands that delete all positions of a consumer; none if it has none."""
+        begin = _prefix(consumer)
+        return (DeleteRange(begin, begin[:-1] + b"\1"),) if self.has_positions(consumer) else ()
 
     async def forget_topic(self, topic_id: UUID) -> None:
         """A topic is gone: so are all positions in it."""
@@ -104,6 +113,20 @@ def _key(consumer: str, queue: Queue) -> bytes:
     return _prefix(consumer) + _QUEUE.pack(queue.topic_id.bytes, queue.partition)
 
 
-def _unpack(raw: bytes) -> Position:
+def position_write(consumer: str, queue: Queue, position: Position, now_ms: int) -> Write:
+    """The command that sets a position."""
+    return Write(_key(consumer, queue), b"", head=pack_position(position, now_ms))
+
+
+def pack_position(position: Position, now_ms: int) -> bytes:
+    """The stored form of a position."""
+    metadata = position.metadata.encode()
+    if len(metadata) > METADATA_MAX:
+        raise InvalidRequestError(f"the metadata of a position has {len(metadata)} bytes, at most {METADATA_MAX} are kept")
+    return _POSITION.pack(VERSION, position.offset, position.leader_epoch, now_ms) + metadata
+
+
+def unpack_position(raw: bytes) -> Position:
+    check_version(raw[0] if raw else 0, VERSION, "the position of a consumer")
     _, offset, leader_epoch, commit_time_ms = _POSITION.unpack_from(raw)
     return Position(offset, leader_epoch, raw[_POSITION.size :].decode(), commit_time_ms)

@@ -35,6 +35,12 @@ class InvalidConfigError(InvalidRequestError):
     code = "invalid_config"
 
 
+class SystemTabletUnavailableError(UnavailableError):
+    """A tablet of the broker itself is starting again; what was asked of it may have been done. Ask once more in a moment."""
+
+    code = "system_tablet_unavailable"
+
+
 class PartitionUnavailableError(UnavailableError):
     """The tablet of a partition is starting, or starting again; ask once more in a moment."""
 

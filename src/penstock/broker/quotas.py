@@ -1,49 +1,221 @@
-"""Quotas: how many bytes a second a client may send or fetch, and how long it is asked to wait beyond that. Pure."""
+"""Quotas: how much a second users and clients may send, fetch and change, and how long they are asked to wait beyond that.
+
+"q" | entity as JSON                    its quotas by name, as JSON with a version; in the system tablet
+
+An entity is a user, a client id, or both; each may be the default, which stands for every one that is not named itself. The most
+specific entity that sets a quota decides. Users share what their user is given, clients of one name what their name is given.
+"""
 
 from __future__ import annotations
 
-from penstock.core.clock import Clock
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-WINDOW_S = 1.0
-CLIENTS_MAX = 10_000
+from penstock.broker.system_tablet import TableTablet
+from penstock.core.clock import Clock
+from penstock.core.errors import ConfigError, InvalidRequestError, UnavailableError
+from penstock.tablet import DeleteRange, Request, Write
+
+VERSION = 1
+BYTES_WINDOW_S = 1.0
+CHANGES_WINDOW_S = 10.0
+LIMITS_MAX = 10_000
+NAME_SIZE_MAX = 1000
+
+PRODUCE: Final = "producer_byte_rate"
+FETCH: Final = "consumer_byte_rate"
+CHANGES: Final = "controller_mutation_rate"
+KEYS: Final = (PRODUCE, FETCH, CHANGES)
+
+DEFAULT: Final = ""  # in an entity: everyone who is not named
+
+
+class InvalidQuotaError(InvalidRequestError):
+    """A quota that cannot be had."""
+
+    code = "invalid_quota"
+
+
+class QuotaExceededError(UnavailableError):
+    """A client does something faster than its quota lets it."""
+
+    code = "quota_exceeded"
+
+
+class QuotaEntity(NamedTuple):
+    """Whom a quota is for; None leaves it open, DEFAULT is all others."""
+
+    user: str | None = None
+    client: str | None = None
+
+    def check(self) -> None:
+        """InvalidQuotaError unless it is someone."""
+        if self.user is None and self.client is None:
+            raise InvalidQuotaError("a quota is for a user, for a client id, or for both; none is named")
+        if any(len((name or "").encode()) > NAME_SIZE_MAX for name in self):
+            raise InvalidQuotaError(f"a name has at most {NAME_SIZE_MAX} bytes")
 
 
 class RateLimit:
-    """A bucket that fills at a rate and holds what one second brings. It may be overdrawn; then whoever drew waits."""
+    """A bucket that fills at a rate and holds what some seconds bring. It may be overdrawn; then whoever drew waits. Pure."""
 
-    __slots__ = ("_clock", "_level", "_rate", "_seen")
+    __slots__ = ("_clock", "_level", "_rate", "_seen", "_size")
 
-    def __init__(self, rate: float, clock: Clock) -> None:
+    def __init__(self, rate: float, window_s: float, clock: Clock) -> None:
         self._rate = rate
         self._clock = clock
-        self._level = rate * WINDOW_S
+        self._level = self._size = rate * window_s
         self._seen = clock.monotonic()
 
+    @property
+    def size(self) -> float:
+        """What it holds when full."""
+        return self._size
+
     def draw(self, amount: int) -> int:
-        """Take so many bytes; the milliseconds to wait before the next."""
+        """Take so much; the milliseconds to wait before the next."""
+        self._fill()
+        self._level -= amount
+        return self._wait_ms()
+
+    def wait_ms(self) -> int:
+        """The milliseconds to wait until something can be taken, without taking it."""
+        self._fill()
+        return self._wait_ms()
+
+    def _fill(self) -> None:
         now = self._clock.monotonic()
-        self._level = min(self._level + (now - self._seen) * self._rate, self._rate * WINDOW_S) - amount
+        self._level = min(self._level + (now - self._seen) * self._rate, self._size)
         self._seen = now
-        return 0 if self._level >= 0 else int(-self._level / self._rate * 1000)
+
+    def _wait_ms(self) -> int:
+        return 0 if self._level >= 0 else math.ceil(round(-self._level / self._rate * 1000, 3))
 
 
 class Quotas:
-    """Limits for producing and for fetching, each client by itself. None is without limit."""
+    """What everyone may do. `rates` are for those who have no quota; every change is durable before it counts."""
 
-    def __init__(self, produce_rate: float | None, fetch_rate: float | None, clock: Clock) -> None:
-        self._rates = {"produce": produce_rate, "fetch": fetch_rate}
+    def __init__(self, tablet: TableTablet, rates: Mapping[str, float], clock: Clock) -> None:
+        self._tablet = tablet
+        self._rates = dict(rates)
         self._clock = clock
-        self._limits: dict[tuple[str, str], RateLimit] = {}
+        self._changing = asyncio.Lock()
+        self._table = _load(tablet)
+        self._limits: dict[tuple[str, str, str], RateLimit] = {}
+        self._found: dict[tuple[str, str, str], RateLimit | None] = {}  # what was decided for each that came by
+        self._note_kinds()
 
-    def draw(self, kind: str, client: str, amount: int) -> int:
-        """A client produces or fetches so many bytes; the milliseconds it is to be held back."""
-        rate = self._rates[kind]
+    async def reload(self, tablet: TableTablet) -> None:
+        """The tablet was started again: what failed may have been done."""
+        self._table = _load(tablet)
+        self._note_kinds()
+
+    def _note_kinds(self) -> None:
+        """Whether anyone at all is limited is told by attributes, so that where nobody is, it costs nothing."""
+        limited = {name for quotas in self._table.values() for name in quotas} | self._rates.keys()
+        self.limits_produce = PRODUCE in limited
+        self.limits_fetch = FETCH in limited
+        self.limits_changes = CHANGES in limited
+        self._limits.clear()
+        self._found.clear()
+
+    def entities(self) -> list[tuple[QuotaEntity, dict[str, float]]]:
+        """Everyone who has quotas, and which."""
+        return [(entity, dict(quotas)) for entity, quotas in self._table.items()]
+
+    def check(self, entity: QuotaEntity, sets: Mapping[str, float]) -> None:
+        """InvalidQuotaError unless this entity can be given these quotas."""
+        entity.check()
+        for name, value in sets.items():
+            _check_quota(name, value)
+
+    async def change(self, entity: QuotaEntity, sets: Mapping[str, float], removes: frozenset[str] = frozenset()) -> None:
+        """Set and remove quotas of an entity, all of them or none."""
+        self.check(entity, sets)
+        async with self._changing:
+            quotas = {name: value for name, value in {**self._table.get(entity, {}), **sets}.items() if name not in removes}
+            key = b"q" + json.dumps(list(entity)).encode()
+            if quotas:
+                await self._tablet.execute(Request((Write(key, b"", head=_pack(quotas)),)))
+                self._table[entity] = quotas
+            else:
+                await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
+                self._table.pop(entity, None)
+            self._note_kinds()
+
+    def limit(self, kind: str, user: str, client: str) -> RateLimit | None:
+        """The limit that a client of a user comes under; None if there is none."""
+        asked = (kind, user, client)
+        try:
+            return self._found[asked]
+        except KeyError:
+            pass
+        if len(self._found) >= LIMITS_MAX:
+            # Clients name themselves as they like; all start over.
+            self._found.clear()
+            self._limits.clear()
+        found = self._found[asked] = self._decide(kind, user, client)
+        return found
+
+    def draw(self, kind: str, user: str, client: str, amount: int) -> int:
+        """A client does so much of something; the milliseconds it is to be held back."""
+        limit = self.limit(kind, user, client)
+        return 0 if limit is None else limit.draw(amount)
+
+    def _decide(self, kind: str, user: str, client: str) -> RateLimit | None:
+        rate, owner = self._quota(kind, user, client)
         if rate is None:
-            return 0
-        limit = self._limits.get((kind, client))
+            return None
+        limit = self._limits.get((kind, *owner))
         if limit is None:
-            if len(self._limits) >= CLIENTS_MAX:
-                # Clients name themselves as they like; whoever came first starts over.
-                del self._limits[next(iter(self._limits))]
-            limit = self._limits[kind, client] = RateLimit(rate, self._clock)
-        return limit.draw(amount)
+            window_s = CHANGES_WINDOW_S if kind == CHANGES else BYTES_WINDOW_S
+            limit = self._limits[kind, *owner] = RateLimit(rate, window_s, self._clock)
+        return limit
+
+    def _quota(self, kind: str, user: str, client: str) -> tuple[float | None, tuple[str, str]]:
+        """The quota that counts, the most specific first, and whose it is."""
+        both, of_user, of_client = (user, client), (user, ""), ("", client)
+        for entity, owner in (
+            (QuotaEntity(user, client), both),
+            (QuotaEntity(user, DEFAULT), both),
+            (QuotaEntity(user, None), of_user),
+            (QuotaEntity(DEFAULT, client), both),
+            (QuotaEntity(DEFAULT, DEFAULT), both),
+            (QuotaEntity(DEFAULT, None), of_user),
+            (QuotaEntity(None, client), of_client),
+            (QuotaEntity(None, DEFAULT), of_client),
+        ):
+            rate = self._table.get(entity, {}).get(kind)
+            if rate is not None:
+                return rate, owner
+        return self._rates.get(kind), of_client
+
+
+def _check_quota(name: str, value: float) -> None:
+    if name == "request_percentage":
+        raise InvalidQuotaError("request_percentage cannot be set: how long the node works for each client is not measured")
+    if name not in KEYS:
+        raise InvalidQuotaError(f"unknown quota {name!r}; known are {', '.join(KEYS)}")
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidQuotaError(f"{name} is more than 0, not {value:g}")
+    if name != CHANGES and value != int(value):
+        raise InvalidQuotaError(f"{name} is a whole number of bytes a second, not {value:g}")
+
+
+def _load(tablet: TableTablet) -> dict[QuotaEntity, dict[str, float]]:
+    return {QuotaEntity(*json.loads(key[1:])): _unpack(tablet.head(key) or b"") for key in tablet.keys(b"q", b"r")}
+
+
+def _pack(quotas: Mapping[str, float]) -> bytes:
+    return json.dumps({"version": VERSION, "quotas": quotas}).encode()
+
+
+def _unpack(raw: bytes) -> dict[str, float]:
+    fields = json.loads(raw)
+    if fields["version"] > VERSION:
+        raise ConfigError(f"a quota has format {fields['version']}; upgrade Penstock")
+    quotas: dict[str, float] = fields["quotas"]
+    return quotas

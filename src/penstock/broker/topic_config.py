@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from penstock.broker.errors import InvalidConfigError
+from penstock.broker.segment_config import NO_EFFECT, SEGMENT_KEYS, SegmentKey
 from penstock.queue import PartitionConfig
 
 DAY_MS = 24 * 3600 * 1000
 MESSAGE_BYTES_MAX = 64 << 20
 
+AS_SENT = "producer"
+CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
@@ -45,9 +48,17 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return check
 
 
+def _segment_key(key: SegmentKey) -> ConfigKey:
+    checks: dict[str, Callable[[str], str]] = {"boolean": _one_of("true", "false"), "list": str}
+    return ConfigKey(key.default, checks.get(key.kind, _whole_number(key.low, key.high)), key.kind, NO_EFFECT)
+
+
 KEYS: dict[str, ConfigKey] = {
+    **{name: _segment_key(key) for name, key in SEGMENT_KEYS.items()},
     "cleanup.policy": ConfigKey("delete", _one_of("delete"), "list", "what becomes of old messages"),
-    "compression.type": ConfigKey("producer", _one_of("producer"), "string", "batches are stored as they are sent"),
+    "compression.type": ConfigKey(
+        AS_SENT, _one_of(AS_SENT, *CODECS), "string", "what messages are stored compressed with; producer: what they are sent in"
+    ),
     "max.message.bytes": ConfigKey("1048588", _whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest batch that is taken"),
     "message.timestamp.type": ConfigKey(
         CREATE_TIME, _one_of(CREATE_TIME, APPEND_TIME), "string", "whose clock a message is stamped by"
@@ -94,16 +105,25 @@ class TopicConfig:
         """Whether messages are stamped when they are stored."""
         return self["message.timestamp.type"] == APPEND_TIME
 
+    @property
+    def codec(self) -> int | None:
+        """What messages are stored compressed with; None: what they are sent in."""
+        return CODECS.get(self["compression.type"])
+
+    @property
+    def important_consumers(self) -> list[str]:
+        """Those for whom messages are kept until they have read them."""
+        names = (name.strip() for name in self["penstock.important.consumers"].split(","))
+        return [name for name in names if name]
+
     def for_partition(self) -> PartitionConfig:
         """What this asks of a partition."""
-        consumers = (name.strip() for name in self["penstock.important.consumers"].split(","))
         return PartitionConfig(
             batch_bytes_max=int(self["max.message.bytes"]),
             retention_ms=_limit(self["retention.ms"]),
             retention_bytes=_limit(self["retention.bytes"]),
             limit_bytes=_limit(self["penstock.limit.bytes"]),
             limit_messages=_limit(self["penstock.limit.messages"]),
-            important_consumers=frozenset(name for name in consumers if name),
         )
 
 

@@ -1,0 +1,75 @@
+"""Groups: consumers that divide the partitions of topics among themselves (seed 003)."""
+
+from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
+from penstock.broker.groups.consumer_errors import (
+    FencedMemberError,
+    StaleMemberError,
+    UnreleasedInstanceError,
+    UnsupportedAssignorError,
+)
+from penstock.broker.groups.consumer_group import Answer, ConsumerGroup, ConsumerGroupOptions, Heartbeat, queues_by_topic
+from penstock.broker.groups.consumer_records import Member
+from penstock.broker.groups.coordinator import GroupCoordinator, check_group_name
+from penstock.broker.groups.errors import (
+    CoordinatorUnavailableError,
+    FencedInstanceError,
+    GroupError,
+    GroupFullError,
+    InconsistentProtocolError,
+    InvalidGroupNameError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    RebalanceError,
+    SessionTimeoutError,
+    StaleGenerationError,
+    SubscribedTopicError,
+    UnknownGroupError,
+    UnknownMemberError,
+)
+from penstock.broker.groups.members import JoinAnswer, Joining, MemberIdRequiredError, OfferedProtocol, SyncAnswer
+from penstock.broker.groups.options import GroupOptions
+from penstock.broker.groups.registry import CLASSIC, CONSUMER, DescribedMember, GroupDescription, Groups, GroupSummary
+from penstock.broker.groups.topic_pattern import InvalidPatternError
+
+__all__ = [
+    "CLASSIC",
+    "CONSUMER",
+    "Answer",
+    "ConsumerCoordinator",
+    "ConsumerGroup",
+    "ConsumerGroupOptions",
+    "CoordinatorUnavailableError",
+    "DescribedMember",
+    "FencedInstanceError",
+    "FencedMemberError",
+    "GroupCoordinator",
+    "GroupDescription",
+    "GroupError",
+    "GroupFullError",
+    "GroupOptions",
+    "GroupSummary",
+    "Groups",
+    "Heartbeat",
+    "InconsistentProtocolError",
+    "InvalidGroupNameError",
+    "InvalidPatternError",
+    "JoinAnswer",
+    "Joining",
+    "Member",
+    "MemberIdRequiredError",
+    "NonEmptyGroupError",
+    "NotCoordinatorError",
+    "OfferedProtocol",
+    "RebalanceError",
+    "SessionTimeoutError",
+    "StaleGenerationError",
+    "StaleMemberError",
+    "SubscribedTopicError",
+    "SyncAnswer",
+    "UnknownGroupError",
+    "UnknownMemberError",
+    "UnreleasedInstanceError",
+    "UnsupportedAssignorError",
+    "check_group_name",
+    "queues_by_topic",
+]

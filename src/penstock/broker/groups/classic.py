@@ -1,0 +1,495 @@
+"""A group whose members divide the partitions among themselves: one of them, the leader, does it for all.
+
+                 a member joins              all have joined, or their time is up
+    Empty  ------------------->  Preparing  -------------------->  Completing
+      ^                            |   ^                             |     |
+      |  nobody is left            |   |  a member joins or is gone  |     |  the leader's assignment is durable
+      +----------------------------+   +-----------------------------+     v
+                                       +-------------------------------  Stable
+
+Nothing here waits, writes or reads a clock: time comes in with each call, and what is to be done goes out as effects, in order.
+A join or a sync comes with a ticket, under which it is answered at once or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from penstock.broker.groups.errors import (
+    CoordinatorUnavailableError,
+    FencedInstanceError,
+    GroupFullError,
+    InconsistentProtocolError,
+    RebalanceError,
+    StaleGenerationError,
+    UnknownMemberError,
+)
+from penstock.broker.groups.members import (
+    Effect,
+    GroupRecord,
+    JoinAnswer,
+    Joining,
+    ListedMember,
+    Member,
+    MemberIdRequiredError,
+    Reply,
+    Store,
+    SyncAnswer,
+)
+from penstock.broker.groups.protocols import check_protocols, chosen_protocol
+from penstock.core.errors import PenstockError
+
+# A new member waits for the first generation for as long as that takes, but for no longer than this.
+NEW_MEMBER_TIMEOUT_S = 300.0
+
+
+class GroupState(Enum):
+    """Where a group stands; the values are Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class ClassicGroup:
+    """The state of one group."""
+
+    def __init__(self, name: str, *, initial_delay_s: float = 0.0, members_max: int | None = None) -> None:
+        self.name = name
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol_name = ""
+        self.leader_id = ""
+        self.members: dict[str, Member] = {}
+        self._initial_delay_s = initial_delay_s
+        self._members_max = members_max
+        self._by_instance: dict[str, str] = {}
+        self._pending: dict[str, float] = {}  # ids that were given out, and until when they can be used
+        self._unsynced: set[str] = set()  # members of this generation that have not asked for their assignment
+        self._join_due: float | None = None  # when the generation begins without those who have not come
+        self._sync_due: float | None = None  # when those who have not asked for their assignment are put out
+        self._initial_until: float | None = None  # while a first generation is waited for, how long that may be drawn out
+        self._has_new_members = False
+        self._serial = 0
+        self._storing: int | None = None  # the assignment that is being made durable
+        self._static_stores: dict[int, tuple[str, int, JoinAnswer]] = {}
+        self._effects: list[Effect] = []
+
+    @classmethod
+    def restored(
+        cls, name: str, record: GroupRecord, now: float, *, initial_delay_s: float = 0.0, members_max: int | None = None
+    ) -> ClassicGroup:
+        """A group as it was stored; its members have their whole session timeouts to be heard of again."""
+        group = cls(name, initial_delay_s=initial_delay_s, members_max=members_max)
+        group.generation = record.generation
+        group.protocol_type, group.protocol_name = record.protocol_type, record.protocol_name
+        for member in record.members:
+            group._add(member)
+            group._renew(member, now)
+        # The first member that is added becomes the leader; here it is known.
+        group.leader_id = record.leader_id
+        if record.members:
+            group.state = GroupState.STABLE
+        return group
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no members and none are about to join."""
+        return self.state is GroupState.EMPTY and not self._pending
+
+    def record(self, empty_since_ms: int) -> GroupRecord:
+        """What must be kept of it."""
+        since = 0 if self.members else empty_since_ms
+        return GroupRecord(
+            self.generation, since, self.protocol_type, self.protocol_name, self.leader_id, tuple(self.members.values())
+        )
+
+    def join(self, ticket: int, asked: Joining, new_id: str, now: float) -> list[Effect]:
+        """A member joins; `new_id` is for it if it has none yet."""
+        try:
+            self._check_room(asked)
+            own = {asked.member_id, self._by_instance.get(asked.instance_id or "")}
+            others = [member for member in self.members.values() if member.id not in own]
+            check_protocols(self.name, self.protocol_type, asked, others)
+            if not asked.member_id:
+                self._join_new(ticket, asked, new_id, now)
+            elif asked.member_id in self._pending:
+                del self._pending[asked.member_id]
+                self._enter(ticket, asked, asked.member_id, now)
+            else:
+                self._rejoin(ticket, self._known(asked.member_id, asked.instance_id), asked, now)
+        except PenstockError as error:
+            self._reply(ticket, error)
+        self._complete_join_if_all(now)
+        return self._take_effects()
+
+    def sync(
+        self,
+        ticket: int,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes],
+        now: float,
+        *,
+        instance_id: str | None = None,
+        protocol: tuple[str | None, str | None] = (None, None),
+    ) -> list[Effect]:
+        """A member asks for its assignment; that of the leader brings them all."""
+        try:
+            member = self._check_member(member_id, generation, instance_id)
+            self._check_same_protocol(*protocol)
+            self._sync(ticket, member, assignments, now)
+        except PenstockError as error:
+            self._reply(ticket, error)
+        return self._take_effects()
+
+    def heartbeat(self, member_id: str, generation: int, now: float, instance_id: str | None = None) -> None:
+        """A member is alive. RebalanceError if it must join again."""
+        member = self._check_member(member_id, generation, instance_id)
+        self._renew(member, now)
+        if self.state is GroupState.PREPARING:
+            raise RebalanceError(f"group {self.name!r} divides its partitions anew; join it again")
+
+    def leave(self, member_id: str, now: float, instance_id: str | None = None) -> list[Effect]:
+        """A member leaves, or is put out by its instance id alone."""
+        if not member_id and instance_id is not None:
+            member_id = self._by_instance.get(instance_id, "")
+        if self._pending.pop(member_id, None) is None:
+            self._remove(self._known(member_id, instance_id), now)
+        self._complete_join_if_all(now)
+        return self._take_effects()
+
+    def check_commit(
+        self, member_id: str, generation: int, now: float, instance_id: str | None = None, *, in_transaction: bool = False
+    ) -> None:
+        """Raise unless this member may set positions now; it counts as a heartbeat."""
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self._renew(self._check_member(member_id, generation, instance_id), now)
+        elif not in_transaction:
+            raise UnknownMemberError(f"group {self.name!r} has members, so only they set its positions; join it")
+        if self.state is GroupState.COMPLETING and not in_transaction:
+            raise RebalanceError(f"group {self.name!r} divides its partitions anew; ask for the assignment first")
+
+    def stored(self, serial: int, error: PenstockError | None, now: float) -> list[Effect]:
+        """What was to be made durable is so, or may not be."""
+        if serial in self._static_stores:
+            self._answer_static(*self._static_stores.pop(serial), error)
+        elif serial == self._storing:
+            self._storing = None
+            if self.state is GroupState.COMPLETING:
+                if error is None:
+                    self._become_stable(now)
+                else:
+                    self._fail_syncs(CoordinatorUnavailableError(f"the assignment is not stored: {error}; join again"), now)
+                    self._prepare(now)
+        return self._take_effects()
+
+    def next_due(self) -> float | None:
+        """When `tick` has something to do, if nothing else happens before. Heartbeats only put it off."""
+        times = list(self._pending.values())
+        times += (member.expires_at for member in self.members.values() if member.can_expire)
+        times += (due for due in (self._join_due, self._sync_due) if due is not None)
+        return min(times, default=None)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time has passed: put out those who were not heard of, and begin a generation whose time has come."""
+        for member_id in [member_id for member_id, expires_at in self._pending.items() if expires_at <= now]:
+            del self._pending[member_id]
+        for member in [one for one in self.members.values() if one.can_expire and one.expires_at <= now]:
+            self._remove(member, now)
+        if self._sync_due is not None and self._sync_due <= now:
+            self._sync_due = None
+            for member_id in sorted(self._unsynced):
+                self._remove(self.members[member_id], now)
+        self._complete_join_if_all(now)
+        if self._join_due is not None and self._join_due <= now:
+            self._join_time_is_up(now)
+        return self._take_effects()
+
+    def release(self, error: PenstockError) -> list[Effect]:
+        """Answer all who wait with an error: the broker stops."""
+        for member in self.members.values():
+            self._answer_waiting(member, error)
+        return self._take_effects()
+
+    # Joining.
+
+    def _check_room(self, asked: Joining) -> None:
+        if self._members_max is None or self.state is GroupState.EMPTY:
+            return
+        member = self.members.get(asked.member_id)
+        if self.state is GroupState.PREPARING:
+            # Those who wait are in; a member that has not come back yet has lost its place to them.
+            is_in = member is not None and member.join_ticket is not None
+            count = sum(one.join_ticket is not None for one in self.members.values())
+        else:
+            is_in = member is not None or asked.instance_id in self._by_instance
+            count = len(self.members)
+        if not is_in and count >= self._members_max:
+            if member is not None:
+                self._drop(member)
+            raise GroupFullError(f"group {self.name!r} has {self._members_max} members, as many as it may have")
+
+    def _join_new(self, ticket: int, asked: Joining, new_id: str, now: float) -> None:
+        if asked.instance_id is not None:
+            if asked.instance_id in self._by_instance:
+                self._replace(ticket, asked, new_id, now)
+            else:
+                self._enter(ticket, asked, new_id, now)
+        elif asked.takes_id_first:
+            # A client that gives up before it is answered would leave a member behind that nobody knows.
+            self._pending[new_id] = now + asked.session_timeout_ms / 1000
+            raise MemberIdRequiredError(new_id)
+        else:
+            self._enter(ticket, asked, new_id, now)
+
+    def _enter(self, ticket: int, asked: Joining, member_id: str, now: float) -> None:
+        """Add a member, which begins a new generation."""
+        member = Member.of(member_id, asked)
+        member.is_new = True
+        member.join_ticket = ticket
+        self._renew(member, now)
+        if not self.members:
+            self.protocol_type = asked.protocol_type
+        self._add(member)
+        self._has_new_members = True
+        self._prepare(now)
+
+    def _add(self, member: Member) -> None:
+        self.members[member.id] = member
+        if member.instance_id is not None:
+            self._by_instance[member.instance_id] = member.id
+        if len(self.members) == 1:
+            self.leader_id = member.id
+
+    def _rejoin(self, ticket: int, member: Member, asked: Joining, now: float) -> None:
+        is_same = member.protocols == asked.protocols
+        is_leader = member.id == self.leader_id
+        if is_same and (self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)):
+            # It has missed the answer. A leader that joins a stable group wants it divided anew.
+            self._renew(member, now)
+            self._reply(ticket, self._answer(member))
+            return
+        self._wait_for_generation(ticket, member, asked)
+        self._prepare(now)
+
+    def _wait_for_generation(self, ticket: int, member: Member, asked: Joining) -> None:
+        self._answer_waiting(member, RebalanceError("the member has sent another request since"))
+        member.protocols = asked.protocols
+        member.session_timeout_ms, member.rebalance_timeout_ms = asked.session_timeout_ms, asked.rebalance_timeout_ms
+        member.client_id, member.client_host = asked.client_id, asked.client_host
+        member.join_ticket = ticket
+        if len(self.members) == 1:
+            self.protocol_type = asked.protocol_type
+
+    def _replace(self, ticket: int, asked: Joining, new_id: str, now: float) -> None:
+        """An instance starts again: it takes the place of its older self, which is fenced, without a new generation if it can."""
+        old = self.members[self._by_instance[asked.instance_id or ""]]
+        self._answer_waiting(old, FencedInstanceError(f"instance {old.instance_id!r} has started again as {new_id!r}"))
+        told_leader = self.leader_id
+        # Its place in the order of members stays, and with it the lead.
+        self.members = {(new_id if member.id == old.id else member.id): member for member in self.members.values()}
+        self._by_instance[asked.instance_id or ""] = new_id
+        if self.leader_id == old.id:
+            self.leader_id = new_id
+        if old.id in self._unsynced:
+            self._unsynced.remove(old.id)
+            self._unsynced.add(new_id)
+        old.id = new_id
+        self._wait_for_generation(ticket, old, asked)
+        self._renew(old, now)
+        if self.state is not GroupState.STABLE or chosen_protocol(list(self.members.values())) != self.protocol_name:
+            self._prepare(now)
+            return
+        answer = self._answer(old)
+        if asked.skips_assignment:
+            answer = answer._replace(skip_assignment=bool(answer.members))
+        else:
+            # A leader under its new name would divide partitions for nobody; under the old one it does not know itself.
+            answer = answer._replace(leader_id=told_leader, members=())
+        self._static_stores[self._store()] = (new_id, ticket, answer)
+
+    def _answer_static(self, member_id: str, ticket: int, answer: JoinAnswer, error: PenstockError | None) -> None:
+        member = self.members.get(member_id)
+        # A generation that has begun since answers it with the others.
+        if member is not None and member.join_ticket == ticket and self.state is GroupState.STABLE:
+            member.join_ticket = None
+            failed = CoordinatorUnavailableError(f"the member is not stored: {error}; join again")
+            self._reply(ticket, answer if error is None else failed)
+
+    # Generations.
+
+    def _prepare(self, now: float) -> None:
+        """Call all members together for a new generation."""
+        if self.state is GroupState.PREPARING:
+            return
+        self._fail_syncs(RebalanceError(f"group {self.name!r} divides its partitions anew; join it again"), now)
+        rebalance_s = max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
+        if self.state is GroupState.EMPTY and self._initial_delay_s:
+            self._initial_until = now + rebalance_s
+            self._join_due = min(now + self._initial_delay_s, self._initial_until)
+            self._has_new_members = False
+        else:
+            self._initial_until = None
+            self._join_due = now + rebalance_s
+        self.state = GroupState.PREPARING
+        self._storing = self._sync_due = None
+        self._unsynced.clear()
+
+    def _fail_syncs(self, error: PenstockError, now: float) -> None:
+        for member in self.members.values():
+            if member.sync_ticket is not None:
+                self._reply(member.sync_ticket, error)
+                member.sync_ticket = None
+                self._renew(member, now)
+
+    def _complete_join_if_all(self, now: float) -> None:
+        if self.state is not GroupState.PREPARING or self._initial_until is not None:
+            # Others are to come; but if those who came are gone, there is nothing to wait for.
+            if self.state is GroupState.PREPARING and not self.members and not self._pending:
+                self._begin_generation(now)
+            return
+        if not self._pending and all(member.join_ticket is not None for member in self.members.values()):
+            self._begin_generation(now)
+
+    def _join_time_is_up(self, now: float) -> None:
+        if self._initial_until is not None and self._has_new_members and now < self._initial_until:
+            self._has_new_members = False
+            self._join_due = min(now + self._initial_delay_s, self._initial_until)
+            return
+        for member in [one for one in self.members.values() if one.join_ticket is None and one.instance_id is None]:
+            self._drop(member)
+        if self.members and all(member.join_ticket is None for member in self.members.values()):
+            # Only instances that may come back are left: wait until they do, or their sessions end.
+            self._initial_until = None
+            self._join_due = now + max(member.rebalance_timeout_ms for member in self.members.values()) / 1000
+            return
+        self._begin_generation(now)
+
+    def _begin_generation(self, now: float) -> None:
+        """All who have joined are a generation; instances that have not are part of it too, and may still ask for their share."""
+        self._join_due = self._initial_until = None
+        self.generation += 1
+        if not self.members:
+            self.state = GroupState.EMPTY
+            self.protocol_name = self.leader_id = ""
+            self._store()
+            return
+        if self.members[self.leader_id].join_ticket is None:
+            self.leader_id = next(member.id for member in self.members.values() if member.join_ticket is not None)
+        self.protocol_name = chosen_protocol(list(self.members.values()))
+        self.state = GroupState.COMPLETING
+        self._unsynced = set(self.members)
+        self._sync_due = now + max(member.rebalance_timeout_ms for member in self.members.values()) / 1000
+        for member in self.members.values():
+            member.is_new = False
+            if member.join_ticket is not None:
+                self._reply(member.join_ticket, self._answer(member))
+                member.join_ticket = None
+                self._renew(member, now)
+
+    def _answer(self, member: Member) -> JoinAnswer:
+        listed: tuple[ListedMember, ...] = ()
+        if member.id == self.leader_id:
+            name = self.protocol_name
+            listed = tuple(ListedMember(one.id, one.instance_id, one.metadata(name)) for one in self.members.values())
+        return JoinAnswer(member.id, self.generation, self.protocol_type, self.protocol_name, self.leader_id, listed)
+
+    # Assignments.
+
+    def _check_same_protocol(self, protocol_type: str | None, protocol_name: str | None) -> None:
+        if protocol_type not in (None, self.protocol_type) or protocol_name not in (None, self.protocol_name):
+            raise InconsistentProtocolError(
+                f"group {self.name!r} divides partitions by {self.protocol_type!r} {self.protocol_name!r}, "
+                f"not {protocol_type!r} {protocol_name!r}"
+            )
+
+    def _sync(self, ticket: int, member: Member, assignments: Mapping[str, bytes], now: float) -> None:
+        if self.state is GroupState.PREPARING:
+            raise RebalanceError(f"group {self.name!r} divides its partitions anew; join it again")
+        self._unsynced.discard(member.id)
+        if not self._unsynced:
+            self._sync_due = None
+        self._renew(member, now)
+        if self.state is GroupState.STABLE:
+            self._reply(ticket, self._assigned(member))
+            return
+        self._answer_waiting(member, RebalanceError("the member has sent another request since"))
+        member.sync_ticket = ticket
+        if member.id == self.leader_id:
+            for one in self.members.values():
+                one.assignment = assignments.get(one.id, b"")
+            self._storing = self._store()
+
+    def _become_stable(self, now: float) -> None:
+        self.state = GroupState.STABLE
+        for member in self.members.values():
+            if member.sync_ticket is not None:
+                self._reply(member.sync_ticket, self._assigned(member))
+                member.sync_ticket = None
+                self._renew(member, now)
+
+    def _assigned(self, member: Member) -> SyncAnswer:
+        return SyncAnswer(self.protocol_type, self.protocol_name, member.assignment)
+
+    # Members.
+
+    def _known(self, member_id: str, instance_id: str | None) -> Member:
+        if instance_id is not None:
+            current = self._by_instance.get(instance_id)
+            if current is not None and current != member_id:
+                raise FencedInstanceError(f"instance {instance_id!r} of group {self.name!r} is member {current!r} by now")
+        member = self.members.get(member_id)
+        if member is None or (instance_id is not None and member.instance_id != instance_id):
+            raise UnknownMemberError(f"group {self.name!r} has no member {member_id!r}; join it anew")
+        return member
+
+    def _check_member(self, member_id: str, generation: int, instance_id: str | None) -> Member:
+        member = self._known(member_id, instance_id)
+        if generation != self.generation:
+            raise StaleGenerationError(f"group {self.name!r} is in generation {self.generation}, not {generation}; join it again")
+        return member
+
+    def _remove(self, member: Member, now: float) -> None:
+        """A member is gone: the others divide its share."""
+        self._answer_waiting(
+            member, UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it anew")
+        )
+        self._drop(member)
+        self._prepare(now)
+
+    def _drop(self, member: Member) -> None:
+        del self.members[member.id]
+        self._unsynced.discard(member.id)
+        if member.instance_id is not None:
+            self._by_instance.pop(member.instance_id, None)
+        if self.leader_id == member.id:
+            self.leader_id = next(iter(self.members), "")
+
+    def _answer_waiting(self, member: Member, error: PenstockError) -> None:
+        for ticket in (member.join_ticket, member.sync_ticket):
+            if ticket is not None:
+                self._reply(ticket, error)
+        member.join_ticket = member.sync_ticket = None
+
+    def _renew(self, member: Member, now: float) -> None:
+        member.expires_at = now + (NEW_MEMBER_TIMEOUT_S if member.is_new else member.session_timeout_ms / 1000)
+
+    # Effects.
+
+    def _reply(self, ticket: int, answer: JoinAnswer | SyncAnswer | PenstockError) -> None:
+        self._effects.append(Reply(ticket, answer))
+
+    def _store(self) -> int:
+        self._serial += 1
+        self._effects.append(Store(self._serial))
+        return self._serial
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,313 @@
+"""The coordinator of groups that it assigns partitions to: it feeds their heartbeats and timers, and keeps what changes.
+
+Heartbeats of a group that arrive while one write is under way are carried out together and made durable by the next. A member is
+answered when everything it is told is durable; if that fails, nothing of it has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from penstock.broker.consumers import Queue
+from penstock.broker.groups.consumer_group import JOIN_EPOCH, Answer, Changes, ConsumerGroup, ConsumerGroupOptions, Heartbeat
+from penstock.broker.groups.consumer_records import GROUP, MEMBER, PREFIX, GroupRecord, Member, key_of, unpack_target
+from penstock.broker.groups.errors import (
+    CoordinatorUnavailableError,
+    GroupError,
+    InvalidGroupNameError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    UnknownGroupError,
+)
+from penstock.broker.groups.registry import CONSUMER, GroupSummary
+from penstock.broker.groups.subscriptions import Topics
+from penstock.broker.topic import NAME_SIZE_MAX
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.tablet import Command, DeleteRange, KvTablet, Request
+
+log = logging.getLogger(__name__)
+
+TEXT_SIZE_MAX = 1000
+CONSUMER_PROTOCOL = "consumer"
+
+
+class Names(Protocol):
+    """The namespace of groups of all kinds."""
+
+    def take(self, name: str, kind: str) -> tuple[Command, ...]:
+        """Make a group one of this kind; NonEmptyGroupError if it has members of another."""
+        ...
+
+
+class _Waiting(NamedTuple):
+    """A heartbeat that waits for its turn."""
+
+    beat: Heartbeat
+    answer: asyncio.Future[Answer]
+
+
+class _Slot:
+    """A group and what goes on with it. The group itself may come and go."""
+
+    def __init__(self) -> None:
+        self.group: ConsumerGroup | None = None
+        self.waiting: list[_Waiting] = []
+        self.is_late = False  # whether members may have to be removed
+        self.erasing: tuple[Command, ...] = ()  # what is left in the tablet of the kind the group was of before
+        self.worker: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class ConsumerCoordinator:
+    """All groups of this kind on a broker."""
+
+    def __init__(
+        self,
+        tablet: KvTablet,
+        options: ConsumerGroupOptions,
+        *,
+        names: Names,
+        topics: Callable[[], Topics],
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.options = options
+        self._random = random
+        self._tablet = tablet
+        self._names = names
+        self._topics = topics
+        self._clock = clock
+        self._slots: dict[str, _Slot] = {}
+        self._stopped = False
+        self._load()
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """A group as it is now, to look at."""
+        slot = self._slots.get(name)
+        return None if slot is None else slot.group
+
+    def new_member_id(self) -> str:
+        """An id for a member that has none of its own."""
+        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+    async def heartbeat(self, name: str, beat: Heartbeat) -> Answer:
+        """Take a member's heartbeat; what it is told is durable. Raises GroupError, FencedInstanceError, UnavailableError."""
+        if self._stopped:
+            raise NotCoordinatorError("the broker is stopping")
+        _check_texts(name, beat)
+        slot = self._slots.setdefault(name, _Slot())
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        slot.waiting.append(_Waiting(beat, answer))
+        self._wake(name, slot)
+        return await answer
+
+    def names(self) -> Iterable[str]:
+        """Its groups, with and without members."""
+        return [name for name, slot in self._slots.items() if slot.group is not None]
+
+    def has(self, name: str) -> bool:
+        """Whether it has this group."""
+        return self.group(name) is not None
+
+    def summary(self, name: str) -> GroupSummary:
+        """A group as it is listed."""
+        return GroupSummary(name, CONSUMER, self._group(name).state, CONSUMER_PROTOCOL)
+
+    def empty_since_ms(self, name: str) -> int | None:
+        """The wall clock time since which a group has no members; None while it has any."""
+        group = self._group(name)
+        return None if group.members else group.record.empty_since_ms
+
+    def subscribes(self, name: str, topic: str) -> bool:
+        """Whether a member of the group may read the topic."""
+        topics = self._topics()
+        shape = topics.by_name.get(topic)
+        return shape is not None and shape.id in self._group(name).subscribed(topics)
+
+    def check_commit(self, name: str, member_id: str, generation: int, instance_id: str | None, *, in_transaction: bool) -> None:
+        """Raise unless the group takes positions from this member in this epoch. -1 and an empty id are of no member."""
+        if not (in_transaction and not member_id and generation < 0):
+            self._group(name).check_commit(member_id, generation)
+
+    def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
+        """Raise if this member may not ask for positions of the group, because it is none, or behind. -1 is of no member."""
+        if epoch >= 0:
+            self._group(name).check_fetch(member_id, epoch)
+
+    def release(self) -> None:
+        """Nobody waits for others here: a heartbeat is answered with what can be had at once."""
+
+    def forget(self, name: str) -> tuple[Command, ...]:
+        """Let go of a group without members; the commands that erase what the tablet keeps of it."""
+        assert not self._group(name).members
+        self._slots[name].group = None
+        begin = key_of(name)
+        return (DeleteRange(begin, begin[:-1] + b"\1"),)
+
+    async def stop(self) -> None:
+        """Answer nobody any more."""
+        self._stopped = True
+        workers = [slot.worker for slot in self._slots.values() if slot.worker is not None]
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        for slot in self._slots.values():
+            if slot.timer is not None:
+                slot.timer.cancel()
+            _fail(slot.waiting, NotCoordinatorError("the broker is stopping"))
+
+    def _group(self, name: str) -> ConsumerGroup:
+        group = self.group(name)
+        if group is None:
+            raise UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}")
+        return group
+
+    def _load(self) -> None:
+        """Take up every group where it was left."""
+        records: dict[str, GroupRecord] = {}
+        members: dict[str, list[Member]] = {}
+        targets: dict[str, dict[str, frozenset[Queue]]] = {}
+        for key in self._tablet.keys(PREFIX, bytes([PREFIX[0] + 1])):
+            raw_name, _, rest = key[len(PREFIX) :].partition(b"\0")
+            name, kind, member_id = raw_name.decode(), rest[:1], rest[1:].decode()
+            raw = self._tablet.head(key) or b""
+            if kind == GROUP:
+                records[name] = GroupRecord.unpack(raw)
+            elif kind == MEMBER:
+                members.setdefault(name, []).append(Member.unpack(member_id, raw))
+            else:
+                targets.setdefault(name, {})[member_id] = unpack_target(raw)
+        for name, record in records.items():
+            slot = self._slots.setdefault(name, _Slot())
+            slot.group = ConsumerGroup.restore(
+                name,
+                self.options,
+                self._clock,
+                record=record,
+                members=members.get(name, ()),
+                targets=targets.get(name, {}),
+            )
+            self._set_timer(name, slot)
+
+    def _wake(self, name: str, slot: _Slot) -> None:
+        if slot.worker is None and not self._stopped:
+            slot.worker = asyncio.create_task(self._work(name, slot), name=f"group-{name}")
+
+    async def _work(self, name: str, slot: _Slot) -> None:
+        """Carry out what waits, batch by batch, until nothing does."""
+        batch: list[_Waiting] = []
+        try:
+            while slot.waiting or slot.is_late:
+                batch, slot.waiting = slot.waiting, []
+                await self._carry_out(name, slot, batch)
+        except BaseException as error:
+            _fail(batch, NotCoordinatorError(f"the broker is stopping: {error!r}"))
+            raise
+        finally:
+            slot.worker = None
+            self._tidy(name, slot)
+
+    async def _carry_out(self, name: str, slot: _Slot, batch: list[_Waiting]) -> None:
+        answers: list[tuple[_Waiting, Answer]] = []
+        if slot.is_late:
+            slot.is_late = False
+            if slot.group is not None:
+                slot.group.expire()
+        for waiting in batch:
+            try:
+                answers.append((waiting, self._group_for(name, slot, waiting.beat).heartbeat(waiting.beat, self._topics())))
+            except PenstockError as error:
+                _fail([waiting], error)
+        group = slot.group
+        changes = group.take_changes() if group is not None else Changes((), {})
+        trouble = await self._store(slot, changes.commands)
+        if trouble is None:
+            for waiting, answer in answers:
+                if not waiting.answer.done():
+                    waiting.answer.set_result(answer)
+            return
+        if group is not None:
+            group.roll_back(changes)
+        _fail([waiting for waiting, _ in answers], trouble)
+        if not batch:
+            # Nobody who would try again asked for this: late members are removed at the next turn of the timer.
+            log.warning("members of group %s that are late cannot be removed now: %s", name, trouble)
+
+    async def _store(self, slot: _Slot, commands: tuple[Command, ...]) -> PenstockError | None:
+        """Make changes durable; the error to answer if they are not."""
+        commands = slot.erasing + commands
+        if not commands:
+            return None
+        try:
+            # Members must be able to read on, and so make room, while the disks are full.
+            await self._tablet.execute(Request(commands, makes_room=True))
+        except PenstockError as error:
+            kind = CoordinatorUnavailableError if error.retriable else NotCoordinatorError
+            return kind(f"the state of the group cannot be kept now: {error}")
+        slot.erasing = ()
+        return None
+
+    def _group_for(self, name: str, slot: _Slot, beat: Heartbeat) -> ConsumerGroup:
+        """The group that a heartbeat is for; whoever joins makes it, if need be out of an empty one of another kind."""
+        if slot.group is not None:
+            return slot.group
+        if beat.epoch != JOIN_EPOCH:
+            raise UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}; join it")
+        try:
+            slot.erasing += self._names.take(name, CONSUMER)
+        except NonEmptyGroupError as error:
+            raise UnknownGroupError(str(error)) from error
+        slot.group = ConsumerGroup(name, self.options, self._clock)
+        return slot.group
+
+    def _tidy(self, name: str, slot: _Slot) -> None:
+        """After a batch: forget a group that never came to be, and see to the timer of one that is there."""
+        if slot.group is not None and slot.group.record.epoch == 0:
+            slot.group = None
+        if slot.group is None and not slot.waiting and not slot.erasing:
+            if slot.timer is not None:
+                slot.timer.cancel()
+            self._slots.pop(name, None)
+        else:
+            self._set_timer(name, slot)
+
+    def _set_timer(self, name: str, slot: _Slot) -> None:
+        expiry = None if slot.group is None else slot.group.next_expiry()
+        loop = asyncio.get_running_loop()
+        if expiry is None or self._stopped:
+            return
+        delay = max(expiry - self._clock.monotonic(), 0.001)
+        if slot.timer is not None:
+            if slot.timer.when() <= loop.time() + delay:
+                return  # it will look again then
+            slot.timer.cancel()
+        slot.timer = loop.call_later(delay, self._look, name, slot)
+
+    def _look(self, name: str, slot: _Slot) -> None:
+        slot.timer = None
+        slot.is_late = True
+        self._wake(name, slot)
+
+
+def _fail(batch: Iterable[_Waiting], error: PenstockError) -> None:
+    for waiting in batch:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
+
+
+def _check_texts(name: str, beat: Heartbeat) -> None:
+    raw = name.encode()
+    if not raw or len(raw) > TEXT_SIZE_MAX or b"\0" in raw:
+        raise InvalidGroupNameError(f"a group's name has 1 to {TEXT_SIZE_MAX} bytes, none of them zero")
+    for text in (beat.member_id, beat.instance_id, beat.rack_id, beat.client_id, beat.client_host, beat.assignor):
+        if text is not None and len(text.encode()) > TEXT_SIZE_MAX:
+            raise GroupError(f"{text[:50]!r}... has {len(text.encode())} bytes, at most {TEXT_SIZE_MAX} are taken")
+    long = next((one for one in beat.names or () if len(one) > NAME_SIZE_MAX), None)
+    if long is not None:
+        raise GroupError(f"{long[:50]!r}... cannot name a topic: names have at most {NAME_SIZE_MAX} characters")

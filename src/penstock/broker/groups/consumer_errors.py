@@ -1,0 +1,29 @@
+"""Why a group whose coordinator assigns partitions refuses a member, beyond the reasons every group has."""
+
+from __future__ import annotations
+
+from penstock.broker.groups.errors import GroupError
+
+
+class FencedMemberError(GroupError):
+    """The member's epoch is not the group's idea of it: it gives up all partitions and joins anew."""
+
+    code = "fenced_member"
+
+
+class StaleMemberError(GroupError):
+    """The request was made in an earlier epoch of the member; after its next heartbeat it may ask again."""
+
+    code = "stale_member"
+
+
+class UnreleasedInstanceError(GroupError):
+    """Another member uses the instance id and has not left."""
+
+    code = "unreleased_instance"
+
+
+class UnsupportedAssignorError(GroupError):
+    """An assignor that the broker does not have."""
+
+    code = "unsupported_assignor"

@@ -1,0 +1,318 @@
+"""The coordinator of classic groups: their state machines on the event loop, with timers, waiting requests and the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import count
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+from penstock.broker.groups.classic import ClassicGroup, GroupState
+from penstock.broker.groups.consumer_metadata import CONSUMER_PROTOCOL, subscribed_topics
+from penstock.broker.groups.errors import (
+    CoordinatorUnavailableError,
+    InconsistentProtocolError,
+    InvalidGroupNameError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    SessionTimeoutError,
+    UnknownGroupError,
+    UnknownMemberError,
+)
+from penstock.broker.groups.members import Effect, JoinAnswer, Joining, Reply, Store, SyncAnswer
+from penstock.broker.groups.options import GroupOptions
+from penstock.broker.groups.registry import CLASSIC, DescribedMember, GroupDescription, Groups, GroupSummary
+from penstock.broker.groups.store import GroupStore, pack_group
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.tablet import Command, KvTablet, Request
+
+log = logging.getLogger(__name__)
+
+NAME_SIZE_MAX = 1000
+A = TypeVar("A", JoinAnswer, SyncAnswer)
+
+
+class _Hosted:
+    """A group, and what the loop holds for it."""
+
+    __slots__ = ("due", "empty_since_ms", "group", "is_stored", "timer")
+
+    def __init__(self, group: ClassicGroup, empty_since_ms: int, *, is_stored: bool) -> None:
+        self.group = group
+        self.empty_since_ms = empty_since_ms  # meaningful while it has no members
+        self.is_stored = is_stored
+        self.timer: asyncio.TimerHandle | None = None
+        self.due = 0.0  # when the timer fires
+
+
+class GroupCoordinator:
+    """All classic groups. Make it with `start`."""
+
+    def __init__(self, groups: Groups, tablet: KvTablet, options: GroupOptions, *, clock: Clock, random: Random) -> None:
+        self._groups = groups
+        self._tablet = tablet
+        self._store = GroupStore(tablet)
+        self._options = options
+        self._clock = clock
+        self._random = random
+        self._hosted: dict[str, _Hosted] = {}
+        self._tickets = count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    @classmethod
+    async def start(
+        cls, groups: Groups, tablet: KvTablet, options: GroupOptions, *, clock: Clock, random: Random
+    ) -> GroupCoordinator:
+        """Go on with the groups that the tablet holds."""
+        coordinator = cls(groups, tablet, options, clock=clock, random=random)
+        now = clock.monotonic()
+        for name, record in (await coordinator._store.load()).items():
+            group = ClassicGroup.restored(
+                name, record, now, initial_delay_s=options.initial_rebalance_delay_ms / 1000, members_max=options.members_max
+            )
+            hosted = coordinator._hosted[name] = _Hosted(group, record.empty_since_ms, is_stored=True)
+            coordinator._schedule(hosted)
+        groups.add_kind(CLASSIC, coordinator)
+        return coordinator
+
+    async def join(self, name: str, asked: Joining) -> JoinAnswer:
+        """Join a group, and wait for the generation that this begins."""
+        options = self._options
+        if not options.session_timeout_ms_min <= asked.session_timeout_ms <= options.session_timeout_ms_max:
+            raise SessionTimeoutError(
+                f"the session timeout is {asked.session_timeout_ms} ms; it can be {options.session_timeout_ms_min} to "
+                f"{options.session_timeout_ms_max}"
+            )
+        hosted = self._known(name) if asked.member_id else await self._known_or_new(name)
+        new_id = f"{asked.instance_id or asked.client_id}-{UUID(int=self._random.getrandbits(128), version=4)}"
+        return await self._wait(hosted, lambda ticket, now: hosted.group.join(ticket, asked, new_id, now))
+
+    async def sync(
+        self,
+        name: str,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes],
+        *,
+        instance_id: str | None = None,
+        protocol: tuple[str | None, str | None] = (None, None),
+    ) -> SyncAnswer:
+        """Ask for the assignment of a member, and wait for the leader to bring it; the leader brings all of them."""
+        hosted = self._known(name)
+
+        def sync(ticket: int, now: float) -> list[Effect]:
+            return hosted.group.sync(ticket, member_id, generation, assignments, now, instance_id=instance_id, protocol=protocol)
+
+        return await self._wait(hosted, sync)
+
+    def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        """A member is alive; raises what it must know."""
+        self._known(name).group.heartbeat(member_id, generation, self._clock.monotonic(), instance_id)
+
+    def leave(self, name: str, member_id: str, instance_id: str | None = None) -> None:
+        """Take a member out of its group."""
+        hosted = self._known(name)
+        self._apply(hosted, hosted.group.leave(member_id, self._clock.monotonic(), instance_id))
+
+    def describe(self, name: str) -> GroupDescription:
+        """A group as it is shown."""
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            raise UnknownGroupError(f"there is no classic group {name!r}")
+        group = hosted.group
+        is_stable = group.state is GroupState.STABLE
+        members = tuple(
+            DescribedMember(
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(group.protocol_name) if is_stable else b"",
+                member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        )
+        protocol_name = group.protocol_name if is_stable else ""
+        return GroupDescription(name, group.state.value, group.protocol_type, protocol_name, members)
+
+    def release(self) -> None:
+        """Answer all who wait for a generation or an assignment that they must ask elsewhere: the broker stops. No time passes
+        for the groups from here on; they go on as they were stored."""
+        self._is_stopped = True
+        for hosted in self._hosted.values():
+            if hosted.timer is not None:
+                hosted.timer.cancel()
+        error = NotCoordinatorError("this broker stops; find the coordinator of the group again")
+        for hosted in list(self._hosted.values()):
+            self._apply(hosted, hosted.group.release(error))
+
+    async def stop(self) -> None:
+        """Answer all who wait, and finish what is being written."""
+        self.release()
+        await asyncio.gather(*self._tasks)
+
+    # What all kinds of groups can be asked.
+
+    def names(self) -> Iterable[str]:
+        """Its groups, with and without members."""
+        return list(self._hosted)
+
+    def has(self, name: str) -> bool:
+        """Whether it has this group."""
+        return name in self._hosted
+
+    def summary(self, name: str) -> GroupSummary:
+        """A group as it is listed."""
+        group = self._hosted[name].group
+        return GroupSummary(name, CLASSIC, group.state.value, group.protocol_type)
+
+    def empty_since_ms(self, name: str) -> int | None:
+        """The wall clock time since which a group has no members; None while it has any."""
+        hosted = self._hosted[name]
+        return hosted.empty_since_ms if hosted.group.is_idle else None
+
+    def subscribes(self, name: str, topic: str) -> bool:
+        """Whether a member of the group may read the topic. Of one whose metadata says nothing about topics, it is assumed."""
+        group = self._hosted[name].group
+        if group.protocol_type != CONSUMER_PROTOCOL:
+            return bool(group.members)
+        offered = {one.metadata for member in group.members.values() for one in member.protocols}
+        return any(topics is None or topic in topics for topics in map(subscribed_topics, offered))
+
+    def check_commit(self, name: str, member_id: str, generation: int, instance_id: str | None, *, in_transaction: bool) -> None:
+        """Raise unless the group takes positions from this member now."""
+        now = self._clock.monotonic()
+        self._hosted[name].group.check_commit(member_id, generation, now, instance_id, in_transaction=in_transaction)
+
+    def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
+        """Whoever asks is told the positions of a classic group."""
+
+    def forget(self, name: str) -> tuple[Command, ...]:
+        """Let go of a group without members; the commands that erase what the tablet keeps of it."""
+        hosted = self._hosted.pop(name)
+        if hosted.timer is not None:
+            hosted.timer.cancel()
+        return self._store.forget(name)
+
+    # Groups on the loop.
+
+    def _known(self, name: str) -> _Hosted:
+        check_group_name(name)
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            raise UnknownMemberError(f"group {name!r} has no members; join it anew")
+        return hosted
+
+    async def _known_or_new(self, name: str) -> _Hosted:
+        check_group_name(name)
+        if self._is_stopped:
+            raise NotCoordinatorError("this broker stops; find the coordinator of the group again")
+        hosted = self._hosted.get(name)
+        if hosted is not None:
+            return hosted
+        try:
+            erased = self._groups.take(name, CLASSIC)
+        except NonEmptyGroupError as error:
+            raise InconsistentProtocolError(str(error)) from error
+        options = self._options
+        group = ClassicGroup(name, initial_delay_s=options.initial_rebalance_delay_ms / 1000, members_max=options.members_max)
+        hosted = self._hosted[name] = _Hosted(group, self._wall_ms(), is_stored=False)
+        if erased:
+            try:
+                await self._tablet.execute(Request(erased, makes_room=True))
+            except PenstockError as error:
+                raise CoordinatorUnavailableError(f"group {name!r} cannot change its kind now: {error}") from error
+        return self._hosted.setdefault(name, hosted)
+
+    async def _wait(self, hosted: _Hosted, ask: Callable[[int, float], list[Effect]]) -> A:
+        """Ask the group something, and wait for the answer."""
+        ticket = next(self._tickets)
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = answer
+        try:
+            self._apply(hosted, ask(ticket, self._clock.monotonic()))
+            return await answer
+        finally:
+            self._waiting.pop(ticket, None)
+
+    def _apply(self, hosted: _Hosted, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(ticket, answer):
+                    self._answer(ticket, answer)
+                case Store(serial):
+                    self._save(hosted, serial)
+        self._schedule(hosted)
+
+    def _answer(self, ticket: int, answer: JoinAnswer | SyncAnswer | PenstockError) -> None:
+        waiting = self._waiting.get(ticket)
+        # Whoever asked may have been cancelled; the group learns of that by the member's silence.
+        if waiting is None or waiting.done():
+            return
+        if isinstance(answer, PenstockError):
+            waiting.set_exception(answer)
+        else:
+            waiting.set_result(answer)
+
+    def _save(self, hosted: _Hosted, serial: int) -> None:
+        group = hosted.group
+        if not group.members:
+            hosted.empty_since_ms = self._wall_ms()
+        hosted.is_stored = True
+        # It is packed now: the members change while it is written.
+        self._spawn(self._finish_save(hosted, serial, pack_group(group.record(hosted.empty_since_ms))))
+
+    async def _finish_save(self, hosted: _Hosted, serial: int, packed: bytes) -> None:
+        if self._hosted.get(hosted.group.name) is not hosted:
+            # The group was deleted since.
+            return
+        failure: PenstockError | None = None
+        try:
+            await self._store.save(hosted.group.name, packed)
+        except PenstockError as error:
+            log.warning("the state of group %r is not stored: %s", hosted.group.name, error)
+            failure = error
+        self._apply(hosted, hosted.group.stored(serial, failure, self._clock.monotonic()))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _schedule(self, hosted: _Hosted) -> None:
+        """Have the timer fire when the group is due; later is put right when it fires, as heartbeats are many."""
+        if self._hosted.get(hosted.group.name) is not hosted or self._is_stopped:
+            return
+        due = hosted.group.next_due()
+        if hosted.timer is not None:
+            if due is not None and hosted.due <= due:
+                return
+            hosted.timer.cancel()
+            hosted.timer = None
+        if due is not None:
+            hosted.due = due
+            delay_s = max(due - self._clock.monotonic(), 0.0)
+            hosted.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, hosted)
+        elif hosted.group.is_idle and not hosted.is_stored:
+            # An id was given out and nobody came: there never was a group.
+            del self._hosted[hosted.group.name]
+
+    def _tick(self, hosted: _Hosted) -> None:
+        hosted.timer = None
+        self._apply(hosted, hosted.group.tick(self._clock.monotonic()))
+
+    def _wall_ms(self) -> int:
+        return int(self._clock.wall() * 1000)
+
+
+def check_group_name(name: str) -> None:
+    """InvalidGroupNameError unless a group can have this name."""
+    raw = name.encode()
+    if not raw or len(raw) > NAME_SIZE_MAX or b"\0" in raw:
+        raise InvalidGroupNameError(f"a group's name has 1 to {NAME_SIZE_MAX} bytes, none of them zero")

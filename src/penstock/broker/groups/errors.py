@@ -1,0 +1,89 @@
+"""Why a group refuses a member, a position or a request."""
+
+from __future__ import annotations
+
+from penstock.core.errors import FencedError, InvalidRequestError, UnavailableError
+
+
+class GroupError(InvalidRequestError):
+    """A request that a group does not take."""
+
+    code = "group"
+
+
+class InvalidGroupNameError(GroupError):
+    """A name that groups cannot have."""
+
+    code = "invalid_group_name"
+
+
+class UnknownGroupError(GroupError):
+    """There is no such group, or it is of another kind."""
+
+    code = "unknown_group"
+
+
+class NonEmptyGroupError(GroupError):
+    """The group has members; it can be had once they have left."""
+
+    code = "non_empty_group"
+
+
+class SubscribedTopicError(GroupError):
+    """Members of the group read the topic; their position in it stays."""
+
+    code = "subscribed_topic"
+
+
+class UnknownMemberError(GroupError):
+    """The group has no such member: it must join anew."""
+
+    code = "unknown_member"
+
+
+class FencedInstanceError(FencedError):
+    """Another member has joined under the same instance id; this one stops."""
+
+    code = "fenced_instance"
+
+
+class StaleGenerationError(GroupError):
+    """The member speaks of another generation than the group's."""
+
+    code = "stale_generation"
+
+
+class RebalanceError(UnavailableError):
+    """The group is dividing its partitions anew: the member must join again, or wait."""
+
+    code = "rebalance_in_progress"
+
+
+class InconsistentProtocolError(GroupError):
+    """The member and the group have no protocol in common."""
+
+    code = "inconsistent_protocol"
+
+
+class SessionTimeoutError(GroupError):
+    """A session timeout outside of what the broker allows."""
+
+    code = "invalid_session_timeout"
+
+
+class GroupFullError(GroupError):
+    """The group has as many members as it may have."""
+
+    code = "group_full"
+
+
+class CoordinatorUnavailableError(UnavailableError):
+    """The state of the group cannot be kept now; ask again in a moment."""
+
+    code = "coordinator_unavailable"
+
+
+class NotCoordinatorError(UnavailableError):
+    """The broker is stopping; ask who coordinates the group by now."""
+
+    code = "not_coordinator"

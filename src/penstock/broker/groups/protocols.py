@@ -1,0 +1,29 @@
+"""Which ways to divide partitions the members of a group have in common, and which of them is taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from penstock.broker.groups.errors import InconsistentProtocolError
+from penstock.broker.groups.members import Joining, Member
+
+
+def check_protocols(group: str, protocol_type: str, asked: Joining, others: Sequence[Member]) -> None:
+    """InconsistentProtocolError unless whoever joins has a protocol in common with all others. So all members have one always."""
+    if not asked.protocol_type or not asked.protocols:
+        raise InconsistentProtocolError("a member names the type of its protocol and at least one way to divide partitions")
+    if not others:
+        return
+    if asked.protocol_type != protocol_type:
+        raise InconsistentProtocolError(f"group {group!r} is of type {protocol_type!r}, not {asked.protocol_type!r}")
+    if not any(all(member.offers(offered.name) for member in others) for offered in asked.protocols):
+        names = ", ".join(offered.name for offered in asked.protocols)
+        raise InconsistentProtocolError(f"none of {names} is known to all members of group {group!r}")
+
+
+def chosen_protocol(members: Sequence[Member]) -> str:
+    """What all members know and most like best; if several are liked as much, the one that the first member likes best."""
+    common = [offered.name for offered in members[0].protocols if all(member.offers(offered.name) for member in members)]
+    votes = Counter(next(one.name for one in member.protocols if one.name in common) for member in members)
+    return max(common, key=lambda name: votes[name])

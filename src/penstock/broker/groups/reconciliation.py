@@ -1,0 +1,42 @@
+"""How a member gets from what it has to what it should have: first it gives up, and only then it is given more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.broker.consumers import Queue
+from penstock.broker.groups.consumer_records import NO_QUEUES, Member, MemberState
+
+
+def reconcile(
+    member: Member,
+    target: frozenset[Queue],
+    target_epoch: int,
+    owned: frozenset[Queue] | None,
+    is_free: Callable[[Queue], bool],
+) -> Member:
+    """The member after a heartbeat that says it owns these partitions (None: it does not say). `is_free` tells whether no other
+    member has a partition or is still giving it up."""
+    epoch = member.epoch
+    if member.state is MemberState.UNREVOKED:
+        if owned is None or not member.revoking.isdisjoint(owned):
+            return member
+        # What was asked for is given up; the member comes one epoch closer even if the next step is to give up more.
+        epoch += 1
+    elif member.state is MemberState.STABLE and epoch == target_epoch:
+        return member
+    kept = member.assigned & target
+    revoking = member.assigned - target
+    if revoking and (owned is None or not revoking.isdisjoint(owned)):
+        return _told(member, epoch, MemberState.UNREVOKED, kept, revoking)
+    wanted = target - member.assigned
+    free = frozenset(filter(is_free, wanted))
+    state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED
+    return _told(member, target_epoch, state, kept | free, NO_QUEUES)
+
+
+def _told(member: Member, epoch: int, state: MemberState, assigned: frozenset[Queue], revoking: frozenset[Queue]) -> Member:
+    """The member as it is told to be. Should that not arrive, it will speak in the epoch it was told before."""
+    previous_epoch = member.previous_epoch if epoch == member.epoch else member.epoch
+    return replace(member, epoch=epoch, previous_epoch=previous_epoch, state=state, assigned=assigned, revoking=revoking)

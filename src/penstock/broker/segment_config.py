@@ -1,0 +1,40 @@
+"""What Kafka lets a topic say about its segment files and replicas.
+
+Penstock has neither: every message is synced before it is acknowledged, storage is in blobs, copies are made by the storage
+group. Tools and frameworks set these keys all the same, so they are checked, kept and shown, and have nothing to act on.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+LONG_MAX: Final = (1 << 63) - 1
+INT_MAX: Final = (1 << 31) - 1
+DAY_MS: Final = 24 * 3600 * 1000
+
+
+class SegmentKey(NamedTuple):
+    """One key: its default, its type, and within what it must be if it is a number."""
+
+    default: str
+    kind: str
+    low: int = 0
+    high: int = LONG_MAX
+
+
+NO_EFFECT: Final = "as in Kafka, for tools that set it; there are no segment files or replicas here that it could act on"
+
+SEGMENT_KEYS: Final[dict[str, SegmentKey]] = {
+    "file.delete.delay.ms": SegmentKey("60000", "long"),
+    "flush.messages": SegmentKey(str(LONG_MAX), "long", 1),
+    "flush.ms": SegmentKey(str(LONG_MAX), "long"),
+    "follower.replication.throttled.replicas": SegmentKey("", "list"),
+    "index.interval.bytes": SegmentKey("4096", "int", 0, INT_MAX),
+    "leader.replication.throttled.replicas": SegmentKey("", "list"),
+    "preallocate": SegmentKey("false", "boolean"),
+    "segment.bytes": SegmentKey("1073741824", "int", 14, INT_MAX),
+    "segment.index.bytes": SegmentKey("10485760", "int", 4, INT_MAX),
+    "segment.jitter.ms": SegmentKey("0", "long"),
+    "segment.ms": SegmentKey(str(7 * DAY_MS), "long", 1),
+    "unclean.leader.election.enable": SegmentKey("false", "boolean"),
+}

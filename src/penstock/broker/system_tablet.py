@@ -1,0 +1,135 @@
+"""A tablet that the broker itself cannot do without: it is booted, watched, and booted again with a new generation if it stops.
+
+Whoever keeps a table in it holds the `SystemTablet`: calls go to the generation that serves. Whoever keeps something in memory
+as well asks by `on_restart` to be told of each new generation before it serves, and reads it anew: what was asked of the last one
+and failed may have been done all the same. A state machine whose requests may outlive a restart works on one `KvTablet` instead,
+and is made anew with the next, so that what is left of it is fenced together with its tablet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from random import Random
+from typing import Protocol
+
+from penstock.blob import TabletStorage
+from penstock.broker.errors import SystemTabletUnavailableError
+from penstock.core.clock import Clock
+from penstock.core.errors import ClosedError, FencedError, PenstockError
+from penstock.tablet import KvTablet, Request, Result
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 5.0
+STEADY_S = 10.0  # a tablet that served for so long stopped for a reason of its own
+
+OnRestart = Callable[[KvTablet], Awaitable[None]]
+
+
+class TableTablet(Protocol):
+    """What a table of the broker needs of the tablet it is kept in; a KvTablet is one, and so is a SystemTablet."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the tablet."""
+        ...
+
+    async def execute(self, request: Request) -> list[Result]:
+        """Carry out a request."""
+        ...
+
+    def head(self, key: bytes) -> bytes | None:
+        """What a key keeps in memory."""
+        ...
+
+    def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Keys with begin <= key < end as they are now."""
+        ...
+
+
+class SystemTablet:
+    """Make it with `start`; `stop` it when done. While no generation serves, every call fails with a retriable error."""
+
+    def __init__(self, storage: TabletStorage, tablet: KvTablet, *, clock: Clock, random: Random) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._random = random
+        self._hooks: list[OnRestart] = []
+        self.latest = tablet  # the newest generation, though it may have stopped or may not serve yet
+        self._serving: KvTablet | None = tablet
+        self._keeper = asyncio.create_task(self._keep(), name=f"tablet-{tablet.id}-keeper")
+
+    @classmethod
+    async def start(cls, storage: TabletStorage, *, clock: Clock, random: Random) -> SystemTablet:
+        """Boot the tablet. Raises what KvTablet.boot raises; only from then on it is started again and again."""
+        return cls(storage, await _boot(storage, random), clock=clock, random=random)
+
+    def on_restart(self, hook: OnRestart) -> None:
+        """Call `hook` with each further generation before it serves, after those that asked earlier. If it fails, the generation
+        is given up and the next is tried."""
+        self._hooks.append(hook)
+
+    @property
+    def generation(self) -> int:
+        """The generation that serves, or served last."""
+        return self.latest.generation
+
+    async def execute(self, request: Request) -> list[Result]:
+        """Carry out a request on the generation that serves. If that stops meanwhile, the request may have been carried out."""
+        try:
+            return await self._live().execute(request)
+        except (FencedError, ClosedError) as error:
+            raise SystemTabletUnavailableError(
+                f"system tablet {self.latest.id} is starting again ({error}); try again in a moment"
+            ) from error
+
+    def head(self, key: bytes) -> bytes | None:
+        """What a key keeps in memory; None if there is no such key."""
+        return self._live().head(key)
+
+    def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
+        """Keys with begin <= key < end as they are now."""
+        return self._live().keys(begin, end)
+
+    async def stop(self) -> None:
+        """Finish what is under way and stop for good."""
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        self._serving = None
+        await self.latest.stop()
+
+    def _live(self) -> KvTablet:
+        tablet = self._serving
+        if tablet is None or tablet.stopped.is_set():
+            raise SystemTabletUnavailableError(f"system tablet {self.latest.id} is starting again; try again in a moment")
+        return tablet
+
+    async def _keep(self) -> None:
+        """Whenever the tablet has stopped, boot it with a new generation, and let that serve once everyone knows of it."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            began = self._clock.monotonic()
+            await self.latest.stopped.wait()
+            self._serving = None
+            log.warning("system tablet %d has stopped in generation %d", self.latest.id, self.latest.generation)
+            await self.latest.stop()
+            # Of two processes that take the tablet from each other, neither must keep the other from serving at all.
+            pause_s = RETRY_FIRST_S if self._clock.monotonic() - began >= STEADY_S else min(pause_s * 2, RETRY_MAX_S)
+            await asyncio.sleep(pause_s)
+            try:
+                self.latest = await _boot(self._storage, self._random)
+                for hook in self._hooks:
+                    await hook(self.latest)
+            except PenstockError as error:
+                log.warning("system tablet %d does not start, trying again: %s", self.latest.id, error)
+                await self.latest.stop()
+                continue
+            self._serving = self.latest
+            log.info("system tablet %d serves again, in generation %d", self.latest.id, self.latest.generation)
+
+
+async def _boot(storage: TabletStorage, random: Random) -> KvTablet:
+    return await KvTablet.boot(storage, await storage.next_generation(), random=random)

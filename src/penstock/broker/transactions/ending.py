@@ -1,0 +1,92 @@
+"""Carrying out what was decided: a marker in every partition of the transaction, and its positions set or dropped.
+
+Each step may be repeated without harm, so whoever takes over after a crash simply does all of them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from penstock.broker.consumers import Queue
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.transactional_offsets import TransactionalOffsets
+from penstock.broker.transactions.transaction import Transaction
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.queue import Partition, StaleEpochError, make_marker, marker_source
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.02
+RETRY_MAX_S = 2.0
+
+PartitionOf = Callable[[Queue], Partition]
+"""A partition that is served now. UnknownTopicError if its topic is gone; other errors pass."""
+
+
+class Ending:
+    """Ends transactions in the partitions and consumers they have touched."""
+
+    def __init__(self, partition_of: PartitionOf, offsets: TransactionalOffsets, clock: Clock) -> None:
+        self._partition_of = partition_of
+        self._offsets = offsets
+        self._clock = clock
+
+    async def carry_out(self, transaction: Transaction, coordinator_epoch: int) -> None:
+        """Return once readers everywhere see the end; what is out of reach is waited for."""
+        work = [self._mark(transaction, queue, coordinator_epoch) for queue in sorted(transaction.queues)]
+        if transaction.groups:
+            work.append(self._finish_offsets(transaction))
+        await asyncio.gather(*work)
+
+    async def _mark(self, transaction: Transaction, queue: Queue, coordinator_epoch: int) -> None:
+        marker = make_marker(
+            commit=transaction.is_commit,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=int(self._clock.wall() * 1000),
+        )
+        source = marker_source(source_of(transaction.producer_id), transaction.epoch)
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._partition_of(queue).mark(marker, source)
+                return
+            except UnknownTopicError:
+                return  # deleted with all that the transaction wrote there
+            except StaleEpochError as error:
+                log.error("the transaction of %r cannot be marked: %s", transaction.transactional_id, error)
+                return
+            except PenstockError as error:
+                log.info("the transaction of %r is not marked yet: %s", transaction.transactional_id, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_MAX_S)
+
+    async def _finish_offsets(self, transaction: Transaction) -> None:
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._offsets.finish(transaction.producer_id, commit=transaction.is_commit, is_known=self._is_known)
+                return
+            except PenstockError as error:
+                log.info("the positions of %r are not settled yet: %s", transaction.transactional_id, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_MAX_S)
+
+    def _is_known(self, topic_id: UUID) -> bool:
+        try:
+            self._partition_of(Queue(topic_id, 0))
+        except UnknownTopicError:
+            return False
+        except PenstockError:
+            return True
+        return True
+
+
+def source_of(producer_id: int) -> bytes:
+    """The source id of a Kafka producer."""
+    return b"k" + producer_id.to_bytes(8, "big")

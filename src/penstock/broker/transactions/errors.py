@@ -1,0 +1,47 @@
+"""What can go wrong with a transaction, beyond the kinds every layer has."""
+
+from __future__ import annotations
+
+from penstock.core.errors import FencedError, InvalidRequestError, UnavailableError
+
+
+class ProducerFencedError(FencedError):
+    """A newer producer has taken the transactional id over, or the transaction took too long: this producer is done."""
+
+    code = "producer_fenced"
+
+
+class UnknownProducerError(InvalidRequestError):
+    """The transactional id is not known, or belongs to another producer id."""
+
+    code = "unknown_producer"
+
+
+class ConcurrentTransactionsError(UnavailableError):
+    """The transaction before is still being ended; ask again in a moment."""
+
+    code = "concurrent_transactions"
+
+
+class InvalidTransactionStateError(InvalidRequestError):
+    """What was asked cannot be done in the state in which the transaction is."""
+
+    code = "invalid_transaction_state"
+
+
+class NotInTransactionError(InvalidTransactionStateError):
+    """The producer has no transaction running that this partition or group is part of; it has to abort and begin anew."""
+
+    code = "not_in_transaction"
+
+
+class InvalidTransactionTimeoutError(InvalidRequestError):
+    """The transaction may take longer than the broker lets any, or no time at all."""
+
+    code = "invalid_transaction_timeout"
+
+
+class RecordConflictError(InvalidRequestError):
+    """The application record is not the one that was expected: another has committed in between."""
+
+    code = "record_conflict"

@@ -1,0 +1,198 @@
+"""Users and what they prove themselves with: SCRAM credentials, from which no password can be had; kept in the system tablet.
+
+"u" | mechanism 1 | user name           the credential, as JSON with a version
+
+The administrator is not among them: who that is, and by which password, is told to the node when it starts.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from hashlib import new as new_hash
+from hashlib import pbkdf2_hmac
+from random import Random
+from typing import NamedTuple
+
+from penstock.broker.system_tablet import TableTablet
+from penstock.core.errors import ConfigError, InvalidRequestError
+from penstock.tablet import Command, DeleteRange, Request, Write
+
+VERSION = 1
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+NAME_SIZE_MAX = 1000
+SALT_SIZE = 24
+
+
+class Mechanism(IntEnum):
+    """The kinds of SCRAM credentials, by Kafka's numbers."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """What clients call it."""
+        return self.name.replace("_", "-")
+
+    @property
+    def hash_name(self) -> str:
+        """The hash function it uses."""
+        return "sha256" if self is Mechanism.SCRAM_SHA_256 else "sha512"
+
+
+class UnacceptableCredentialError(InvalidRequestError):
+    """A credential that is not kept: too weak, without a name, or of the administrator."""
+
+    code = "unacceptable_credential"
+
+
+class UnknownUserError(InvalidRequestError):
+    """There is no such user, or it has no such credential."""
+
+    code = "unknown_user"
+
+
+class UnknownMechanismError(InvalidRequestError):
+    """A kind of credential that there is not."""
+
+    code = "unknown_mechanism"
+
+
+class RepeatedCredentialError(InvalidRequestError):
+    """A user's credential is changed twice in one request."""
+
+    code = "repeated_credential"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """That clients must say who they are, and who the administrator is."""
+
+    admin_user: str
+    admin_password: str = field(repr=False)
+    random: Random = field(repr=False)  # of salts and nonces: nobody must be able to guess it
+    allow_without_rule: bool = False  # whether a user may do what no access rule speaks of
+
+
+class Credential(NamedTuple):
+    """What is kept of a password (RFC 5802): enough to check one, not enough to be it."""
+
+    mechanism: Mechanism
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def from_salted(cls, mechanism: Mechanism, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
+        """The credential of a password that was salted and iterated already."""
+        client_key = hmac.digest(salted_password, b"Client Key", mechanism.hash_name)
+        stored_key = new_hash(mechanism.hash_name, client_key).digest()
+        return cls(mechanism, iterations, salt, stored_key, hmac.digest(salted_password, b"Server Key", mechanism.hash_name))
+
+    @classmethod
+    def of_password(cls, mechanism: Mechanism, iterations: int, salt: bytes, password: str) -> Credential:
+        """The credential of a password. It takes milliseconds, on purpose."""
+        salted = pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+        return cls.from_salted(mechanism, iterations, salt, salted)
+
+    def is_of(self, password: str) -> bool:
+        """Whether it was made of this password. It takes milliseconds, on purpose."""
+        made = Credential.of_password(self.mechanism, self.iterations, self.salt, password)
+        return hmac.compare_digest(made.stored_key, self.stored_key)
+
+
+class Users:
+    """The credentials of all users. Every change is durable before it counts."""
+
+    def __init__(self, tablet: TableTablet, security: Security | None) -> None:
+        self._tablet = tablet
+        self._credentials = _load(tablet)
+        self.admin = None if security is None else security.admin_user
+        self._admins: dict[Mechanism, Credential] = {}
+        if security is not None:
+            for mechanism in Mechanism:
+                salt = security.random.randbytes(SALT_SIZE)
+                self._admins[mechanism] = Credential.of_password(mechanism, ITERATIONS_MIN, salt, security.admin_password)
+
+    async def reload(self, tablet: TableTablet) -> None:
+        """The tablet was started again: what failed may have been done."""
+        self._credentials = _load(tablet)
+
+    def names(self) -> list[str]:
+        """Every user that has a credential, the administrator aside."""
+        return sorted({name for name, _ in self._credentials})
+
+    def credentials(self, user: str) -> list[Credential]:
+        """The credentials by which a user can prove who it is."""
+        found = (self.credential(user, mechanism) for mechanism in Mechanism)
+        return [credential for credential in found if credential is not None]
+
+    def credential(self, user: str, mechanism: Mechanism) -> Credential | None:
+        """One of them; None if the user does not have it."""
+        if user == self.admin:
+            return self._admins[mechanism]
+        return self._credentials.get((user, mechanism))
+
+    def check_set(self, user: str, iterations: int) -> None:
+        """UnacceptableCredentialError unless a user can be given a credential of that strength."""
+        if not user or len(user.encode()) > NAME_SIZE_MAX or "\0" in user:
+            raise UnacceptableCredentialError(f"the name of a user has 1 to {NAME_SIZE_MAX} bytes, none of them zero")
+        if user == self.admin:
+            raise UnacceptableCredentialError("the administrator's password is set where the node is started")
+        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise UnacceptableCredentialError(
+                f"a password is iterated {ITERATIONS_MIN} to {ITERATIONS_MAX} times, not {iterations}"
+            )
+
+    def check_remove(self, user: str, mechanism: Mechanism) -> None:
+        """UnknownUserError unless the user has the credential."""
+        if (user, mechanism) not in self._credentials:
+            raise UnknownUserError(f"user {user!r} has no credential of kind {mechanism.sasl_name}")
+
+    async def change(self, sets: Iterable[tuple[str, Credential]], removes: Iterable[tuple[str, Mechanism]] = ()) -> None:
+        """Set and remove credentials, all of them or none."""
+        given = {(user, credential.mechanism): credential for user, credential in sets}
+        gone = list(removes)
+        commands: list[Command] = [Write(_key(*owner), b"", head=_pack(credential)) for owner, credential in given.items()]
+        commands += (DeleteRange(_key(*owner), _key(*owner) + b"\0") for owner in gone)
+        if commands:
+            await self._tablet.execute(Request(tuple(commands)))
+            self._credentials.update(given)
+            for owner in gone:
+                self._credentials.pop(owner, None)
+
+
+def _load(tablet: TableTablet) -> dict[tuple[str, Mechanism], Credential]:
+    found: dict[tuple[str, Mechanism], Credential] = {}
+    for key in tablet.keys(b"u", b"v"):
+        credential = _unpack(Mechanism(key[1]), tablet.head(key) or b"")
+        found[key[2:].decode(), credential.mechanism] = credential
+    return found
+
+
+def _key(user: str, mechanism: Mechanism) -> bytes:
+    return b"u" + bytes([mechanism]) + user.encode()
+
+
+def _pack(credential: Credential) -> bytes:
+    fields = {
+        "version": VERSION,
+        "iterations": credential.iterations,
+        "salt": credential.salt.hex(),
+        "stored_key": credential.stored_key.hex(),
+        "server_key": credential.server_key.hex(),
+    }
+    return json.dumps(fields).encode()
+
+
+def _unpack(mechanism: Mechanism, raw: bytes) -> Credential:
+    fields = json.loads(raw)
+    if fields["version"] > VERSION:
+        raise ConfigError(f"a credential has format {fields['version']}; upgrade Penstock")
+    salt, stored_key, server_key = (bytes.fromhex(fields[name]) for name in ("salt", "stored_key", "server_key"))
+    return Credential(mechanism, fields["iterations"], salt, stored_key, server_key)
