@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.broker.groups import ConsumerGroupOptions
 from penstock.gateway.kafka.node import Node
 
 
@@ -18,7 +19,8 @@ class BrokerConfig(NamedTuple):
 def broker_configs(node: Node) -> dict[str, BrokerConfig]:
     """Every setting that has a meaning here."""
     options, broker = node.options, node.broker.options
-    listener = f"PLAINTEXT://{node.host}:{node.port}"
+    groups = broker.groups
+    listener = f"{node.security_protocol}://{node.host}:{node.port}"
     return {
         "advertised.listeners": BrokerConfig(listener, "string", "the address that clients are told to connect to"),
         "auto.create.topics.enable": BrokerConfig(
@@ -31,6 +33,17 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
         "default.replication.factor": BrokerConfig("1", "int", "always 1: the storage group below keeps the copies"),
         "delete.topic.enable": BrokerConfig("true", "boolean", "whether topics can be deleted"),
         "fetch.max.bytes": BrokerConfig(str(options.fetch_bytes_max), "int", "the most that one reply to a fetch holds"),
+        "group.initial.rebalance.delay.ms": BrokerConfig(
+            str(groups.initial_rebalance_delay_ms), "int", "how long the first member of a group waits for others"
+        ),
+        "group.max.session.timeout.ms": BrokerConfig(
+            str(groups.session_timeout_ms_max), "int", "the longest session timeout that a member may ask for"
+        ),
+        "group.max.size": BrokerConfig(str(groups.members_max or (1 << 31) - 1), "int", "how many members a group may have"),
+        "group.min.session.timeout.ms": BrokerConfig(
+            str(groups.session_timeout_ms_min), "int", "the shortest session timeout that a member may ask for"
+        ),
+        **_consumer_group_configs(broker.consumer_groups),
         "max.connections": BrokerConfig(str(options.connections_max), "int", "how many clients can be connected"),
         "max.incremental.fetch.session.cache.slots": BrokerConfig(
             str(options.fetch_sessions_max), "int", "how many fetch sessions are kept"
@@ -40,5 +53,27 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
             str(broker.default_partitions), "int", "how many partitions a topic gets if its maker does not say"
         ),
         "offset.metadata.max.bytes": BrokerConfig("4096", "int", "the most that is kept with a position"),
+        "offsets.retention.minutes": BrokerConfig(
+            str(int(groups.offsets_retention_s // 60)), "int", "how long the positions of a group are kept without its members"
+        ),
+        "offsets.topic.num.partitions": BrokerConfig("1", "int", "always 1: positions are kept in a tablet of their own"),
         "socket.request.max.bytes": BrokerConfig(str(options.frame_bytes_max), "int", "the largest request that is taken"),
+    }
+
+
+def _consumer_group_configs(groups: ConsumerGroupOptions) -> dict[str, BrokerConfig]:
+    """Those of groups whose partitions the broker assigns."""
+    return {
+        "group.consumer.assignors": BrokerConfig(
+            ",".join(groups.assignors), "list", "the assignors of the broker; the first is used if members name none"
+        ),
+        "group.consumer.heartbeat.interval.ms": BrokerConfig(
+            str(groups.heartbeat_interval_ms), "int", "how often members report whose partitions the broker assigns"
+        ),
+        "group.consumer.max.size": BrokerConfig(
+            str(groups.members_max), "int", "how many members a group can have whose partitions the broker assigns"
+        ),
+        "group.consumer.session.timeout.ms": BrokerConfig(
+            str(groups.session_timeout_ms), "int", "such a member that is silent for so long is removed"
+        ),
     }

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.gateway.kafka.protocol import Message, Request, encode_response
 
 if TYPE_CHECKING:
+    from penstock.broker import Operation, ResourceKind
     from penstock.gateway.kafka.node import Node
+    from penstock.gateway.kafka.security.sasl import SaslExchange
 
 
 class Peer(Protocol):
     """What a request knows of the connection it came by."""
 
     active_at: float
+    user: str  # who the client is, ANONYMOUS unless it had to say so
+    host: str  # the address it comes from
+    takes_files: bool  # whether pieces of files can be sent as they are
+    sasl: SaslExchange | None  # how it says who it is, as long as it has not
 
     def must_hurry(self) -> bool:
         """Whether a long poll should be answered at once, with whatever there is."""
@@ -27,6 +33,14 @@ class Peer(Protocol):
 
     def finished(self, call: Call) -> None:
         """A request has its answer."""
+        ...
+
+    def authenticated(self, user: str) -> None:
+        """The client has proven who it is."""
+        ...
+
+    def finish(self, reason: str) -> None:
+        """Take no more requests, answer those under way, then close."""
         ...
 
 
@@ -64,6 +78,21 @@ class Call(ABC):
     def client_id(self) -> str:
         """What the client calls itself."""
         return self.request.client_id or ""
+
+    @property
+    def user(self) -> str:
+        """Who the client is."""
+        return self.peer.user
+
+    @property
+    def principal(self) -> str:
+        """Who the client is, as access rules name it."""
+        return f"User:{self.peer.user}"
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Whether the client may do something; without security, everyone may do everything."""
+        access = self.node.access
+        return access is None or access.allows(self.principal, self.peer.host, operation, kind, name)
 
     @abstractmethod
     def start(self) -> None:

@@ -16,11 +16,12 @@ from typing import Any, cast
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.dispatch import CALLS, unknown_version
+from penstock.gateway.kafka.dispatch import BEFORE_AUTHENTICATION, CALLS, TokenCall, token_request, unknown_version
 from penstock.gateway.kafka.file_sender import FileSender
 from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
+from penstock.gateway.kafka.protocol import ProtocolError, Request, UnsupportedVersionError, decode_request, keys
+from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,10 @@ class Connection(asyncio.BufferedProtocol):
         self._options = node.options
         self._clock = node.clock
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(node.options.frame_bytes_max)
+        self.sasl = None if node.directory is None else SaslExchange(node.directory)
+        frame_bytes_max = node.options.frame_bytes_max
+        # Whoever has not said who it is cannot make the node hold much.
+        self._reader = FrameReader(frame_bytes_max if self.sasl is None else min(frame_bytes_max, TOKEN_BYTES_MAX))
         self._transport: asyncio.Transport
         self._files: FileSender | None = None
         self._calls: deque[Call] = deque()  # started and not sent, in order
@@ -57,16 +61,21 @@ class Connection(asyncio.BufferedProtocol):
         self._muting: asyncio.TimerHandle | None = None  # while it is there, the client is held back
         self._finishing = ""  # why no more requests are taken
         self.active_at = self._frame_since = node.clock.monotonic()
-        self.peer = "?"
+        self.peer = self.host = "?"
+        self.user = ANONYMOUS
+        self.takes_files = True
         self._is_closed = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        # Without a buffer of its own, the transport tells at once whether the client takes what is sent.
-        self._transport.set_write_buffer_limits(high=0)
+        if peer:
+            self.host, self.peer = peer[0], f"{peer[0]}:{peer[1]}"
+        self.takes_files = transport.get_extra_info("sslcontext") is None
+        # Without a buffer of its own, the transport tells at once whether the client takes what is sent. With TLS, a limit of 0
+        # counts as reached by an empty buffer.
+        self._transport.set_write_buffer_limits(high=0 if self.takes_files else 1, low=0)
         self._node.connections.add(self)
         if len(self._node.connections) > self._options.connections_max:
             self.abort(f"there are {self._options.connections_max} connections already")
@@ -103,7 +112,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.finish("the client has closed its side")
-        return True
+        # What is under way can still be answered; not so with TLS, where one side cannot be open alone.
+        return self.takes_files
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -131,6 +141,12 @@ class Connection(asyncio.BufferedProtocol):
     def _unmute(self) -> None:
         self._muting = None
         self._proceed()
+
+    def authenticated(self, user: str) -> None:
+        """The client has proven who it is."""
+        self.user = user
+        self.sasl = None
+        self._reader.allow(self._options.frame_bytes_max)
 
     def finished(self, call: Call) -> None:
         """A request has its answer."""
@@ -236,6 +252,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview) -> None:
         self._frame_since = self.active_at
+        if self.sasl is not None and self.sasl.takes_tokens:
+            self._begin(TokenCall, token_request(frame), frame)
+            return
         try:
             request = decode_request(frame)
         except UnsupportedVersionError as error:
@@ -243,6 +262,11 @@ class Connection(asyncio.BufferedProtocol):
         kind = CALLS.get(request.api_key)
         if kind is None:
             raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
+        if self.sasl is not None and request.api_key not in BEFORE_AUTHENTICATION:
+            raise SaslStateError(f"a request with api key {request.api_key} came before the client has said who it is")
+        self._begin(kind, request, frame)
+
+    def _begin(self, kind: type[Call], request: Request, frame: memoryview) -> None:
         cost = len(frame) + SIZE_BYTES
         call = kind(request, cost, self._node, self)
         self._calls.append(call)

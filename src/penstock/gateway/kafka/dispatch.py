@@ -7,22 +7,36 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from penstock.gateway.kafka.apis import (
+    access_rules,
     api_versions,
+    authentication,
+    client_quotas,
     cluster,
+    commit_together,
     committed_offsets,
     configs,
+    consumer_groups,
     epochs,
     fetch,
+    group_admin,
+    groups,
     list_offsets,
     log_dirs,
     metadata,
+    placement,
     produce,
     producers,
+    quorum,
+    scram_credentials,
     topics,
+    transaction_listing,
+    transactions,
 )
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys
+from penstock.gateway.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys, private_keys
 from penstock.gateway.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
+from penstock.gateway.kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.gateway.kafka.security.guards import guarded
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +49,55 @@ _HANDLERS: Final[dict[int, Handler]] = {
     keys.OFFSET_COMMIT: committed_offsets.commit,
     keys.OFFSET_FETCH: committed_offsets.fetch,
     keys.FIND_COORDINATOR: cluster.find_coordinator,
+    keys.JOIN_GROUP: groups.join_group,
+    keys.SYNC_GROUP: groups.sync_group,
+    keys.HEARTBEAT: groups.heartbeat,
+    keys.LEAVE_GROUP: groups.leave_group,
+    keys.CONSUMER_GROUP_HEARTBEAT: consumer_groups.heartbeat,
+    keys.CONSUMER_GROUP_DESCRIBE: consumer_groups.describe,
+    keys.LIST_GROUPS: group_admin.list_groups,
+    keys.DESCRIBE_GROUPS: group_admin.describe_groups,
+    keys.DELETE_GROUPS: group_admin.delete_groups,
+    keys.OFFSET_DELETE: group_admin.delete_offsets,
     keys.CREATE_TOPICS: topics.create_topics,
     keys.DELETE_TOPICS: topics.delete_topics,
     keys.DELETE_RECORDS: topics.delete_records,
     keys.CREATE_PARTITIONS: topics.create_partitions,
     keys.INIT_PRODUCER_ID: producers.init_producer_id,
+    keys.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
+    keys.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
+    keys.END_TXN: transactions.end_txn,
+    keys.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
+    keys.DESCRIBE_TRANSACTIONS: transaction_listing.describe_transactions,
+    keys.LIST_TRANSACTIONS: transaction_listing.list_transactions,
+    private_keys.COMMIT_TOGETHER: commit_together.commit_together,
+    private_keys.APPLICATION_RECORD: commit_together.application_record,
     keys.OFFSET_FOR_LEADER_EPOCH: epochs.offset_for_leader_epoch,
     keys.DESCRIBE_CONFIGS: configs.describe_configs,
     keys.ALTER_CONFIGS: configs.alter_configs,
     keys.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
     keys.LIST_CONFIG_RESOURCES: configs.list_config_resources,
     keys.DESCRIBE_LOG_DIRS: log_dirs.describe_log_dirs,
+    keys.ALTER_REPLICA_LOG_DIRS: log_dirs.alter_replica_log_dirs,
+    keys.DESCRIBE_QUORUM: quorum.describe_quorum,
     keys.DESCRIBE_CLUSTER: cluster.describe_cluster,
     keys.DESCRIBE_PRODUCERS: producers.describe_producers,
     keys.DESCRIBE_TOPIC_PARTITIONS: metadata.describe_topic_partitions,
+    keys.SASL_HANDSHAKE: authentication.sasl_handshake,
+    keys.SASL_AUTHENTICATE: authentication.sasl_authenticate,
+    keys.DESCRIBE_ACLS: access_rules.describe_acls,
+    keys.CREATE_ACLS: access_rules.create_acls,
+    keys.DELETE_ACLS: access_rules.delete_acls,
+    keys.ELECT_LEADERS: placement.elect_leaders,
+    keys.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
+    keys.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
+    keys.DESCRIBE_CLIENT_QUOTAS: client_quotas.describe_client_quotas,
+    keys.ALTER_CLIENT_QUOTAS: client_quotas.alter_client_quotas,
+    keys.DESCRIBE_USER_SCRAM_CREDENTIALS: scram_credentials.describe_user_scram_credentials,
+    keys.ALTER_USER_SCRAM_CREDENTIALS: scram_credentials.alter_user_scram_credentials,
 }
+
+BEFORE_AUTHENTICATION: Final = frozenset({keys.API_VERSIONS, keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE})
 
 
 class TaskCall(Call):
@@ -62,12 +110,33 @@ class TaskCall(Call):
 
     async def _run(self) -> None:
         try:
-            response = await _HANDLERS[self.request.api_key](self, self.request.body)
+            handler = _HANDLERS[self.request.api_key]
+            if self.node.access is None:
+                response = await handler(self, self.request.body)
+            else:
+                response = await guarded(self, self.request.body, handler)
         except Exception:
             log.exception("a request with api key %d version %d failed", self.request.api_key, self.version)
             self.hang_up()
             return
         self.answer(response)
+
+
+class TokenCall(TaskCall):
+    """A bare SASL token, as sent after the first version of the handshake: answered by a bare token, or by hanging up."""
+
+    __slots__ = ()
+
+    def answer(self, response: Message | None) -> None:
+        if isinstance(response, SaslAuthenticateResponse) and response.error_code:
+            self.must_close = True
+            response = None
+        super().answer(response)
+
+    def encode(self) -> tuple[list[Any], int]:
+        assert isinstance(self.response, SaslAuthenticateResponse)
+        token = self.response.auth_bytes
+        return [len(token).to_bytes(4, "big"), token], 4 + len(token)
 
 
 class ApiVersionsCall(Call):
@@ -91,6 +160,15 @@ def unknown_version(error: UnsupportedVersionError) -> Request:
     return request
 
 
+def token_request(frame: memoryview) -> Request:
+    """A request that stands for a bare SASL token."""
+    request = Request()
+    request.api_key, request.api_version, request.correlation_id = keys.SASL_AUTHENTICATE, 0, 0
+    request.client_id = None
+    request.body = SaslAuthenticateRequest(auth_bytes=bytes(frame))
+    return request
+
+
 CALLS: Final[dict[int, type[Call]]] = {
     keys.PRODUCE: produce.ProduceCall,
     keys.API_VERSIONS: ApiVersionsCall,
@@ -98,5 +176,7 @@ CALLS: Final[dict[int, type[Call]]] = {
 }
 
 _ADVERTISED: Final = [
-    ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version) for key in sorted(CALLS)
+    ApiVersion(api_key=key, min_version=APIS[key].advertised_min, max_version=APIS[key].max_version)
+    for key in sorted(CALLS)
+    if key in APIS
 ]

@@ -101,6 +101,10 @@ class FetchSessions:
         session.change(request.topics, request.forgotten_topics_data)
         return errors.NONE, session, list(session.partitions.values())
 
+    def drop(self, session: FetchSession) -> None:
+        """Forget a session."""
+        self._sessions.pop(session.id, None)
+
     def _create(self, wanted: list[WantedPartition], now: float) -> FetchSession | None:
         """A new session; None if there is no room, and then the client names its partitions every time."""
         if len(self._sessions) >= self._sessions_max:

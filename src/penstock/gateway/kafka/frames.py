@@ -57,6 +57,10 @@ class FrameReader:
         """Bytes of the next frame with its size, as far as they are known."""
         return SIZE_BYTES if self._end - self._start < SIZE_BYTES else self._frame_end() - self._start
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """From now on, take frames up to this size."""
+        self._frame_max = frame_bytes_max
+
     def space(self) -> memoryview:
         """Where to receive into next."""
         held = self._end - self._start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from ssl import SSLContext
 
 from penstock.broker import Broker
 from penstock.core.clock import Clock, SystemClock
@@ -32,10 +33,12 @@ class KafkaGateway:
         advertised_port: int | None = None,
         options: KafkaOptions | None = None,
         clock: Clock | None = None,
+        tls: SSLContext | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._advertised_port = advertised_port
+        self._tls = tls
         self._node = Node(
             broker,
             node_id=node_id,
@@ -43,6 +46,7 @@ class KafkaGateway:
             address=(advertised_host or host, advertised_port or port),
             options=options or KafkaOptions(),
             clock=clock or SystemClock(),
+            is_encrypted=tls is not None,
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -60,7 +64,9 @@ class KafkaGateway:
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._node), self._host, self._port, backlog=BACKLOG)
+        self._server = await loop.create_server(
+            lambda: Connection(self._node), self._host, self._port, backlog=BACKLOG, ssl=self._tls
+        )
         self._port = self._server.sockets[0].getsockname()[1]
         self._node.port = self._advertised_port or self._port
         self._sweeper = asyncio.create_task(self._sweep(), name="kafka-sweep")
@@ -86,6 +92,8 @@ class KafkaGateway:
         connections = list(self._node.connections)
         for connection in connections:
             connection.finish("the node stops")
+        # Members that wait for others could wait for longer than there is time.
+        self._node.broker.groups.release()
         for connection in connections:
             await asyncio.shield(connection.closed)
         while self._node.tasks:

@@ -11,6 +11,7 @@ from penstock.core.clock import Clock
 from penstock.gateway.kafka.fetch_sessions import FetchSessions
 from penstock.gateway.kafka.memory import MemoryBudget
 from penstock.gateway.kafka.options import KafkaOptions
+from penstock.gateway.kafka.security.sasl import UserDirectory
 
 if TYPE_CHECKING:
     from penstock.gateway.kafka.connection import Connection
@@ -20,7 +21,15 @@ class Node:
     """This node as Kafka clients see it: a broker id with an address, and the state that outlives a request."""
 
     def __init__(
-        self, broker: Broker, *, node_id: int, cluster_id: str, address: tuple[str, int], options: KafkaOptions, clock: Clock
+        self,
+        broker: Broker,
+        *,
+        node_id: int,
+        cluster_id: str,
+        address: tuple[str, int],
+        options: KafkaOptions,
+        clock: Clock,
+        is_encrypted: bool = False,
     ) -> None:
         self.broker = broker
         self.node_id = node_id
@@ -32,7 +41,10 @@ class Node:
         self.sessions = FetchSessions(options.fetch_sessions_max, options.fetch_session_idle_s)
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.limits_produce = broker.options.produce_bytes_per_s is not None
+        self.access = broker.access  # None: everyone may do everything
+        security = broker.options.security
+        self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
+        self.directory = None if security is None else UserDirectory(broker.users, security)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something to its end, whether or not its client stays."""

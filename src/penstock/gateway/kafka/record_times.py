@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.blob import Buffer
 from penstock.core.errors import CorruptionError
-from penstock.gateway.kafka.record_compression import decompress
+from penstock.core.record_compression import decompress
 
 HEADER_SIZE = 61
 CODEC_MASK = 0x07

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
+from penstock.broker import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.protocol import errors
@@ -14,13 +18,17 @@ from penstock.gateway.kafka.protocol.cluster import (
     FindCoordinatorResponse,
 )
 
+log = logging.getLogger(__name__)
+
 GROUP, TRANSACTION = 0, 1
+INTERNAL_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 MANY_KEYS_FROM = 4
 BROKERS, CONTROLLERS = 1, 2
 
 
 async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Which broker looks after a group or a transactional id."""
+    await _show_internal_topic(call, request.key_type)
     if call.version >= MANY_KEYS_FROM:
         found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
@@ -50,13 +58,19 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
     return response
 
 
+async def _show_internal_topic(call: Call, key_type: int) -> None:
+    """Who asks for a coordinator may go on to look for its topic."""
+    name = INTERNAL_TOPICS.get(key_type)
+    if name is not None:
+        try:
+            await call.node.broker.internal_topic(name)
+        except PenstockError as error:
+            log.warning("topic %r cannot be made now: %s", name, error)
+
+
 def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:
     node = call.node
-    if key_type == TRANSACTION:
-        # Clients give up on this code at once, where they would ask again and again on any other.
-        code, message = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served by this version"
-        return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
-    if key_type != GROUP:
+    if key_type not in (GROUP, TRANSACTION):
         message = f"there are no coordinators of type {key_type}"
         return Coordinator(key=key, node_id=-1, port=-1, error_code=errors.INVALID_REQUEST, error_message=message)
     return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)

@@ -1,12 +1,13 @@
-"""OffsetCommit and OffsetFetch: where consumers stand. So far for consumers that assign partitions to themselves."""
+"""OffsetCommit and OffsetFetch: where consumers stand, those of groups and those that assign partitions to themselves."""
 
 from __future__ import annotations
 
-from penstock.broker import Position, Queue, Topic
-from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
+from penstock.broker import Position, Queue, Topic, UnknownTopicError
+from penstock.broker.groups import CONSUMER, check_group_name
+from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.error_codes import code_of
+from penstock.gateway.kafka.error_codes import coordinator_code
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.offsets import (
@@ -29,13 +30,13 @@ from penstock.gateway.kafka.protocol.offsets import (
 METADATA_MAX = 4096
 BY_ID_FROM = 10
 GROUPS_FROM = 8
-NO_MEMBER = -1
+EPOCHS_FROM = 9
 
 
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Store positions, durably, all of those that can be."""
     node = call.node
-    refused = _group_error(request)
+    refused = _group_error(call, request)
     response = OffsetCommitResponse()
     accepted: list[tuple[Queue, Position, OffsetCommitResponsePartition]] = []
     for topic in request.topics:
@@ -46,34 +47,33 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             answered.partitions.append(outcome)
             if refused:
                 continue
+            if len((asked.committed_metadata or "").encode()) > METADATA_MAX:
+                outcome.error_code = errors.OFFSET_METADATA_TOO_LARGE
+                continue
             try:
                 found = find_topic(node, topic.topic_id if call.version >= BY_ID_FROM else topic.name)
                 accepted.append((_queue(found, asked.partition_index), _position(asked), outcome))
             except PenstockError as error:
                 outcome.error_code = topic_code(error)
-            if len((asked.committed_metadata or "").encode()) > METADATA_MAX:
-                accepted = [one for one in accepted if one[2] is not outcome]
-                outcome.error_code = errors.OFFSET_METADATA_TOO_LARGE
     try:
         await node.broker.consumers.commit(request.group_id, [(queue, position) for queue, position, _ in accepted])
     except PenstockError as error:
-        code = errors.COORDINATOR_NOT_AVAILABLE if error.retriable else _group_code(error)
         for _, _, outcome in accepted:
-            outcome.error_code = code
+            outcome.error_code = coordinator_code(error)
     return response
 
 
 async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """The positions of groups; without topics, all of them."""
     if call.version >= GROUPS_FROM:
-        return OffsetFetchResponse(groups=[_group(call, group) for group in request.groups])
+        return OffsetFetchResponse(groups=[_group(call, group, request.require_stable) for group in request.groups])
     topics = request.topics
     asked = (
         None
         if topics is None
         else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics]
     )
-    group = _group(call, OffsetFetchRequestGroup(group_id=request.group_id, topics=asked))
+    group = _group(call, OffsetFetchRequestGroup(group_id=request.group_id, topics=asked), request.require_stable)
     response = OffsetFetchResponse(error_code=group.error_code)
     for found in group.topics:
         answered = OffsetFetchResponseTopic(name=found.name)
@@ -91,31 +91,24 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     return response
 
 
-def _group_error(request: OffsetCommitRequest) -> int:
-    """Whether the group takes positions from whoever asks: so far every group is without members."""
-    if not request.group_id:
-        return errors.INVALID_GROUP_ID
-    if request.generation_id_or_member_epoch >= 0:
-        return errors.ILLEGAL_GENERATION
-    if request.member_id or request.group_instance_id is not None:
-        return errors.UNKNOWN_MEMBER_ID
+def _group_error(call: Call, request: OffsetCommitRequest) -> int:
+    """Whether the group takes positions from whoever asks."""
+    groups = call.node.broker.groups
+    member_id, generation = request.member_id, request.generation_id_or_member_epoch
+    try:
+        check_group_name(request.group_id)
+        groups.check_commit(request.group_id, member_id, generation, request.group_instance_id)
+    except PenstockError as error:
+        return coordinator_code(error)
+    if call.version < EPOCHS_FROM and member_id and groups.kind(request.group_id) == CONSUMER:
+        return errors.UNSUPPORTED_VERSION  # it cannot be told that its epoch is behind
     return errors.NONE
-
-
-def _group_code(error: PenstockError) -> int:
-    return errors.INVALID_GROUP_ID if isinstance(error, InvalidRequestError) else code_of(error)
 
 
 def _queue(topic: Topic, number: int) -> Queue:
     if not 0 <= number < topic.partitions:
-        raise _no_partition(topic, number)
+        raise UnknownTopicError(f"topic {topic.name!r} has no partition {number}")
     return Queue(topic.id, number)
-
-
-def _no_partition(topic: Topic, number: int) -> PenstockError:
-    from penstock.broker import UnknownTopicError
-
-    return UnknownTopicError(f"topic {topic.name!r} has no partition {number}")
 
 
 def _position(asked: OffsetCommitRequestPartition) -> Position:
@@ -124,20 +117,22 @@ def _position(asked: OffsetCommitRequestPartition) -> Position:
     return Position(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
 
 
-def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(call: Call, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     response = OffsetFetchResponseGroup(group_id=asked.group_id)
+    broker = call.node.broker
     try:
-        positions = call.node.broker.consumers.positions(asked.group_id) if asked.group_id else {}
-    except UnavailableError:
-        response.error_code = errors.COORDINATOR_NOT_AVAILABLE
-        return response
+        broker.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
+        positions = broker.consumers.positions(asked.group_id) if asked.group_id else {}
     except PenstockError as error:
-        response.error_code = _group_code(error)
+        code = coordinator_code(error)
+        response.error_code = errors.INVALID_GROUP_ID if code == errors.INVALID_REQUEST else code
         return response
     if asked.topics is None:
         response.topics = _all_positions(call.node, positions)
     else:
         response.topics = [_topic(call, topic, positions) for topic in asked.topics]
+    if require_stable:
+        _mark_unstable(call.node, asked.group_id, response.topics)
     return response
 
 
@@ -166,6 +161,20 @@ def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[Queue, P
         answer.error_code = code
         response.partitions.append(answer)
     return response
+
+
+def _mark_unstable(node: Node, group: str, topics: list[OffsetFetchResponseTopics]) -> None:
+    """A position that a transaction is about to set is no answer to whoever goes on from there."""
+    consumers = node.broker.consumers
+    for answered in topics:
+        try:
+            topic = find_topic(node, answered.topic_id if has_id(answered.topic_id) else answered.name)
+        except PenstockError:
+            continue
+        for answer in answered.partitions:
+            if consumers.is_unstable(group, Queue(topic.id, answer.partition_index)):
+                answer.committed_offset, answer.committed_leader_epoch, answer.metadata = -1, -1, ""
+                answer.error_code = errors.UNSTABLE_OFFSET_COMMIT
 
 
 def _answer(number: int, position: Position | None) -> OffsetFetchResponsePartitions:

@@ -6,12 +6,12 @@ import asyncio
 from typing import NamedTuple
 
 from penstock.blob import FilePiece
+from penstock.broker import FETCH_QUOTA, Operation
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, WantedPartition
-from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import Splice
+from penstock.gateway.kafka.protocol import Splice, errors
 from penstock.gateway.kafka.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -21,6 +21,7 @@ from penstock.gateway.kafka.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
+from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.queue import OffsetOutOfRangeError, Partition
 
 READ_COMMITTED = 1
@@ -55,9 +56,15 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
     code, session, wanted = node.sessions.open(request, node.clock.monotonic())
     if code:
         return FetchResponse(error_code=code, session_id=NO_SESSION)
+    quotas = node.broker.quotas
+    limit = quotas.limit(FETCH_QUOTA, call.user, call.client_id) if quotas.limits_fetch else None
+    if limit is not None and (wait_ms := limit.wait_ms()):
+        return _throttled(call, request, session, wait_ms)
     deadline = node.clock.monotonic() + request.max_wait_ms / 1000
     bytes_max = max(min(request.max_bytes, node.options.fetch_bytes_max, node.memory.left), 1)
-    found = await _read_all(node, request, wanted, bytes_max)
+    if limit is not None:
+        bytes_max = max(min(bytes_max, int(limit.size)), 1)
+    found = await _read_all(call, request, wanted, bytes_max)
     while found.size < request.min_bytes and not found.has_errors and not call.peer.must_hurry():
         left_s = deadline - node.clock.monotonic()
         if left_s <= 0 or not wanted:
@@ -66,23 +73,32 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
         grown = found.held_now() - found.held
         is_last = call.peer.must_hurry() or node.clock.monotonic() >= deadline
         if grown and (is_last or found.size + grown >= request.min_bytes):
-            found = await _read_all(node, request, wanted, bytes_max)
+            found = await _read_all(call, request, wanted, bytes_max)
     is_incremental = session is not None and request.session_id == session.id
     response = _respond(found, session, incremental=is_incremental)
     call.has_files = any(_has_files(one.data) for one in found.fetched)
     call.size = found.size
-    throttle_ms = node.broker.quotas.draw("fetch", call.client_id, found.size)
-    if throttle_ms:
-        response.throttle_time_ms = throttle_ms
-        call.peer.mute(throttle_ms / 1000)
+    if limit is not None:
+        # What was drawn too much is waited for by the next request.
+        limit.draw(found.size)
     return response
 
 
-async def _read_all(node: Node, request: FetchRequest, wanted: list[WantedPartition], bytes_max: int) -> _Round:
+def _throttled(call: Call, request: FetchRequest, session: FetchSession | None, wait_ms: int) -> FetchResponse:
+    """The answer to a client that is over its quota: nothing, and how long to wait."""
+    call.peer.mute(wait_ms / 1000)
+    if session is not None and request.session_id != session.id:
+        # A session begins with a reply that names all its partitions, and this one names none.
+        call.node.sessions.drop(session)
+        session = None
+    return FetchResponse(throttle_time_ms=wait_ms, session_id=NO_SESSION if session is None else session.id)
+
+
+async def _read_all(call: Call, request: FetchRequest, wanted: list[WantedPartition], bytes_max: int) -> _Round:
     fetched: list[_Fetched] = []
     size = 0
     for one in wanted:
-        result = await _read_one(node, request, one, bytes_max - size)
+        result = await _read_one(call, request, one, bytes_max - size)
         fetched.append(result)
         size += result.size
     has_errors = any(one.data.error_code for one in fetched) or any(one.data.diverging_epoch for one in fetched)
@@ -90,15 +106,19 @@ async def _read_all(node: Node, request: FetchRequest, wanted: list[WantedPartit
     return found._replace(held=found.held_now())
 
 
-async def _read_one(node: Node, request: FetchRequest, wanted: WantedPartition, bytes_left: int) -> _Fetched:
+async def _read_one(call: Call, request: FetchRequest, wanted: WantedPartition, bytes_left: int) -> _Fetched:
     asked = wanted.asked
     data = PartitionData(partition_index=asked.partition, high_watermark=-1, records=NO_RECORDS, aborted_transactions=None)
+    node = call.node
     try:
+        if node.access is not None and not may_topic(call, Operation.READ, wanted.topic):
+            data.error_code = errors.TOPIC_AUTHORIZATION_FAILED
+            return _Fetched(wanted, data, None, 0)
         partition = node.broker.partition(find_topic(node, wanted.topic), asked.partition)
         data.error_code = epoch_error(partition, asked.current_leader_epoch)
         if data.error_code:
             return _Fetched(wanted, data, None, 0)
-        size = await _read_partition(partition, request, asked, data, bytes_left)
+        size = await _read_partition(partition, request, asked, data, bytes_left, files=call.peer.takes_files)
     except PenstockError as error:
         data.error_code = topic_code(error)
         return _Fetched(wanted, data, None, 0)
@@ -106,7 +126,7 @@ async def _read_one(node: Node, request: FetchRequest, wanted: WantedPartition, 
 
 
 async def _read_partition(
-    partition: Partition, request: FetchRequest, asked: FetchPartition, data: PartitionData, bytes_left: int
+    partition: Partition, request: FetchRequest, asked: FetchPartition, data: PartitionData, bytes_left: int, *, files: bool
 ) -> int:
     """Fill in what a partition has to give; the bytes of it."""
     data.high_watermark, data.log_start_offset = partition.end_offset, partition.start_offset
@@ -126,7 +146,7 @@ async def _read_partition(
     bytes_max = min(asked.partition_max_bytes, bytes_left)
     if offset >= until or bytes_max <= 0:
         return 0
-    found = await partition.read(offset, bytes_max, until=until, files=True)
+    found = await partition.read(offset, bytes_max, until=until, files=files)
     data.records = Splice(found.batches, found.size)
     if is_committed:
         aborted = partition.aborted_between(offset, found.next_offset)
@@ -142,7 +162,7 @@ async def _wait_for_more(call: Call, found: _Round, timeout_s: float) -> None:
     waiter: asyncio.Future[None] = loop.create_future()
     partitions = [one.partition for one in found.fetched if one.partition is not None]
     for partition in partitions:
-        partition.watch(waiter)
+        partition.arrivals.watch(waiter)
     timer = loop.call_later(timeout_s, _wake, waiter)
     call.poll = waiter
     try:
@@ -151,7 +171,7 @@ async def _wait_for_more(call: Call, found: _Round, timeout_s: float) -> None:
         call.poll = None
         timer.cancel()
         for partition in partitions:
-            partition.unwatch(waiter)
+            partition.arrivals.unwatch(waiter)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how much the partitions take, and how much room there is."""
+"""DescribeLogDirs and AlterReplicaLogDirs: how much the partitions take, how much room there is, and that they stay there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 
 from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.cluster import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -17,6 +19,13 @@ from penstock.gateway.kafka.protocol.cluster import (
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+)
+from penstock.gateway.kafka.protocol.quorum import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    AlterReplicaLogDirTopicResult,
 )
 
 
@@ -26,12 +35,37 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
     directories = node.broker.data_directories()
     total, usable = await asyncio.to_thread(_space, directories)
     result = DescribeLogDirsResult(
-        log_dir=os.path.commonpath(directories) if directories else "",
+        log_dir=_log_dir(directories),
         topics=_topics(node, request.topics),
         total_bytes=total,
         usable_bytes=usable,
     )
     return DescribeLogDirsResponse(results=[result])
+
+
+async def alter_replica_log_dirs(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """A replica can be asked to be where it is; the storage group is the one directory there is."""
+    own = _log_dir(call.node.broker.data_directories())
+    results = [_moved(call.node, topic, is_own=asked.path == own) for asked in request.dirs for topic in asked.topics]
+    return AlterReplicaLogDirsResponse(results=results)
+
+
+def _moved(node: Node, asked: AlterReplicaLogDirTopic, *, is_own: bool) -> AlterReplicaLogDirTopicResult:
+    result = AlterReplicaLogDirTopicResult(topic_name=asked.name)
+    for number in asked.partitions:
+        code = errors.NONE if is_own else errors.LOG_DIR_NOT_FOUND
+        if is_own:
+            try:
+                node.broker.partition(find_topic(node, asked.name), number)
+            except PenstockError as error:
+                code = topic_code(error)
+        result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
+    return result
+
+
+def _log_dir(directories: list[Path]) -> str:
+    """The storage group as one directory: what all its disks are below."""
+    return os.path.commonpath(directories) if directories else ""
 
 
 def _topics(node: Node, asked: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from penstock.broker import Topic, TopicExistsError, UnknownTopicError
+from penstock.broker import INTERNAL_TOPICS, Topic, TopicExistsError, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
-from penstock.gateway.kafka.apis.topic_lookup import INTERNAL_TOPICS, find_topic, has_id, topic_code
+from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
@@ -103,6 +103,8 @@ async def _find(node: Node, asked: MetadataRequestTopic, *, may_create: bool) ->
 
 
 async def _create(node: Node, name: str) -> Topic:
+    if name in INTERNAL_TOPICS:
+        return await node.broker.internal_topic(name)
     try:
         topic = await node.broker.create_topic(name)
     except TopicExistsError:

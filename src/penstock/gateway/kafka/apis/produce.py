@@ -3,10 +3,13 @@ completes the answer."""
 
 from __future__ import annotations
 
-from penstock.broker import UnknownTopicError
-from penstock.core.errors import InvalidRequestError, PenstockError
+from struct import Struct
+
+from penstock.blob import Buffer
+from penstock.broker import PRODUCE_QUOTA, Operation, Producer, Queue, ResourceKind, UnknownTopicError
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.transaction_codes import produce_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.error_codes import code_of
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.fields import Splice
 from penstock.gateway.kafka.protocol.produce import (
@@ -16,21 +19,21 @@ from penstock.gateway.kafka.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.queue import InvalidBatchError, Partition, WriteResult
 
 NO_ACKS = 0
 ACKS = frozenset({-1, NO_ACKS, 1})
 BY_ID_FROM = 13
 
+ADDS_PARTITIONS_FROM = 12  # producers of these versions leave it to the broker to make a partition part of a transaction
+
 _KIND = 22  # the byte of a batch that says so
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-
-
-class TransactionsNotServedError(InvalidRequestError):
-    """A batch of a transaction, which this version does not serve."""
-
-    code = "transactions_not_served"
+_HEADER_SIZE = 61
+_PRODUCER = Struct(">qh")
+_PRODUCER_AT = 43
 
 
 class PendingWrite:
@@ -61,7 +64,7 @@ class PendingWrite:
 
     def set_exception(self, exception: PenstockError, /) -> None:
         """The batch was refused, or may not be stored."""
-        _set_error(self.response, exception, code_of(exception))
+        _set_error(self.response, exception, produce_code(exception, self._call.version))
         self.is_settled = True
         self._call.settled()
 
@@ -79,19 +82,20 @@ class ProduceCall(Call):
         self._writes: list[PendingWrite] = []
         self._left = 1  # this method itself, so that nothing is answered before all is queued
         by_id = self.version >= BY_ID_FROM
-        is_valid = request.acks in ACKS
+        refusal = errors.NONE if request.acks in ACKS else errors.INVALID_REQUIRED_ACKS
         for topic in request.topic_data:
             answered = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
             response.responses.append(answered)
             ref = topic.topic_id if by_id else topic.name
+            code = refusal if self.node.access is None else refusal or self._forbidden(request.transactional_id, ref)
             for data in topic.partition_data:
                 outcome = PartitionProduceResponse(index=data.index, base_offset=-1)
                 answered.partition_responses.append(outcome)
-                if is_valid:
-                    self._begin(ref, data, outcome)
+                if code:
+                    outcome.error_code = code
                 else:
-                    outcome.error_code = errors.INVALID_REQUIRED_ACKS
-        if self.node.limits_produce:
+                    self._begin(ref, data, outcome)
+        if self.node.broker.quotas.limits_produce:
             self._throttle(response)
         self._deadline = self.peer.active_at + request.timeout_ms / 1000
         self.settled()
@@ -129,18 +133,54 @@ class ProduceCall(Call):
             if records is None or isinstance(records, Splice):
                 raise InvalidBatchError("there is no batch for the partition")
             if len(records) > _KIND and records[_KIND] & (_CONTROL | _TRANSACTIONAL):
-                _refuse_kind(records[_KIND])
+                producer = _producer_of(records)
+                if self.version >= ADDS_PARTITIONS_FROM:
+                    self._begin_registered(ref, data.index, records, outcome, producer)
+                    return
+                broker.transactions.check_write(self._transactional_id, producer, Queue(route.topic.id, data.index))
             write = PendingWrite(self, outcome, route.partition)
             outcome.log_append_time_ms = broker.begin_produce(route, records, write)
         except PenstockError as error:
             is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(ref, bytes)
-            _set_error(outcome, error, errors.UNKNOWN_TOPIC_ID if is_unknown_id else code_of(error))
+            _set_error(outcome, error, errors.UNKNOWN_TOPIC_ID if is_unknown_id else produce_code(error, self.version))
             return
         self._left += 1
         self._writes.append(write)
 
+    @property
+    def _transactional_id(self) -> str | None:
+        request = self.request.body
+        assert isinstance(request, ProduceRequest)
+        return request.transactional_id
+
+    def _begin_registered(
+        self, ref: str | bytes, number: int, records: Buffer, outcome: PartitionProduceResponse, producer: Producer
+    ) -> None:
+        """Queue one batch as soon as its partition is part of the transaction; most often it is already."""
+        broker = self.node.broker
+        route = broker.route(ref, number)
+        write = PendingWrite(self, outcome, route.partition)
+        self._left += 1
+        self._writes.append(write)
+
+        def registered(trouble: PenstockError | None) -> None:
+            try:
+                if trouble is not None:
+                    raise trouble
+                write.response.log_append_time_ms = broker.begin_produce(broker.route(ref, number), records, write)
+            except PenstockError as error:
+                write.set_exception(error)
+
+        broker.transactions.register(self._transactional_id, producer, Queue(route.topic.id, number), registered)
+
+    def _forbidden(self, transactional_id: str | None, topic: str | bytes) -> int:
+        """Why the client may not write there; NONE if it may."""
+        if transactional_id is not None and not self.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
+            return errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return errors.NONE if may_topic(self, Operation.WRITE, topic) else errors.TOPIC_AUTHORIZATION_FAILED
+
     def _throttle(self, response: ProduceResponse) -> None:
-        delay_ms = self.node.broker.quotas.draw("produce", self.client_id, self.cost)
+        delay_ms = self.node.broker.quotas.draw(PRODUCE_QUOTA, self.user, self.client_id, self.cost)
         if delay_ms:
             response.throttle_time_ms = delay_ms
             self.peer.mute(delay_ms / 1000)
@@ -157,13 +197,16 @@ class ProduceCall(Call):
             self.answer(None)
 
 
-def _refuse_kind(attributes: int) -> None:
-    if attributes & _CONTROL:
+def _producer_of(records: Buffer) -> Producer:
+    """Who sends a batch of a transaction."""
+    if records[_KIND] & _CONTROL:
         raise InvalidBatchError("control batches are written by brokers, not by clients")
-    raise TransactionsNotServedError("transactions are not served by this version; produce without a transactional id")
+    if len(records) < _HEADER_SIZE:
+        raise InvalidBatchError(f"{len(records)} bytes are no record batch")
+    return Producer(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
 
 
 def _set_error(outcome: PartitionProduceResponse, error: PenstockError, code: int) -> None:
-    outcome.error_code = errors.INVALID_TXN_STATE if isinstance(error, TransactionsNotServedError) else code
+    outcome.error_code = code
     outcome.error_message = str(error)
     outcome.base_offset = outcome.log_append_time_ms = -1

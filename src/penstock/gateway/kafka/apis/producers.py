@@ -1,9 +1,14 @@
-"""InitProducerId and DescribeProducers: idempotent producers."""
+"""InitProducerId and DescribeProducers: idempotent and transactional producers."""
 
 from __future__ import annotations
 
+from struct import Struct
+
+from penstock.blob import FilePiece
+from penstock.broker import Producer
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
+from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import errors
@@ -18,13 +23,15 @@ from penstock.gateway.kafka.protocol.transactions import InitProducerIdRequest, 
 from penstock.queue import Partition
 
 KAFKA_SOURCE = b"k"
+FENCED_FROM = 4
+
+_PLACE_AND_TIME = Struct(">q27xq")  # of a batch: its first offset, its latest timestamp
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """An id by which a producer's batches are stored once."""
     if request.transactional_id is not None:
-        # Transactions are not served. Clients try again on codes that say so more plainly; on this one they give up.
-        return InitProducerIdResponse(error_code=errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return await _init_transactional(call, request, request.transactional_id)
     try:
         producer_id, epoch = await call.node.broker.new_producer()
     except PenstockError as error:
@@ -33,26 +40,40 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
+async def _init_transactional(call: Call, request: InitProducerIdRequest, transactional_id: str) -> InitProducerIdResponse:
+    """The next epoch of a transactional id: all producers that had it before are fenced."""
+    has_expected = request.producer_id >= 0 and request.producer_epoch >= 0
+    if not has_expected and (request.producer_id >= 0 or request.producer_epoch >= 0):
+        return InitProducerIdResponse(error_code=errors.INVALID_REQUEST)
+    expected = Producer(request.producer_id, request.producer_epoch) if has_expected else None
+    try:
+        owner = await call.node.broker.transactions.initialise(transactional_id, request.transaction_timeout_ms, expected)
+    except PenstockError as error:
+        return InitProducerIdResponse(error_code=coordinator_code(error, tells_fenced=call.version >= FENCED_FROM))
+    return InitProducerIdResponse(producer_id=owner.id, producer_epoch=owner.epoch)
+
+
 async def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """The producers each partition knows."""
     response = DescribeProducersResponse()
     for topic in request.topics:
-        found = [_describe(call.node, topic.name, number) for number in topic.partition_indexes]
+        found = [await _describe(call.node, topic.name, number) for number in topic.partition_indexes]
         response.topics.append(TopicResponse(name=topic.name, partitions=found))
     return response
 
 
-def _describe(node: Node, name: str, number: int) -> PartitionResponse:
+async def _describe(node: Node, name: str, number: int) -> PartitionResponse:
     try:
         partition = node.broker.partition(find_topic(node, name), number)
+        producers = await _producers(partition, node.broker.transactions.epoch)
     except PenstockError as error:
         return PartitionResponse(partition_index=number, error_code=topic_code(error), error_message=str(error))
-    return PartitionResponse(partition_index=number, active_producers=_producers(partition))
+    return PartitionResponse(partition_index=number, active_producers=producers)
 
 
-def _producers(partition: Partition) -> list[ProducerState]:
+async def _producers(partition: Partition, coordinator_epoch: int) -> list[ProducerState]:
     found = []
-    for source, state in partition.sources():
+    for source, state in list(partition.sources()):
         if not source.startswith(KAFKA_SOURCE):
             continue
         producer_id = int.from_bytes(source[len(KAFKA_SOURCE) :], "big")
@@ -61,9 +82,21 @@ def _producers(partition: Partition) -> list[ProducerState]:
             ProducerState(
                 producer_id=producer_id,
                 producer_epoch=state.epoch,
-                last_sequence=state.max_seqno,
-                coordinator_epoch=-1,
+                last_sequence=state.last_sequence,
+                last_timestamp=await _timestamp_at(partition, state.last_offset),
+                coordinator_epoch=-1 if first_offset is None else coordinator_epoch,
                 current_txn_start_offset=-1 if first_offset is None else first_offset,
             )
         )
     return found
+
+
+async def _timestamp_at(partition: Partition, offset: int) -> int:
+    """The latest timestamp of the batch with this offset; -1 if it is there no more."""
+    if not partition.start_offset <= offset < partition.end_offset:
+        return -1
+    batches = (await partition.read(offset, 1)).batches
+    if not batches or isinstance(batches[0], FilePiece):
+        return -1
+    base_offset, latest = _PLACE_AND_TIME.unpack_from(batches[0])
+    return latest if base_offset <= offset else -1

@@ -11,8 +11,6 @@ from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.protocol import ZERO_UUID, errors
 from penstock.queue import Partition
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-
 
 class UnknownTopicIdError(UnknownTopicError):
     """There is no topic with this id."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker import TOPIC_CONFIG_KEYS, InvalidPartitionsError, Topic, TopicConfig
+from penstock.broker import TOPIC_CONFIG_KEYS, InvalidPartitionsError, Topic, TopicConfig, check_not_internal
 from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.kafka.apis.change_quota import ChangeQuota
 from penstock.gateway.kafka.apis.configs import DEFAULT_SOURCE, TOPIC_SOURCE
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
@@ -34,6 +35,7 @@ from penstock.gateway.kafka.protocol.topics import (
 BY_DEFAULT = -1
 TO_THE_END = -1
 STATES_FROM = 6
+CREATE_IS_STRICT_FROM, DELETE_IS_STRICT_FROM, GROW_IS_STRICT_FROM = 6, 5, 3
 
 
 class InvalidReplicationError(InvalidRequestError):
@@ -51,6 +53,7 @@ class InvalidAssignmentError(InvalidRequestError):
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Make topics, each for itself; or only say what would come of it."""
     names = [topic.name for topic in request.topics]
+    quota = ChangeQuota(call, CREATE_IS_STRICT_FROM)
     results = []
     for topic in request.topics:
         if names.count(topic.name) > 1:
@@ -58,21 +61,29 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
                 name=topic.name, error_code=errors.INVALID_REQUEST, error_message="the topic is named more than once"
             )
         else:
-            result = await _create(call.node, topic, validate_only=request.validate_only)
+            result = await _create(call.node, topic, quota, validate_only=request.validate_only)
         results.append(result)
-    return CreateTopicsResponse(topics=results)
+    response = CreateTopicsResponse(topics=results)
+    quota.settle(response)
+    return response
 
 
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name or by id."""
     asked = request.topics if call.version >= STATES_FROM else [DeleteTopicState(name=name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(call.node, one) for one in asked])
+    quota = ChangeQuota(call, DELETE_IS_STRICT_FROM)
+    response = DeleteTopicsResponse(responses=[await _delete(call.node, one, quota) for one in asked])
+    quota.settle(response)
+    return response
 
 
 async def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Give topics more partitions."""
-    results = [await _grow(call.node, topic, validate_only=request.validate_only) for topic in request.topics]
-    return CreatePartitionsResponse(results=results)
+    quota = ChangeQuota(call, GROW_IS_STRICT_FROM)
+    results = [await _grow(call.node, topic, quota, validate_only=request.validate_only) for topic in request.topics]
+    response = CreatePartitionsResponse(results=results)
+    quota.settle(response)
+    return response
 
 
 async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
@@ -84,14 +95,15 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
     return response
 
 
-async def _create(node: Node, asked: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+async def _create(node: Node, asked: CreatableTopic, quota: ChangeQuota, *, validate_only: bool) -> CreatableTopicResult:
     result = CreatableTopicResult(name=asked.name, error_message=None)
     try:
         partitions = _partitions(node, asked)
         config = TopicConfig({one.name: one.value for one in asked.configs if one.value is not None})
-        if validate_only:
-            node.broker.catalog.check_new(asked.name, partitions)
-        else:
+        check_not_internal(asked.name)
+        node.broker.catalog.check_new(asked.name, partitions)
+        if not validate_only:
+            quota.draw(partitions)
             topic = await node.broker.create_topic(asked.name, partitions, config)
             result.topic_id = topic.id.bytes
     except InvalidReplicationError as error:
@@ -134,25 +146,29 @@ def _check_replicas(node: Node, broker_ids: list[int]) -> None:
         raise InvalidAssignmentError(f"replicas can be on broker {node.node_id} alone, not on {broker_ids}")
 
 
-async def _delete(node: Node, asked: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(node: Node, asked: DeleteTopicState, quota: ChangeQuota) -> DeletableTopicResult:
     result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
     try:
         if has_id(asked.topic_id) and asked.name is not None:
             raise InvalidRequestError("a topic is named either by its name or by its id, not both")
         topic = find_topic(node, asked.topic_id if asked.name is None else asked.name)
         result.name, result.topic_id = topic.name, topic.id.bytes
+        quota.draw(topic.partitions)
         await node.broker.delete_topic(topic.name)
     except PenstockError as error:
         result.error_code, result.error_message = topic_code(error), str(error)
     return result
 
 
-async def _grow(node: Node, asked: CreatePartitionsTopic, *, validate_only: bool) -> CreatePartitionsTopicResult:
+async def _grow(
+    node: Node, asked: CreatePartitionsTopic, quota: ChangeQuota, *, validate_only: bool
+) -> CreatePartitionsTopicResult:
     result = CreatePartitionsTopicResult(name=asked.name)
     try:
         topic = find_topic(node, asked.name)
         _check_growth(node, topic, asked)
         if not validate_only:
+            quota.draw(asked.count - topic.partitions)
             await node.broker.add_partitions(asked.name, asked.count)
     except InvalidAssignmentError as error:
         result.error_code, result.error_message = errors.INVALID_REPLICA_ASSIGNMENT, str(error)
@@ -175,6 +191,7 @@ def _check_growth(node: Node, topic: Topic, asked: CreatePartitionsTopic) -> Non
 async def _trim(node: Node, name: str, number: int, offset: int) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=number, low_watermark=-1)
     try:
+        check_not_internal(name)
         partition = node.broker.partition(find_topic(node, name), number)
         if offset == TO_THE_END:
             offset = partition.end_offset

@@ -26,19 +26,21 @@ is a `memoryview` when read, and when written any buffer or a `Splice(pieces, si
 `APIS[key]` is an `Api`: `key`, `name`, `min_version`, `max_version`, `first_flexible`, `supports(version)`, and, importing the
 area's module at first use, `request_class` and `response_class`. `advertised_min` differs from `min_version` for Produce alone.
 `keys` names the api keys (`keys.FETCH`), `errors` Kafka's error codes (`errors.UNKNOWN_TOPIC_OR_PARTITION`, `error_name(code)`).
+`PRIVATE_APIS` are Penstock's own, with keys in `private_keys`.
 `encode_request` and `decode_response` are the client's side of the same.
 """
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol import errors, keys
+from penstock.gateway.kafka.protocol import errors, keys, private_keys
 from penstock.gateway.kafka.protocol.fields import ZERO_UUID, Message, Splice
 from penstock.gateway.kafka.protocol.frame import Request, decode_request, decode_response, encode_request, encode_response
-from penstock.gateway.kafka.protocol.registry import APIS, Api
+from penstock.gateway.kafka.protocol.registry import APIS, PRIVATE_APIS, Api
 from penstock.gateway.kafka.protocol.wire import ProtocolError, UnsupportedVersionError
 
 __all__ = [
     "APIS",
+    "PRIVATE_APIS",
     "ZERO_UUID",
     "Api",
     "Message",
@@ -52,4 +54,5 @@ __all__ = [
     "encode_response",
     "errors",
     "keys",
+    "private_keys",
 ]

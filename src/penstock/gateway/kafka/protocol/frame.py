@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.gateway.kafka.protocol.decoder import Decode, compile_decoder
 from penstock.gateway.kafka.protocol.encoder import Encode, compile_encoder
 from penstock.gateway.kafka.protocol.fields import Message
-from penstock.gateway.kafka.protocol.registry import APIS, Api
+from penstock.gateway.kafka.protocol.registry import APIS, PRIVATE_APIS, Api
 from penstock.gateway.kafka.protocol.wire import ProtocolError, UnsupportedVersionError, overrun, skip_tags
 
 Buffer = bytes | bytearray | memoryview
@@ -125,7 +125,7 @@ def _after_tags(buf: memoryview, at: int) -> int:
 
 
 def _supported(api_key: int, version: int, correlation_id: int) -> Api:
-    api = APIS.get(api_key)
+    api = APIS.get(api_key) or PRIVATE_APIS.get(api_key)
     if api is None or not api.supports(version):
         raise UnsupportedVersionError(api_key, version, correlation_id)
     return api

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, cast
 
-from penstock.gateway.kafka.protocol import keys
+from penstock.gateway.kafka.protocol import keys, private_keys
 from penstock.gateway.kafka.protocol.fields import VERSION_MAX, Message
 
 NEVER: Final = VERSION_MAX
@@ -91,6 +91,7 @@ _ALL = (
     Api(keys.DELETE_ACLS, "DeleteAcls", "acls", (1, 3), 2),
     Api(keys.DESCRIBE_CONFIGS, "DescribeConfigs", "configs", (1, 4), 4),
     Api(keys.ALTER_CONFIGS, "AlterConfigs", "configs", (0, 2), 2),
+    Api(keys.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", "quorum", (1, 2), 2),
     Api(keys.DESCRIBE_LOG_DIRS, "DescribeLogDirs", "cluster", (1, 5), 2),
     Api(keys.SASL_AUTHENTICATE, "SaslAuthenticate", "sasl", (0, 2), 2),
     Api(keys.CREATE_PARTITIONS, "CreatePartitions", "topics", (0, 3), 2),
@@ -104,6 +105,7 @@ _ALL = (
     Api(keys.ALTER_CLIENT_QUOTAS, "AlterClientQuotas", "quotas", (0, 1), 1),
     Api(keys.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", "sasl", (0, 0), 0),
     Api(keys.ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", "sasl", (0, 0), 0),
+    Api(keys.DESCRIBE_QUORUM, "DescribeQuorum", "quorum", (0, 2), 0),
     Api(keys.DESCRIBE_CLUSTER, "DescribeCluster", "cluster", (0, 2), 0),
     Api(keys.DESCRIBE_PRODUCERS, "DescribeProducers", "cluster", (0, 0), 0),
     Api(keys.DESCRIBE_TRANSACTIONS, "DescribeTransactions", "transactions", (0, 0), 0),
@@ -122,3 +124,11 @@ _ALL = (
 )
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in _ALL}
+
+_PRIVATE = (
+    Api(private_keys.COMMIT_TOGETHER, "CommitTogether", "private", (0, 0), 0),
+    Api(private_keys.APPLICATION_RECORD, "ApplicationRecord", "private", (0, 0), 0),
+)
+
+PRIVATE_APIS: Final[dict[int, Api]] = {api.key: api for api in _PRIVATE}
+"""Penstock's own, beside those of Kafka: only clients that call themselves `penstock` are told of them."""

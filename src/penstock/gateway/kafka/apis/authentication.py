@@ -1,0 +1,55 @@
+"""SaslHandshake and SaslAuthenticate: a client says who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from penstock.gateway.kafka.security.sasl import MECHANISMS
+from penstock.gateway.kafka.security.scram import AuthenticationError
+
+log = logging.getLogger(__name__)
+
+FRAMED_FROM = 1
+# Whoever tries passwords is slowed down by this.
+FAILURE_DELAY_S = 0.1
+
+
+async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """The client chooses a mechanism."""
+    sasl = call.peer.sasl
+    if sasl is None or sasl.is_chosen:
+        return SaslHandshakeResponse(error_code=errors.ILLEGAL_SASL_STATE)
+    if request.mechanism not in MECHANISMS:
+        call.peer.finish(f"the client wants to authenticate by {request.mechanism!r}, which is not offered")
+        return SaslHandshakeResponse(error_code=errors.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(MECHANISMS))
+    sasl.choose(request.mechanism, bare_tokens=call.version < FRAMED_FROM)
+    return SaslHandshakeResponse(mechanisms=list(MECHANISMS))
+
+
+async def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """The next step of the exchange; the last makes the connection that user's."""
+    sasl = call.peer.sasl
+    if sasl is None or not sasl.is_chosen:
+        message = "the client is authenticated already, or need not be" if sasl is None else "a handshake comes first"
+        return SaslAuthenticateResponse(error_code=errors.ILLEGAL_SASL_STATE, error_message=message)
+    try:
+        token = await sasl.step(bytes(request.auth_bytes))
+    except AuthenticationError as error:
+        log.warning("%s: authentication failed: %s", call.peer.host, error)
+        await asyncio.sleep(FAILURE_DELAY_S)
+        call.peer.finish(f"authentication failed: {error}")
+        return SaslAuthenticateResponse(
+            error_code=errors.SASL_AUTHENTICATION_FAILED, error_message=f"authentication failed: {error}"
+        )
+    if sasl.user is not None:
+        call.peer.authenticated(sasl.user)
+    return SaslAuthenticateResponse(error_message=None, auth_bytes=token)

@@ -1,0 +1,42 @@
+"""CommitTogether and ApplicationRecord: several transactions as one, for sinks that write from many places."""
+
+from __future__ import annotations
+
+from penstock.broker import Committed, Ended, Producer
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.protocol.private import (
+    ApplicationRecordRequest,
+    ApplicationRecordResponse,
+    CommittedTransaction,
+    CommitTogetherRequest,
+    CommitTogetherResponse,
+)
+
+
+async def commit_together(call: Call, request: CommitTogetherRequest) -> CommitTogetherResponse:
+    """Commit all transactions and set the record, or nothing of it."""
+    ends = [Ended(one.transactional_id, Producer(one.producer_id, one.producer_epoch)) for one in request.transactions]
+    try:
+        outcome, owners = await call.node.broker.transactions.commit_together(
+            ends, (request.record_key, request.record_value), expected=request.expected_value
+        )
+    except PenstockError as error:
+        return CommitTogetherResponse(error_code=coordinator_code(error, tells_abortable=True), error_message=str(error))
+    return CommitTogetherResponse(
+        already_committed=outcome is Committed.BEFORE,
+        transactions=[
+            CommittedTransaction(transactional_id=name, producer_id=owner.id, producer_epoch=owner.epoch)
+            for name, owner in owners.items()
+        ],
+    )
+
+
+async def application_record(call: Call, request: ApplicationRecordRequest) -> ApplicationRecordResponse:
+    """What was committed last under a key."""
+    try:
+        value = call.node.broker.transactions.application_record(request.record_key)
+    except PenstockError as error:
+        return ApplicationRecordResponse(error_code=coordinator_code(error), error_message=str(error))
+    return ApplicationRecordResponse(record_value=value)

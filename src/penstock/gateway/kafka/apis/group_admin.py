@@ -1,0 +1,136 @@
+"""ListGroups, DescribeGroups, DeleteGroups and OffsetDelete: groups as those see them who look after them."""
+
+from __future__ import annotations
+
+from penstock.broker import Queue
+from penstock.broker.groups import GroupDescription
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.authorized import ALL_GROUP_OPERATIONS
+from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.error_codes import coordinator_code
+from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.gateway.kafka.protocol.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+DEAD = "Dead"
+NOT_FOUND_FROM = 6
+
+
+async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Every group, or those in some states and of some types."""
+    states = {state.lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    listed = [
+        ListedGroup(
+            group_id=group.name,
+            protocol_type=group.protocol_type,
+            group_state=group.state,
+            group_type=group.kind,
+        )
+        for group in call.node.broker.groups.listed()
+        if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
+    ]
+    return ListGroupsResponse(groups=listed)
+
+
+async def describe_groups(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """The state and members of classic groups."""
+    response = DescribeGroupsResponse()
+    for name in request.groups:
+        described = DescribedGroup(group_id=name)
+        response.groups.append(described)
+        try:
+            _describe(described, call.node.broker.groups.describe_classic(name))
+        except PenstockError as error:
+            described.error_code, described.error_message = coordinator_code(error), str(error)
+        if described.error_code == errors.GROUP_ID_NOT_FOUND:
+            described.group_state = DEAD
+            if call.version < NOT_FOUND_FROM:
+                # Before, a group that is not there was described as one that is no more.
+                described.error_code = errors.NONE
+        elif request.include_authorized_operations:
+            described.authorized_operations = ALL_GROUP_OPERATIONS
+    return response
+
+
+async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete groups without members, with their positions."""
+    response = DeleteGroupsResponse()
+    for name in request.groups_names:
+        result = DeletableGroupResult(group_id=name)
+        try:
+            await call.node.broker.groups.delete(name)
+        except PenstockError as error:
+            result.error_code = coordinator_code(error)
+        response.results.append(result)
+    return response
+
+
+async def delete_offsets(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """Delete positions of a group in topics that none of its members reads."""
+    broker = call.node.broker
+    response = OffsetDeleteResponse()
+    queues: list[Queue] = []
+    try:
+        broker.groups.check_known(request.group_id)
+        for topic in request.topics:
+            response.topics.append(_find_positions(call.node, request.group_id, topic, queues))
+        await broker.consumers.forget(request.group_id, queues)
+    except PenstockError as error:
+        return OffsetDeleteResponse(error_code=coordinator_code(error))
+    return response
+
+
+def _describe(described: DescribedGroup, found: GroupDescription) -> None:
+    described.group_state = found.state
+    described.protocol_type, described.protocol_data = found.protocol_type, found.protocol_name
+    described.members = [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata,
+            member_assignment=member.assignment,
+        )
+        for member in found.members
+    ]
+
+
+def _find_positions(node: Node, group: str, asked: OffsetDeleteRequestTopic, queues: list[Queue]) -> OffsetDeleteResponseTopic:
+    """What becomes of the positions in one topic; those that can be deleted are noted."""
+    code = errors.NONE
+    try:
+        topic = find_topic(node, asked.name)
+    except PenstockError as error:
+        code = topic_code(error)
+    else:
+        try:
+            node.broker.groups.check_topic_unused(group, asked.name)
+        except PenstockError as error:
+            code = coordinator_code(error)
+            if code == errors.NON_EMPTY_GROUP:
+                raise
+        if code == errors.NONE:
+            queues += (Queue(topic.id, one.partition_index) for one in asked.partitions)
+    outcomes = [OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code) for one in asked.partitions]
+    return OffsetDeleteResponseTopic(name=asked.name, partitions=outcomes)

@@ -1,0 +1,88 @@
+"""DescribeTransactions and ListTransactions: which transactions there are, and how they stand."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from penstock.broker import Transaction, TransactionState, UnknownTopicError
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    TopicData,
+)
+
+STATES = frozenset(state.value for state in TransactionState)
+
+
+async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    """The state of each transactional id."""
+    return DescribeTransactionsResponse(transaction_states=[_describe(call.node, one) for one in request.transactional_ids])
+
+
+async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """Every transactional id that all filters let pass."""
+    response = ListTransactionsResponse(unknown_state_filters=[one for one in request.state_filters if one not in STATES])
+    pattern: re.Pattern[str] | None = None
+    try:
+        if request.transactional_id_pattern:
+            pattern = re.compile(request.transactional_id_pattern)
+    except re.error:
+        response.error_code = errors.INVALID_REGULAR_EXPRESSION
+        return response
+    now_ms = int(call.node.clock.wall() * 1000)
+    for one in call.node.broker.transactions.transactions():
+        if _passes(one, request, pattern, now_ms):
+            found = ListTransactionsTransactionState(
+                transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state.value
+            )
+            response.transaction_states.append(found)
+    return response
+
+
+def _passes(one: Transaction, request: ListTransactionsRequest, pattern: re.Pattern[str] | None, now_ms: int) -> bool:
+    if request.state_filters and one.state.value not in request.state_filters:
+        return False
+    if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+        return False
+    if request.duration_filter >= 0 and (one.started_ms < 0 or now_ms - one.started_ms <= request.duration_filter):
+        return False
+    return pattern is None or pattern.fullmatch(one.transactional_id) is not None
+
+
+def _describe(node: Node, transactional_id: str) -> DescribeTransactionsTransactionState:
+    response = DescribeTransactionsTransactionState(transactional_id=transactional_id)
+    try:
+        found = node.broker.transactions.transaction(transactional_id)
+    except PenstockError:
+        response.error_code = errors.TRANSACTIONAL_ID_NOT_FOUND
+        return response
+    response.transaction_state = found.state.value
+    response.transaction_timeout_ms = found.timeout_ms
+    response.transaction_start_time_ms = found.started_ms
+    response.producer_id, response.producer_epoch = found.producer_id, found.epoch
+    by_topic: dict[UUID, list[int]] = {}
+    for queue in sorted(found.queues):
+        by_topic.setdefault(queue.topic_id, []).append(queue.partition)
+    for topic_id, numbers in by_topic.items():
+        name = _topic_name(node, topic_id)
+        if name is not None:
+            response.topics.append(TopicData(topic=name, partitions=numbers))
+    response.topics.sort(key=lambda topic: topic.topic)
+    return response
+
+
+def _topic_name(node: Node, topic_id: UUID) -> str | None:
+    """The name of a topic; None if it was deleted while the transaction was running."""
+    try:
+        return node.broker.catalog.topic_by_id(topic_id).name
+    except UnknownTopicError:
+        return None

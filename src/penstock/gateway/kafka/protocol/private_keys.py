@@ -1,0 +1,8 @@
+"""Keys of apis that are Penstock's own. Kafka numbers its keys from 0 upwards; these are far from any of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COMMIT_TOGETHER: Final = 30001
+APPLICATION_RECORD: Final = 30002
