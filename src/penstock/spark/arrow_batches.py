@@ -1,0 +1,159 @@
+"""Rooms for the decoder to fill, and what was filled as Arrow record batches: no byte is copied between the two."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.arrow_decode import ArrowRoom, OctetsRoom
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.columns import Layout
+from penstock.spark.value_formats import ValueFormat
+
+ROWS_MAX: Final = 1 << 16
+BYTES_MAX: Final = 16 << 20
+BYTES_MIN: Final = 64 << 10
+HEADERS_A_ROW: Final = 4
+
+
+class _Memory:
+    """A piece of Arrow's memory and the array that writes to it."""
+
+    __slots__ = ("array", "buffer")
+
+    def __init__(self, count: int, kind: type[np.generic]) -> None:
+        self.buffer = pa.allocate_buffer(count * np.dtype(kind).itemsize)
+        self.array: Any = np.frombuffer(self.buffer, kind)
+
+
+class _Bits(_Memory):
+    """A bit a row, all off."""
+
+    __slots__ = ()
+
+    def __init__(self, rows: int) -> None:
+        super().__init__((rows + 7) // 8, np.uint8)
+        self.array.fill(0)
+
+
+class _Octets:
+    """Memory for byte strings."""
+
+    def __init__(self, rows: int, size: int, wrapping: tuple[bytes, bytes, bytes] | None = None) -> None:
+        self._offsets, self._validity, self._data = _Memory(rows + 1, np.int32), _Bits(rows), _Memory(size, np.uint8)
+        self.room = OctetsRoom(self._offsets.array, self._validity.array, self._data.array, wrapping)
+
+    @property
+    def text(self) -> pa.Buffer:
+        """All bytes that were written."""
+        return self._data.buffer.slice(0, self.room.used)
+
+    @property
+    def offsets(self) -> Any:
+        """Where each string begins, and where the last ends."""
+        return self._offsets.array[: self.room.rows + 1]
+
+    @property
+    def valid(self) -> pa.Buffer | None:
+        """A bit for each string that is not null, or nothing if all are there."""
+        return self._validity.buffer if self.room.nulls else None
+
+    def array(self, kind: pa.DataType) -> pa.Array:
+        """The strings as a column."""
+        room = self.room
+        return pa.Array.from_buffers(kind, room.rows, [self.valid, self._offsets.buffer, self.text], room.nulls)
+
+
+class RowsInMaking:
+    """One record batch while it is filled: `room` is for the decoder, `finish` makes it a record batch."""
+
+    def __init__(self, maker: BatchMaker, rows: int, size: int, headers: int) -> None:
+        self._maker = maker
+        layout = maker.layout
+        self._offsets, self._timestamps = _Memory(rows, np.int64), _Memory(rows, np.int64)
+        self._types = _Memory(rows, np.int32)
+        form = maker.value_format
+        self._keys = _Octets(rows, size) if layout.has("key") else None
+        self._values = _Octets(rows, size, form.wrapping if form is not None else None) if layout.has("value") else None
+        self._headers: tuple[_Memory, _Bits, _Octets, _Octets] | None = None
+        if layout.has("headers"):
+            self._headers = _Memory(rows + 1, np.int32), _Bits(rows), _Octets(headers, size), _Octets(headers, size)
+        self.room = ArrowRoom(
+            (self._offsets.array, self._timestamps.array, self._types.array),
+            self._keys.room if self._keys is not None else None,
+            self._values.room if self._values is not None else None,
+            self._header_room(),
+        )
+
+    def finish(self) -> pa.RecordBatch:
+        """The rows that were filled."""
+        schema = self._maker.layout.schema
+        return pa.RecordBatch.from_arrays([self._column(field) for field in schema], schema=schema)
+
+    def _header_room(self) -> Any:
+        if self._headers is None:
+            return None
+        starts, validity, keys, values = self._headers
+        return starts.array, validity.array, keys.room, values.room
+
+    def _column(self, field: pa.Field) -> pa.Array:
+        rows = self.room.rows
+        if field.name in ("topic", "partition"):
+            return self._maker.constant(field.name).slice(0, rows)
+        if field.name == "key":
+            assert self._keys is not None
+            return self._keys.array(field.type)
+        if field.name == "value":
+            assert self._values is not None
+            return self._value_column(self._values, field.type)
+        if field.name == "headers":
+            return self._header_column(field.type)
+        numbers = {"offset": self._offsets, "timestamp": self._timestamps, "timestampType": self._types}[field.name]
+        return pa.Array.from_buffers(field.type, rows, [None, numbers.buffer], 0)
+
+    def _value_column(self, values: _Octets, kind: pa.DataType) -> pa.Array:
+        form = self._maker.value_format
+        if form is None:
+            return values.array(kind)
+        return form.decode(values.text, values.offsets, values.valid, self._offsets.array)
+
+    def _header_column(self, kind: pa.DataType) -> pa.Array:
+        assert self._headers is not None
+        starts, validity, keys, values = self._headers
+        pairs = pa.StructArray.from_arrays(
+            [keys.array(kind.value_type.field(0).type), values.array(kind.value_type.field(1).type)],
+            fields=[kind.value_type.field(0), kind.value_type.field(1)],
+        )
+        valid = validity.buffer if self.room.header_nulls else None
+        return pa.Array.from_buffers(kind, self.room.rows, [valid, starts.buffer], self.room.header_nulls, children=[pairs])
+
+
+class BatchMaker:
+    """Makes record batches of one partition."""
+
+    def __init__(self, layout: Layout, place: TopicPartition, value_format: ValueFormat | None) -> None:
+        self.layout = layout
+        self.value_format = value_format
+        self._place = place
+        self._constants: dict[str, pa.Array] = {}
+
+    def start(self, size_hint: int, needed: int, rows_hint: int) -> RowsInMaking:
+        """An empty record batch: for about so many bytes of records, of which the next one needs `needed`."""
+        rows = max(min(rows_hint, ROWS_MAX), 1)
+        # A record alone in its batch may be larger than all of it is meant to be, with what is put around it besides.
+        size = max(min(size_hint * 2, BYTES_MAX), BYTES_MIN, needed + 256)
+        # Likewise its headers, which take two bytes each at least.
+        return RowsInMaking(self, rows, size, max(rows * HEADERS_A_ROW, needed // 2))
+
+    def constant(self, name: str) -> pa.Array:
+        """A column that is the same in every row, as long as any batch is."""
+        found = self._constants.get(name)
+        if found is None:
+            found = self._constants[name] = self._repeated(name)
+        return found
+
+    def _repeated(self, name: str) -> pa.Array:
+        value = self._place.topic if name == "topic" else self._place.partition
+        return pa.repeat(pa.scalar(value, self.layout.schema.field(name).type), ROWS_MAX)

@@ -1,0 +1,187 @@
+"""Rows of Arrow record batches to Kafka record batches, a batch a partition, without an object a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.core.checksum import crc32c
+from penstock.core.record_compression import compress_like
+from penstock.kernels.arrow_encode import BinaryColumn, HeaderColumn, RecordColumns, choose_partitions, encode_records
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.errors import OptionError, RowError
+
+HEADER_SIZE: Final = 61
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_AFTER_CRC: Final = Struct(">hiqqqhii")
+_MAGIC: Final = 2
+_TRANSACTIONAL: Final = 0x10
+_ROW_BYTES_MAX: Final = 64 << 20
+_FIELDS: Final = ("key", "value", "headers", "topic", "partition")
+
+
+class Producer(NamedTuple):
+    """Who writes, as brokers know it."""
+
+    id: int
+    epoch: int
+    is_transactional: bool
+
+
+class Built(NamedTuple):
+    """A batch to be sent, complete but for its sequence number."""
+
+    place: TopicPartition
+    data: bytearray
+    rows: int
+
+
+class BatchBuilder:
+    """Cuts rows into batches. `partitions_of` tells how many partitions a topic has; `turn` is where rows without a key begin."""
+
+    def __init__(self, topic: str | None, batch_bytes: int, codec: int, partitions_of: Callable[[str], int], turn: int) -> None:
+        self._topic = topic
+        self._batch_bytes = batch_bytes
+        self._codec = codec
+        self._partitions_of = partitions_of
+        self._turn = turn
+
+    def build(self, rows: pa.RecordBatch, producer: Producer, now_ms: int) -> Iterator[Built]:
+        """The batches that hold these rows; within a partition rows keep their order."""
+        if not rows.num_rows:
+            return
+        self._turn += 1
+        keys = _binary(_column(rows, "key"), "key", rows.num_rows)
+        values = _binary(_column(rows, "value"), "value", rows.num_rows)
+        headers = _column(rows, "headers")
+        columns = RecordColumns(keys, values, None if headers is None else _headers(headers))
+        for place, chosen in self._placed(rows, keys):
+            yield from self._cut(place, columns, chosen, producer, now_ms)
+
+    def _placed(self, rows: pa.RecordBatch, keys: BinaryColumn) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
+        """The rows of each partition, by their places in the batch."""
+        asked = _column(rows, "partition")
+        for topic, places in self._topics(rows):
+            chosen = self._partitions(topic, keys, rows.num_rows, asked)
+            chosen = chosen if places is None else chosen[places]
+            order = np.argsort(chosen, kind="stable")
+            ordered = chosen[order]
+            cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+            for begin, end in pairwise(cuts):
+                picked = order[begin:end] if places is None else places[order[begin:end]]
+                yield TopicPartition(topic, int(ordered[begin])), np.ascontiguousarray(picked, np.int64)
+
+    def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
+        """Each topic with the places of its rows; None stands for all of them."""
+        if self._topic is not None:
+            yield self._topic, None
+            return
+        named = _column(rows, "topic")
+        if named is None:
+            raise OptionError("say which topic to write to: option topic, or a column topic")
+        if named.null_count:
+            raise RowError("a row has no topic; fill the column topic in every row, or give the option topic")
+        encoded = pc.dictionary_encode(named.cast(pa.string()))
+        codes = encoded.indices.to_numpy()
+        for code, topic in enumerate(encoded.dictionary.to_pylist()):
+            yield topic, np.flatnonzero(codes == code)
+
+    def _partitions(self, topic: str, keys: BinaryColumn, count: int, asked: pa.Array | None) -> NDArray[np.int32]:
+        """The partition of each row: the one it asks for, else by the hash of its key, else in turn, a batch at a time."""
+        partitions = self._partitions_of(topic)
+        chosen = np.empty(count, np.int32)
+        choose_partitions(keys, partitions, self._turn % partitions, chosen)
+        if asked is not None and asked.null_count < count:
+            wanted = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+            named = asked.is_valid().to_numpy(zero_copy_only=False)
+            if ((wanted < 0) | (wanted >= partitions))[named].any():
+                bad = wanted[named & ((wanted < 0) | (wanted >= partitions))][0]
+                raise RowError(f"a row asks for partition {bad} of {topic!r}, which has partitions 0..{partitions - 1}")
+            chosen = np.where(named, wanted, chosen).astype(np.int32)
+        return chosen
+
+    def _cut(
+        self, place: TopicPartition, columns: RecordColumns, rows: NDArray[np.int64], producer: Producer, now_ms: int
+    ) -> Iterator[Built]:
+        size = self._batch_bytes
+        begin = 0
+        while begin < len(rows):
+            data = bytearray(HEADER_SIZE + size)
+            end, used = encode_records(columns, rows, begin, memoryview(data)[HEADER_SIZE:])
+            if end == begin:
+                # A single row that is larger than a batch should be: it gets one of its own.
+                size *= 4
+                if size > _ROW_BYTES_MAX:
+                    raise RowError(f"a row for {place} has more than {_ROW_BYTES_MAX >> 20} MiB, which no topic takes")
+                continue
+            del data[HEADER_SIZE + used :]
+            yield Built(place, self._sealed(data, end - begin, producer, now_ms), end - begin)
+            begin, size = end, self._batch_bytes
+
+    def _sealed(self, data: bytearray, count: int, producer: Producer, now_ms: int) -> bytearray:
+        attributes = _TRANSACTIONAL if producer.is_transactional else 0
+        if self._codec:
+            data[HEADER_SIZE:] = compress_like(self._codec, memoryview(b""), memoryview(data)[HEADER_SIZE:])
+            attributes |= self._codec
+        fields = (attributes, count - 1, now_ms, now_ms, producer.id, producer.epoch, -1, count)
+        _HEADER.pack_into(data, 0, 0, len(data) - 12, -1, _MAGIC, 0, *fields)
+        return data
+
+
+def with_sequence(data: bytearray, sequence: int) -> bytearray:
+    """The batch with its sequence number, and its checksum, which covers that."""
+    data[53:57] = sequence.to_bytes(4, "big", signed=True)
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    return data
+
+
+def check_schema(names: list[str], topic: str | None) -> None:
+    """OptionError unless rows with these columns can be written."""
+    unknown = [name for name in names if name not in _FIELDS]
+    if "value" not in names or unknown:
+        said = f"{', '.join(unknown)} is none of them" if unknown else "value is missing"
+        raise OptionError(
+            f"the columns that are written are {', '.join(_FIELDS)}: {said}; select and rename what is to be written"
+        )
+    if topic is None and "topic" not in names:
+        raise OptionError("say which topic to write to: option topic, or a column topic")
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    at = rows.schema.get_field_index(name)
+    return None if at < 0 else rows.column(at)
+
+
+def _binary(column: pa.Array | None, name: str, count: int) -> BinaryColumn:
+    if column is None or pa.types.is_null(column.type):
+        return BinaryColumn(np.zeros(count + 1, np.int32), b"", bytes((count + 7) // 8), 0)
+    if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
+        try:
+            column = column.cast(pa.binary())
+        except pa.ArrowException:
+            raise OptionError(f"column {name} is {column.type}; it must be binary or string: cast it, or use to_json") from None
+    validity, offsets, data = column.buffers()
+    return BinaryColumn(
+        np.frombuffer(offsets, np.int32) if offsets is not None else np.zeros(1, np.int32),
+        _bytes(data),
+        _bytes(validity) if column.null_count else b"",
+        column.offset,
+    )
+
+
+def _headers(column: Any) -> HeaderColumn:
+    fields = column.values.flatten()
+    keys = _binary(fields[0], "headers.key", len(fields[0]))
+    values = _binary(fields[1], "headers.value", len(fields[1]))
+    return HeaderColumn(column.offsets.to_numpy(), 0, keys, values)
+
+
+def _bytes(buffer: pa.Buffer | None) -> memoryview:
+    return memoryview(b"") if buffer is None else memoryview(buffer).cast("B")

@@ -1,0 +1,80 @@
+"""The columns of the source: their types in Spark, and what a schema asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from penstock.spark.errors import OptionError
+from penstock.spark.options import COLUMNS, ReadOptions
+
+# As the Kafka source has them.
+TYPES: Final = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+_SIMPLE: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns that a read returns, in order, as Arrow knows them."""
+
+    schema: pa.Schema
+
+    def has(self, name: str) -> bool:
+        """Whether a column is asked for."""
+        return name in self.schema.names
+
+    @property
+    def value_type(self) -> pa.DataType | None:
+        """The struct that values are decoded to; None where they are bytes or left out."""
+        found = self.schema.field("value").type if self.has("value") else None
+        return found if found is not None and pa.types.is_struct(found) else None
+
+
+def default_schema(options: ReadOptions, value_type: str | None) -> str:
+    """The columns of a read, as Spark writes types; values that are decoded have a type of their own."""
+    types = {**TYPES, **({"value": value_type} if value_type is not None else {})}
+    return ", ".join(f"`{name}` {types[name]}" for name in options.columns)
+
+
+def layout(schema: StructType, options: ReadOptions) -> Layout:
+    """What a schema asks for: any of the columns, by name, in any order."""
+    for field in schema.fields:
+        _check(field, options)
+    return Layout(to_arrow_schema(schema, timezone="UTC"))
+
+
+def _check(field: StructField, options: ReadOptions) -> None:
+    if field.name not in COLUMNS:
+        raise OptionError(f"the schema has a column {field.name!r}; there are {', '.join(COLUMNS)}")
+    found = field.dataType.simpleString()
+    if field.name == "value" and options.value_format is not None:
+        if not isinstance(field.dataType, StructType) or not field.dataType.fields:
+            raise OptionError(
+                f"valueFormat {options.value_format} decodes values to a struct, but the schema has {found} for value; give "
+                "valueSchema, or a schema in which value is a struct"
+            )
+        return
+    if found != _SIMPLE[field.name]:
+        raise OptionError(f"column {field.name} is {_SIMPLE[field.name]}; the schema has {found}")

@@ -1,0 +1,174 @@
+"""Stored batches of a range of offsets, over the Kafka fetch: the next answer is on its way while this one is decoded."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NamedTuple, Protocol
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.protocol import ZERO_UUID, errors, keys
+from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.kernels.arrow_decode import find_end
+from penstock.spark.cluster import EARLIEST, LATEST, Cluster, RefusedError
+from penstock.spark.connection import FRAME_BYTES_MAX, Address, ReceiveBuffer
+from penstock.spark.errors import BrokerUnreachableError, DataLossError
+from penstock.spark.options import ReadOptions
+from penstock.spark.ranges import OffsetRange
+
+FETCH_BYTES_MIN: Final = 64 << 10
+# What a record may take, as long as nothing is known about those of a partition.
+RECORD_BYTES_GUESS: Final = 1024
+BY_NAME_MAX: Final = 12
+BY_ID_MIN: Final = 13
+
+_log = logging.getLogger(__name__)
+
+
+class Stretch(NamedTuple):
+    """Whole batches one after another; the transactions among them that were aborted; the first offset that is meant, and the
+    one to go on with. The data holds until the stretch after the next is asked for."""
+
+    data: memoryview
+    aborted: list[tuple[int, int]]
+    first_offset: int
+    next_offset: int
+
+
+class ByteSource(Protocol):
+    """Where the stored batches of a range come from."""
+
+    def stretches(self) -> Iterator[Stretch]:
+        """All batches that hold offsets of the range, in order."""
+        ...
+
+
+class FetchSource:
+    """A range of offsets, fetched from whoever leads the partition."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions, wanted: OffsetRange) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._wanted = wanted
+        self._leader: Address | None = wanted.leader
+        self._bytes_max = options.fetch_bytes
+        self._record_bytes: float = RECORD_BYTES_GUESS
+
+    def stretches(self) -> Iterator[Stretch]:
+        """As `ByteSource` says."""
+        buffers = ReceiveBuffer(), ReceiveBuffer()
+        stretch = self._fetch(self._wanted.start, buffers[0])
+        if stretch.next_offset >= self._wanted.stop:
+            yield stretch
+            return
+        with ThreadPoolExecutor(1, "fetch") as executor:
+            coming: Future[Stretch] | None = None
+            number = 0
+            try:
+                while True:
+                    if stretch.next_offset < self._wanted.stop:
+                        number += 1
+                        coming = executor.submit(self._fetch, stretch.next_offset, buffers[number % 2])
+                    yield stretch
+                    if coming is None:
+                        return
+                    stretch = coming.result()
+                    coming = None
+            finally:
+                # A task that is killed, or fails, does not wait for an answer that nobody will read.
+                if coming is not None and not coming.done() and self._leader is not None:
+                    self._cluster.forget(self._leader)
+
+    def _fetch(self, position: int, buffer: ReceiveBuffer) -> Stretch:
+        """What follows `position`: at least one whole batch, or nothing if the rest of the range is gone and may be."""
+        try:
+            return self._fetch_some(position, buffer)
+        except DataLossError as error:
+            if self._options.fails_on_data_loss:
+                raise DataLossError(f"{error}. Set failOnDataLoss to false to go on with what is there") from error
+            _log.warning("%s; going on without, as failOnDataLoss is false", error)
+            return Stretch(memoryview(b""), [], position, self._wanted.stop)
+
+    def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
+        deadline = time.monotonic() + self._options.poll_timeout_s
+        while position < self._wanted.stop:
+            data = self._cluster.persist(lambda position=position: self._ask(position, buffer))  # type: ignore[misc] # bound now
+            if data.error_code == errors.OFFSET_OUT_OF_RANGE:
+                position = self._skip_lost(position)
+                continue
+            records = data.records
+            if isinstance(records, memoryview) and len(records):
+                end, used = find_end(records)
+                if used:
+                    self._record_bytes = max(used / max(end - position, 1), 1.0)
+                    aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+                    return Stretch(records[:used], aborted, position, max(end, position))
+                self._bytes_max = min(max(self._bytes_max, len(records)) * 2, FRAME_BYTES_MAX // 2)
+            elif time.monotonic() >= deadline:
+                raise BrokerUnreachableError(
+                    f"offset {position} of {self._wanted.place} was not to be had within {self._options.poll_timeout_s:g} s "
+                    "(kafkaConsumer.pollTimeoutMs)"
+                )
+        return Stretch(memoryview(b""), [], position, position)
+
+    def _ask(self, position: int, buffer: ReceiveBuffer) -> PartitionData:
+        """One fetch. Errors that may pass are raised, so that it is tried again, at whoever leads by then."""
+        try:
+            leader = self._leader or self._find_leader()
+            answer = self._call(leader, position, buffer)
+            (data,) = (partition for topic in answer.responses for partition in topic.partitions)
+            code = answer.error_code or data.error_code
+            if code and code != errors.OFFSET_OUT_OF_RANGE:
+                raise RefusedError(f"fetching offset {position} of {self._wanted.place}", code)
+        except PenstockError:
+            if self._leader is not None:
+                self._cluster.forget(self._leader)
+            self._leader = None
+            raise
+        return data
+
+    def _call(self, leader: Address, position: int, buffer: ReceiveBuffer) -> FetchResponse:
+        connection = self._cluster.connect(leader)
+        wanted = self._wanted
+        version = connection.version_of(keys.FETCH, limit=18 if wanted.topic_id != ZERO_UUID else BY_NAME_MAX)
+        left = (wanted.stop - position) * self._record_bytes * 1.1
+        bytes_max = int(min(max(left, FETCH_BYTES_MIN), self._bytes_max))
+        asked = FetchPartition(partition=wanted.place.partition, fetch_offset=position, partition_max_bytes=bytes_max)
+        topic = FetchTopic(topic=wanted.place.topic, topic_id=wanted.topic_id, partitions=[asked])
+        request = FetchRequest(
+            max_wait_ms=self._options.fetch_wait_ms,
+            min_bytes=1,
+            max_bytes=bytes_max,
+            isolation_level=int(self._options.is_committed),
+            topics=[topic],
+        )
+        wait_s = self._options.fetch_wait_ms / 1000
+        return connection.call(keys.FETCH, request, FetchResponse, version=version, wait_s=wait_s, buffer=buffer)
+
+    def _find_leader(self) -> Address:
+        place = self._wanted.place
+        topic = self._cluster.ask_topics([place.topic]).get(place.topic)
+        if topic is None or place.partition not in topic.leaders:
+            raise DataLossError(f"{place} was deleted while offsets {self._wanted.start} to {self._wanted.stop} were to be read")
+        if topic.id != self._wanted.topic_id:
+            raise DataLossError(f"topic {place.topic!r} was deleted and made again while it was read; its old records are gone")
+        self._leader = topic.leaders[place.partition]
+        return self._leader
+
+    def _skip_lost(self, position: int) -> int:
+        """Where to go on after offsets that are gone, if that is allowed."""
+        wanted, committed = self._wanted, self._options.is_committed
+        first, end = (
+            self._cluster.offsets({wanted.place: which}, committed=committed)[wanted.place] for which in (EARLIEST, LATEST)
+        )
+        found = min(first, wanted.stop) if position < first else wanted.stop
+        what = (
+            f"offsets {position} to {found - 1} of {wanted.place} are gone: the partition has {first} up to {end}. Retention or "
+            "trimming was faster than the query"
+        )
+        if self._options.fails_on_data_loss:
+            raise DataLossError(what)
+        _log.warning("%s; going on at offset %d, as failOnDataLoss is false", what, found)
+        return found

@@ -1,0 +1,165 @@
+"""Options that begin with `kafka.`: those that mean something here, those that do no harm, and those that are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.spark.connection import DEFAULT_PORT, Address, ClientOptions, Security
+from penstock.spark.errors import OptionError
+
+USED: Final = frozenset(
+    {
+        "kafka.bootstrap.servers",
+        "kafka.check.crcs",
+        "kafka.client.id",
+        "kafka.default.api.timeout.ms",
+        "kafka.fetch.max.bytes",
+        "kafka.fetch.max.wait.ms",
+        "kafka.isolation.level",
+        "kafka.max.partition.fetch.bytes",
+        "kafka.request.timeout.ms",
+        "kafka.sasl.jaas.config",
+        "kafka.sasl.mechanism",
+        "kafka.security.protocol",
+        "kafka.ssl.endpoint.identification.algorithm",
+        "kafka.ssl.keystore.location",
+        "kafka.ssl.keystore.type",
+        "kafka.ssl.truststore.location",
+        "kafka.ssl.truststore.type",
+    }
+)
+
+# They tune Kafka's own consumer: its membership in groups, its buffers and its upkeep of connections, none of which is used here.
+HARMLESS: Final = frozenset(
+    {
+        "kafka.allow.auto.create.topics",
+        "kafka.client.dns.lookup",
+        "kafka.client.rack",
+        "kafka.connections.max.idle.ms",
+        "kafka.fetch.min.bytes",
+        "kafka.group.id",
+        "kafka.group.instance.id",
+        "kafka.heartbeat.interval.ms",
+        "kafka.max.poll.interval.ms",
+        "kafka.max.poll.records",
+        "kafka.metadata.max.age.ms",
+        "kafka.partition.assignment.strategy",
+        "kafka.receive.buffer.bytes",
+        "kafka.reconnect.backoff.max.ms",
+        "kafka.reconnect.backoff.ms",
+        "kafka.retry.backoff.max.ms",
+        "kafka.retry.backoff.ms",
+        "kafka.send.buffer.bytes",
+        "kafka.session.timeout.ms",
+        "kafka.socket.connection.setup.timeout.ms",
+    }
+)
+
+REFUSED: Final[Mapping[str, str]] = {
+    "kafka.auto.offset.reset": "say with startingOffsets where to begin; a stream never jumps by itself",
+    "kafka.enable.auto.commit": "positions are kept in the checkpoint, and in the broker with the option consumer",
+    "kafka.interceptor.classes": "interceptors are Java classes that see single records",
+    "kafka.key.deserializer": "keys are always bytes; use Spark's functions on the column",
+    "kafka.value.deserializer": "values are bytes; use valueFormat, or Spark's functions on the column",
+}
+
+_PROTOCOLS: Final = {"PLAINTEXT": (False, False), "SSL": (True, False), "SASL_PLAINTEXT": (False, True), "SASL_SSL": (True, True)}
+_JAAS: Final = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Addresses as in kafka.bootstrap.servers: `host:port`, several separated by commas, the port 9092 if left out."""
+    found = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        bracketed = item.startswith("[")
+        host, _, port = item[1:].partition("]") if bracketed else item.rpartition(":") if ":" in item else (item, "", "")
+        port = port.removeprefix(":")
+        if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+            raise OptionError(f"kafka.bootstrap.servers: {item!r} is not an address; write HOST:PORT, such as 127.0.0.1:9092")
+        found.append(Address(host, int(port or DEFAULT_PORT)))
+    if not found:
+        raise OptionError("kafka.bootstrap.servers is empty; write HOST:PORT, such as 127.0.0.1:9092")
+    return tuple(found)
+
+
+def client_options(options: Mapping[str, str]) -> ClientOptions:
+    """How to reach the cluster."""
+    servers = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")
+    if not servers:
+        raise OptionError("say where the broker is: option kafka.bootstrap.servers, such as 127.0.0.1:9092")
+    return ClientOptions(
+        bootstrap=parse_addresses(servers),
+        client_id=options.get("kafka.client.id", "penstock-spark"),
+        request_timeout_s=number(options, "kafka.request.timeout.ms", 30_000) / 1000,
+        api_timeout_s=number(options, "kafka.default.api.timeout.ms", 60_000) / 1000,
+        security=_security(options),
+    )
+
+
+def number(options: Mapping[str, str], name: str, default: int, *, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    text = options.get(name.lower(), str(default))
+    try:
+        found = int(text)
+    except ValueError:
+        found = least - 1
+    if found < least:
+        raise OptionError(f"{name} is {text!r}; it takes a whole number from {least} on")
+    return found
+
+
+def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """`true` or `false`."""
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"{name} is {text!r}; it takes true or false")
+    return text == "true"
+
+
+def choice(options: Mapping[str, str], name: str, *values: str) -> str:
+    """One of some words; the first is the default."""
+    text = options.get(name.lower(), values[0])
+    if text not in values:
+        raise OptionError(f"{name} is {text!r}; it takes {' or '.join(values)}")
+    return text
+
+
+def _security(options: Mapping[str, str]) -> Security:
+    protocol = options.get("kafka.security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise OptionError(f"kafka.security.protocol is {protocol!r}; it takes {', '.join(_PROTOCOLS)}")
+    tls, sasl = _PROTOCOLS[protocol]
+    for kind in ("truststore", "keystore"):
+        is_given = f"kafka.ssl.{kind}.location" in options
+        if is_given and options.get(f"kafka.ssl.{kind}.type", "JKS").upper() != "PEM":
+            raise OptionError(
+                f"kafka.ssl.{kind}.location must name a file in PEM, with kafka.ssl.{kind}.type=PEM; Java's own formats cannot "
+                "be read here"
+            )
+    username, password = _credentials(options) if sasl else (None, None)
+    return Security(
+        tls=tls,
+        ca_file=options.get("kafka.ssl.truststore.location"),
+        certificate_file=options.get("kafka.ssl.keystore.location"),
+        checks_host=bool(options.get("kafka.ssl.endpoint.identification.algorithm", "https")),
+        username=username,
+        password=password,
+    )
+
+
+def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
+    mechanism = options.get("kafka.sasl.mechanism", "").upper()
+    if mechanism != "PLAIN":
+        raise OptionError(f"kafka.sasl.mechanism is {mechanism!r}; only PLAIN is spoken here")
+    found = {
+        name: quoted.replace('\\"', '"').replace("\\\\", "\\") or bare
+        for name, quoted, bare in _JAAS.findall(options.get("kafka.sasl.jaas.config", ""))
+    }
+    if "username" not in found or "password" not in found:
+        raise OptionError(
+            "kafka.sasl.jaas.config must name a user and a password: "
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
+        )
+    return found["username"], found["password"]

@@ -1,0 +1,58 @@
+"""What a task does: fetch the batches of its range, decode them, hand over record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+
+from penstock.core.memory import keep_freed_memory
+from penstock.kernels.arrow_decode import BatchDecoder
+from penstock.spark.arrow_batches import BatchMaker
+from penstock.spark.cluster import Cluster
+from penstock.spark.columns import Layout
+from penstock.spark.connection import ClientOptions
+from penstock.spark.decompression import Decompressor
+from penstock.spark.fetching import ByteSource, FetchSource
+from penstock.spark.options import ReadOptions
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.value_formats import value_format
+
+
+def read_range(options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of a range."""
+    keep_freed_memory()
+    source = FetchSource(_cluster(options.client), options, wanted)
+    return decode_range(source, options, layout, wanted)
+
+
+def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of a range, wherever its bytes come from."""
+    form = value_format(options.value_format, layout.value_type, options.value_schema, fails=options.fails_on_malformed)
+    maker = BatchMaker(layout, wanted.place, form)
+    decoder = BatchDecoder(wanted.start, wanted.stop, Decompressor(), options.is_committed, options.checks_crcs)
+    rows = None
+    left = wanted.size
+    for stretch in source.stretches():
+        decoder.feed(stretch.data, stretch.aborted, stretch.first_offset)
+        more = True
+        while more:
+            if rows is None:
+                rows = maker.start(len(stretch.data), decoder.needed, left)
+            more = decoder.fill(rows.room)
+            if more:
+                left -= rows.room.rows
+                if rows.room.rows:
+                    yield rows.finish()
+                rows = None
+        # The memory that was decoded is read to again.
+        decoder.feed(b"")
+    if rows is not None and rows.room.rows:
+        yield rows.finish()
+
+
+@lru_cache(maxsize=4)
+def _cluster(options: ClientOptions) -> Cluster:
+    """Connections that outlive a task: the processes that run tasks are used for many, one after another."""
+    return Cluster(options)

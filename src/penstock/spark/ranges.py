@@ -1,0 +1,105 @@
+"""What a query reads, as plain values: ranges of offsets, the offset of a stream, and how both are cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.connection import Address
+from penstock.spark.errors import CheckpointError
+
+# No topic can have this name. What else is in the JSON is as Spark's Kafka source writes it.
+_IDS: Final = "$topicIds"
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from `start` up to `stop` of one partition, who led it when it was planned, and the topic's id then."""
+
+    place: TopicPartition
+    start: int
+    stop: int
+    leader: Address
+    topic_id: bytes
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are in it."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """How far a stream has come: the next offset of each partition, and the ids of the topics they belong to."""
+
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form kept in checkpoints: {"topic": {"0": 23}, "$topicIds": {"topic": "…"}}."""
+        found: dict[str, Any] = {}
+        for (topic, partition), offset in sorted(self.positions.items()):
+            found.setdefault(topic, {})[str(partition)] = offset
+        if self.topic_ids:
+            found[_IDS] = dict(sorted(self.topic_ids.items()))
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> StreamOffset:
+        """Read it back. A checkpoint of Spark's Kafka source reads as one without ids."""
+        try:
+            positions = {
+                TopicPartition(topic, int(partition)): int(offset)
+                for topic, partitions in found.items()
+                if topic != _IDS
+                for partition, offset in partitions.items()
+            }
+            return cls(positions, dict(found.get(_IDS, {})))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint holds {found!r}, which is no offset of topics; is it that of another source? Use another "
+                "checkpointLocation"
+            ) from error
+
+    def is_other_topic(self, other: StreamOffset, topic: str) -> bool:
+        """Whether both know the id of a topic, and not the same one."""
+        mine, theirs = self.topic_ids.get(topic), other.topic_ids.get(topic)
+        return mine is not None and theirs is not None and mine != theirs
+
+
+def limit_offsets(
+    start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
+) -> dict[TopicPartition, int]:
+    """Ends that take at most about `most` offsets, shared by how much each partition has left; every one that has some gets
+    at least one, so that none is starved."""
+    left = {place: max(end - start.get(place, end), 0) for place, end in latest.items()}
+    total = sum(left.values())
+    if total <= most:
+        return dict(latest)
+    found = {}
+    for place, end in latest.items():
+        share = most * left[place] / total
+        step = math.ceil(share) if share < 1 else math.floor(share)
+        found[place] = min(start.get(place, end) + step, end)
+    return found
+
+
+def split_ranges(ranges: Iterable[OffsetRange], partitions_min: int | None, records_max: int | None) -> list[OffsetRange]:
+    """Cut ranges, by their sizes, so that there are about `partitions_min` and none has more than `records_max` offsets."""
+    found = [one for one in ranges if one.size > 0]
+    if records_max is not None:
+        found = [part for one in found for part in _cut(one, math.ceil(one.size / records_max))]
+    if partitions_min is not None and len(found) < partitions_min:
+        total = sum(one.size for one in found)
+        found = [part for one in found for part in _cut(one, max(1, round(one.size / total * partitions_min)))]
+    return found
+
+
+def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
+    for number in range(parts):
+        start = whole.start + whole.size * number // parts
+        stop = whole.start + whole.size * (number + 1) // parts
+        if start < stop:
+            yield whole._replace(start=start, stop=stop)

@@ -1,0 +1,196 @@
+"""The exactly-once sink. Each task writes in a transaction of its own, which nobody sees; the driver commits the transactions of
+all tasks as one, together with the number of the micro-batch.
+
+Transactional ids are `spark/QUERY/PARTITION/ATTEMPT`, the same from one micro-batch to the next: a task that takes such an id
+fences whoever had it before, so what a lost task left open does not stay so for long. Attempts that run side by side have ids of
+their own. What no message tells of is aborted when the driver commits.
+
+A micro-batch that is repeated finds its number in the broker's record and is taken back; a driver that was replaced finds a
+record that it did not expect, or its transactions fenced.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.core.errors import PenstockError
+from penstock.spark.batch_building import BatchBuilder, Producer
+from penstock.spark.batch_sender import BatchSender
+from penstock.spark.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
+from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+BATCH_JOB: Final = -1  # the number of a write that is no micro-batch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrote(WriterCommitMessage):
+    """What a task tells the driver: of which query it is, and the transaction that holds its rows; none if it had none."""
+
+    query: str
+    transaction: OpenTransaction | None
+    rows: int
+
+
+class _TaskWriter:
+    """What a task does, for batches and streams alike. It is pickled to the tasks."""
+
+    def __init__(self, options: WriteOptions, job: str) -> None:
+        self._options = options
+        self._job = job
+        self._guarantee = options.guarantee
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
+        """Write the rows of one task; they are stored when this returns, and seen when the driver commits."""
+        context = TaskContext.get()
+        assert context is not None, "tasks run in Spark"
+        query = context.getLocalProperty("sql.streaming.queryId") or self._job
+        with closing(WritingCluster(self._options.client)) as cluster:
+            name = None
+            if self._guarantee == EXACTLY_ONCE:
+                name = f"{_prefix(query)}{context.partitionId()}/{context.attemptNumber()}"
+            producer, rows = self._send(iterator, cluster, name, context.partitionId())
+        if name is None or producer is None:
+            return TaskWrote(query, None, rows)
+        return TaskWrote(query, OpenTransaction(name, producer.id, producer.epoch), rows)
+
+    def _send(
+        self, iterator: Iterator[RecordBatch], cluster: WritingCluster, name: str | None, turn: int
+    ) -> tuple[Producer | None, int]:
+        options = self._options
+        sender = BatchSender(cluster, options, name)
+        builder = BatchBuilder(options.topic, options.batch_bytes, options.codec, sender.partitions_of, turn)
+        producer: Producer | None = None
+        rows = 0
+        for batch in iterator:
+            if not batch.num_rows:
+                continue
+            if producer is None:
+                producer = cluster.initialise(name, options.transaction_timeout_ms)
+            sender.send(builder.build(batch, producer, int(time.time() * 1000)))
+            rows += batch.num_rows
+        sender.finish()
+        return producer, rows
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Writes a DataFrame: all of it, or nothing that is ever seen."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = _settle_guarantee(options)
+        self._task = _TaskWriter(self._options, job=f"job-{uuid4().hex}")
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
+        return self._task.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _commit(self._options, _told(messages), BATCH_JOB)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _abort(self._options, _told(messages))
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream, each once."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = _settle_guarantee(options)
+        self._task = _TaskWriter(self._options, job=f"job-{uuid4().hex}")
+
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
+        return self._task.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        _commit(self._options, _told(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        _abort(self._options, _told(messages))
+
+
+def _commit(options: WriteOptions, told: list[TaskWrote], batch: int) -> None:
+    """Make the rows of all tasks visible at once, if that was not done before."""
+    if options.guarantee == AT_LEAST_ONCE or not told:
+        return
+    query = told[0].query
+    transactions = [one.transaction for one in told if one.transaction is not None]
+    key = f"spark/{query}"
+    with closing(WritingCluster(options.client)) as cluster:
+        stored = cluster.record(key)
+        last = _batch_of(stored)
+        if last is not None and batch <= last:
+            _log.info("micro-batch %d of %s is in the topic already", batch, query)
+            _abort_all(cluster, transactions)
+        elif transactions or batch != BATCH_JOB:
+            value = json.dumps({"batch": batch, "rows": sum(one.rows for one in told)}).encode()
+            cluster.commit_together(transactions, (key, value), stored)
+        _abort_left_behind(cluster, query)
+
+
+def _abort(options: WriteOptions, told: list[TaskWrote]) -> None:
+    """Take back what tasks have written. A commit that took effect is not undone: its transactions are over."""
+    if options.guarantee == AT_LEAST_ONCE or not told:
+        return
+    with closing(WritingCluster(options.client)) as cluster:
+        _abort_all(cluster, [one.transaction for one in told if one.transaction is not None])
+
+
+def _abort_all(cluster: WritingCluster, transactions: list[OpenTransaction]) -> None:
+    for transaction in transactions:
+        try:
+            cluster.abort(transaction)
+        except PenstockError as error:
+            # Readers of committed rows wait for it until it times out; nothing is lost or doubled by that.
+            _log.warning("%s stays open until it times out: %s", transaction.transactional_id, error)
+
+
+def _abort_left_behind(cluster: WritingCluster, query: str) -> None:
+    """Attempts that failed or lost a race have left transactions open, and readers wait for those."""
+    for name in cluster.open_transactions(_prefix(query)):
+        try:
+            cluster.initialise(name, 60_000)
+        except PenstockError as error:
+            _log.warning("%s stays open until it times out: %s", name, error)
+
+
+def _settle_guarantee(options: WriteOptions) -> WriteOptions:
+    """Exactly once where the broker can commit as one what many tasks wrote; a plain Kafka cannot, and gets each row at least
+    once, which is said."""
+    if options.guarantee == AT_LEAST_ONCE:
+        return options
+    with closing(WritingCluster(options.client)) as cluster:
+        if cluster.commits_together():
+            return options
+    _log.warning(
+        "the broker at %s is not Penstock: rows are written at least once, and may be there twice after a failure",
+        ", ".join(map(str, options.client.bootstrap)),
+    )
+    return replace(options, guarantee=AT_LEAST_ONCE)
+
+
+def _prefix(query: str) -> str:
+    return f"spark/{query}/"
+
+
+def _batch_of(record: bytes | None) -> int | None:
+    if record is None:
+        return None
+    number: int = json.loads(record)["batch"]
+    return number
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWrote]:
+    return [message for message in messages if isinstance(message, TaskWrote)]

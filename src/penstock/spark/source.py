@@ -1,0 +1,194 @@
+"""The data source `penstock`: what Spark calls, and nothing that decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.spark.batch_building import check_schema
+from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from penstock.spark.columns import Layout, default_schema, layout
+from penstock.spark.errors import OptionError
+from penstock.spark.options import ReadOptions, Wanted, read_options
+from penstock.spark.planner import Planner
+from penstock.spark.range_read import read_range
+from penstock.spark.ranges import StreamOffset, limit_offsets
+from penstock.spark.sink import BatchSink, StreamSink
+from penstock.spark.value_formats import value_format, value_type_of
+from penstock.spark.write_options import WriteOptions, write_options
+
+
+class PenstockDataSource(DataSource):
+    """`format("penstock")`, with the options and columns of Spark's own Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        # Batch and stream differ in options, not in columns, and which of them this is cannot be known here.
+        options = read_options(self.options, "any")
+        return default_schema(options, value_type_of(options.value_format, options.value_schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PenstockReader(*self._read(schema, "batch"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return PenstockStreamReader(*self._read(schema, "stream"))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise OptionError("a topic is not overwritten; use mode append, or make a new topic")
+        return BatchSink(self._write(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        if overwrite:
+            raise OptionError("a topic holds what was added, not the latest result; use output mode append or update")
+        return StreamSink(self._write(schema))
+
+    def _write(self, schema: StructType) -> WriteOptions:
+        options = write_options(self.options)
+        check_schema(schema.names, options.topic)
+        return options
+
+    def _read(self, schema: StructType, wanted: Wanted) -> tuple[ReadOptions, Layout]:
+        options = read_options(self.options, wanted)
+        found = layout(schema, options)
+        value_format(options.value_format, found.value_type, options.value_schema, fails=False)  # to fail here, not in a task
+        return options, found
+
+
+class PenstockReader(DataSourceReader):
+    """A batch read: from where startingOffsets says to where endingOffsets says, as of when it is planned."""
+
+    def __init__(self, options: ReadOptions, columns: Layout) -> None:
+        self._options = options
+        self._layout = columns
+
+    def partitions(self) -> list[InputPartition]:
+        cluster = Cluster(self._options.client)
+        try:
+            planner = Planner(self._options, cluster)
+            places = planner.look()
+            starting, ending = planner.starting(places), planner.ending(places)
+            return [InputPartition(one) for one in planner.ranges(starting, ending)]
+        finally:
+            cluster.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._layout, partition)
+
+
+class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: its offsets are those of all partitions together. Only `read` runs elsewhere, on a copy."""
+
+    def __init__(self, options: ReadOptions, columns: Layout) -> None:
+        self._options = options
+        self._layout = columns
+        self._open: Planner | None = None
+        self._cluster: Cluster | None = None
+        self._latest: StreamOffset | None = None
+        self._target: StreamOffset | None = None
+        self._triggered_at = float("-inf")
+
+    def __getstate__(self) -> tuple[ReadOptions, Layout]:
+        return self._options, self._layout
+
+    def __setstate__(self, state: tuple[ReadOptions, Layout]) -> None:
+        self.__init__(*state)  # type: ignore[misc] # a copy begins anew: connections do not travel
+
+    def initialOffset(self) -> dict[str, Any]:
+        planner = self._planner()
+        places = planner.look()
+        return planner.offset(planner.starting(places)).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.offsets_per_trigger_max is not None:
+            return ReadMaxRows(self._options.offsets_per_trigger_max)
+        if self._options.offsets_per_trigger_min is not None:
+            return ReadMinRows(self._options.offsets_per_trigger_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._find_latest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begun = StreamOffset.from_json(start)
+        latest = self._target or self._find_latest()
+        planner = self._planner()
+        planner.check_start(begun, list(latest.positions))
+        starting = self._starting(begun, latest)
+        left = sum(max(end - starting[place], 0) for place, end in latest.positions.items())
+        if isinstance(limit, (ReadMinRows, ReadMaxRows)) and self._waits_for_more(left):
+            return start
+        self._triggered_at = time.monotonic()
+        if not isinstance(limit, ReadMaxRows):
+            return latest.to_json()
+        return StreamOffset(limit_offsets(starting, latest.positions, limit.max_rows), latest.topic_ids).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return None if self._latest is None else self._latest.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        ranges = self._planner().batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        return [InputPartition(one) for one in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._layout, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._options.consumer is not None:
+            self._planner()
+            assert self._cluster is not None
+            self._cluster.commit(self._options.consumer, StreamOffset.from_json(end).positions)
+
+    def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+        self._open = self._cluster = None
+
+    def _planner(self) -> Planner:
+        if self._open is None:
+            self._cluster = Cluster(self._options.client)
+            self._open = Planner(self._options, self._cluster)
+        return self._open
+
+    def _find_latest(self) -> StreamOffset:
+        planner = self._planner()
+        self._latest = planner.offset(planner.ends(planner.look(must_exist=False), LATEST))
+        return self._latest
+
+    def _starting(self, start: StreamOffset, latest: StreamOffset) -> Mapping[TopicPartition, int]:
+        """Where each partition goes on; new ones begin at their beginning."""
+        fresh = [place for place in latest.positions if place not in start.positions or start.is_other_topic(latest, place.topic)]
+        return {**start.positions, **self._planner().ends(fresh, EARLIEST)}
+
+    def _waits_for_more(self, left: int) -> bool:
+        least = self._options.offsets_per_trigger_min
+        if least is None or self._target is not None or left >= least:
+            return False
+        return time.monotonic() - self._triggered_at < self._options.trigger_delay_max_s
+
+
+def _read(options: ReadOptions, columns: Layout, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Spark makes up a partition of nothing where there is none to read.
+    return iter(()) if partition.value is None else read_range(options, columns, partition.value)
