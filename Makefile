@@ -17,7 +17,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test check fmt bench sim soak clean
+.PHONY: help setup demo test check fmt bench sim soak compat clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -48,6 +48,9 @@ soak: setup ## Run the tests that take minutes: mixed load with kills, at random
 
 sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WORLD=partition for queues
 	$(BIN)/python -m penstock.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --world $(WORLD) $(ARGS)
+
+compat: setup ## Run the clients' own test suites against a broker (ARGS="aiokafka --update" to choose and to note what passes)
+	$(BIN)/python -m tests.compat $(ARGS)
 
 clean: ## Remove .venv, caches and build products
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

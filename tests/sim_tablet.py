@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.blob import (
     BlobId,
     BlobStorage,
-    Buffer,
     ChannelHistory,
+    Content,
     Disk,
     Erasure,
     FilePiece,
@@ -68,7 +68,7 @@ class HookedStorage(TabletStorage):
         self.collect_reply: Reply | None = None
         self.get_gate: asyncio.Event | None = None
 
-    async def put(self, blob_id: BlobId, data: Buffer, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
+    async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         self.puts.append(blob_id)
         fate = self.fate(blob_id)
         if fate.gate is not None:
@@ -78,6 +78,9 @@ class HookedStorage(TabletStorage):
             return fate.reply
         reply = await super().put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve)
         return fate.reply or reply
+
+    async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
+        return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
@@ -193,8 +196,8 @@ async def history(partition: Partition, bytes_max: int = 10_000) -> list[tuple[i
     while offset < partition.end_offset:
         result = await partition.read(offset, bytes_max)
         assert result.next_offset > offset
-        for batch in result.batches:
-            assert not isinstance(batch, FilePiece)
-            found += values_of(bytes(batch))
+        parts = [part for part in result.batches if not isinstance(part, FilePiece)]
+        assert len(parts) == len(result.batches)
+        found += values_of(b"".join(parts))
         offset = result.next_offset
     return [message for message in found if message[0] >= partition.start_offset]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.blob import Erasure
-from penstock.testing.simulate import run_seed
+from penstock.testing.simulate_blob import run_seed
 
 SEEDS = {Erasure.NONE: range(20), Erasure.BLOCK_4_2: range(10), Erasure.MIRROR_3_DC: range(10)}
 

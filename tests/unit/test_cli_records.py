@@ -15,7 +15,7 @@ from penstock.cli.failure import CommandError
 from penstock.cli.producer import murmur2
 from penstock.cli.record_batch import Reader, Record, Source, encode_batch
 from penstock.core.checksum import crc32c
-from penstock.gateway.kafka.record_compression import decompress
+from penstock.core.record_compression import decompress
 from penstock.queue import check_batch
 from penstock.testing.batches import make_batch, make_marker, values_of
 

@@ -147,3 +147,8 @@ def test_the_defaults_shown_are_the_defaults() -> None:
 
 def test_every_erasure_can_be_chosen() -> None:
     assert SETTINGS["erasure"].kind.choices == tuple(erasure.value for erasure in Erasure)
+
+
+def test_members_report_more_often_than_their_sessions_last() -> None:
+    with pytest.raises(BadSettingError, match=r"consumer_heartbeat_interval_s is 9\.0; it must be less than .* which is 8\.0"):
+        load_config({"consumer_heartbeat_interval_s": "9", "consumer_session_timeout_s": "8"}, {})

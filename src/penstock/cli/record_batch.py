@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from penstock.cli.failure import CommandError
 from penstock.core.checksum import crc32c
-from penstock.gateway.kafka.record_compression import decompress
+from penstock.core.record_compression import decompress
 
 HEADER_SIZE: Final = 61
 MAGIC: Final = 2

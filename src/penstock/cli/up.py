@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml if there)")
     made.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how the ready line is written")
     for setting in SETTINGS.values():
+        if setting.is_secret:
+            continue
         metavar = "{" + ",".join(setting.kind.choices) + "}" if setting.kind.choices else setting.metavar
         made.add_argument(
             setting.option,

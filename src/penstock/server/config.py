@@ -8,18 +8,33 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.server.errors import BadSettingError
-from penstock.server.kinds import FLAG, HOST, PATH, PATHS, PORT, SECONDS, SIZE, Kind, choice, or_none, whole_number
+from penstock.server.kinds import (
+    FILE,
+    FLAG,
+    HOST,
+    PATH,
+    PATHS,
+    PORT,
+    SECONDS,
+    SECRET,
+    SIZE,
+    USER,
+    Kind,
+    choice,
+    or_none,
+    whole_number,
+)
 
 CONFIG_NAME: Final = "penstock.toml"
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
 # Read by the commands that talk to a node; a node in the same environment must not stumble over it.
-CLIENT_VARIABLES: Final = frozenset({"PENSTOCK_BOOTSTRAP"})
+CLIENT_VARIABLES: Final = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"})
 
 NODE_ID_MAX = (1 << 31) - 1
 
@@ -42,7 +57,19 @@ class NodeConfig:
     retention_interval_s: float = 30.0
     produce_bytes_per_s: int | None = None
     fetch_bytes_per_s: int | None = None
+    group_initial_rebalance_delay_ms: int = 100
+    group_members_max: int | None = None
+    offsets_retention_minutes: int = 7 * 24 * 60
+    consumer_session_timeout_s: float = 45.0
+    consumer_heartbeat_interval_s: float = 5.0
     drain_timeout_s: float = 10.0
+    sasl: bool = False
+    admin_user: str = "admin"
+    admin_password: str | None = field(default=None, repr=False)
+    admin_password_file: Path | None = None
+    allow_without_rule: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     log_level: str = "info"
 
 
@@ -63,6 +90,11 @@ class Setting(NamedTuple):
     def is_list(self) -> bool:
         """Whether its option is given once for each item."""
         return self.kind is PATHS
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it has no option: what is on a command line, everyone on the machine can read."""
+        return self.kind is SECRET
 
     @property
     def metavar(self) -> str:
@@ -121,7 +153,63 @@ SETTINGS: Final = {
         Setting("retention_interval_s", SECONDS, "30", "how often, in seconds, old messages are looked for"),
         Setting("produce_bytes_per_s", or_none(SIZE), "none", "what one client may write per second; none is without limit"),
         Setting("fetch_bytes_per_s", or_none(SIZE), "none", "what one client may read per second; none is without limit"),
+        Setting(
+            "group_initial_rebalance_delay_ms",
+            whole_number(0, 60_000),
+            "100",
+            "how long, in milliseconds, the first member of a consumer group waits for others, so that those who start together "
+            "divide the partitions once",
+        ),
+        Setting("group_members_max", or_none(whole_number(1, 1_000_000)), "none", "how many members a group may have"),
+        Setting(
+            "offsets_retention_minutes",
+            whole_number(1, 100 * 366 * 24 * 60),
+            "10080",
+            "how long, in minutes, the positions of a group are kept after its last member has left; 10080 is a week",
+        ),
+        Setting(
+            "consumer_session_timeout_s",
+            SECONDS,
+            "45",
+            "how long, in seconds, a member of a group of the newer protocol (KIP-848) may be silent before others are given its "
+            "partitions",
+        ),
+        Setting(
+            "consumer_heartbeat_interval_s",
+            SECONDS,
+            "5",
+            "how often, in seconds, such members are asked to report; a change of the group takes about as long to reach them",
+        ),
         Setting("drain_timeout_s", SECONDS, "10", "how long, in seconds, a stopping node waits for requests under way"),
+        Setting(
+            "sasl",
+            FLAG,
+            "false",
+            "whether clients must say who they are, by SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Access rules (ACLs) are kept "
+            "to then as well. It needs admin_password or admin_password_file",
+        ),
+        Setting("admin_user", USER, "admin", "the user who may do everything, and from whom all others have their rights"),
+        Setting(
+            "admin_password",
+            SECRET,
+            "none",
+            "the password of that user. It has no option, since others can read a command line: use the environment or the file",
+        ),
+        Setting("admin_password_file", FILE, "none", "a file with that password, in place of admin_password"),
+        Setting(
+            "allow_without_rule",
+            FLAG,
+            "false",
+            "whether every user may do what no access rule speaks of; otherwise nobody but the administrator may",
+        ),
+        Setting(
+            "tls_cert",
+            FILE,
+            "none",
+            "a PEM file with the certificate of this node, followed by those that vouch for it; with it, the Kafka listener "
+            "speaks TLS and nothing else",
+        ),
+        Setting("tls_key", FILE, "none", "a PEM file with the private key of that certificate"),
         Setting("log_level", choice("debug", "info", "warning", "error"), "info", "what is logged, to standard error"),
     )
 }
@@ -137,7 +225,29 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], confi
     for key, raw in options.items():
         setting = SETTINGS[key]
         values[key] = _read(setting, raw, f"option {setting.option}")
-    return NodeConfig(**values)
+    config = NodeConfig(**values)
+    if config.consumer_heartbeat_interval_s >= config.consumer_session_timeout_s:
+        raise BadSettingError(
+            f"consumer_heartbeat_interval_s is {config.consumer_heartbeat_interval_s}; it must be less than "
+            f"consumer_session_timeout_s, which is {config.consumer_session_timeout_s}"
+        )
+    _check_security(config)
+    return config
+
+
+def _check_security(config: NodeConfig) -> None:
+    """Nobody is to believe in a protection that is only half there."""
+    passwords = [config.admin_password is not None, config.admin_password_file is not None]
+    if all(passwords):
+        raise BadSettingError("admin_password and admin_password_file are both set; give the password once")
+    if config.sasl and not any(passwords):
+        raise BadSettingError("sasl is true, but the administrator has no password; set admin_password or admin_password_file")
+    if any(passwords) and not config.sasl:
+        raise BadSettingError("the administrator has a password, but sasl is false and nobody is asked for it; set sasl to true")
+    if config.allow_without_rule and not config.sasl:
+        raise BadSettingError("allow_without_rule is true, but sasl is false and there are no access rules; set sasl to true")
+    if (config.tls_cert is None) != (config.tls_key is None):
+        raise BadSettingError("TLS needs both tls_cert and tls_key; one of them is missing")
 
 
 def _config_file(environ: Mapping[str, str], named: Path | None) -> Path | None:
@@ -184,7 +294,8 @@ def _read(setting: Setting, raw: object, source: str) -> object:
     try:
         return setting.kind.read(raw)
     except ValueError:
-        raise BadSettingError(f"{source}: {setting.key} is {raw!r}; it must be {setting.kind.allowed}") from None
+        told = "not allowed" if setting.is_secret else repr(raw)
+        raise BadSettingError(f"{source}: {setting.key} is {told}; it must be {setting.kind.allowed}") from None
 
 
 def _below(base: Path, value: object) -> object:

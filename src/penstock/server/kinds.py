@@ -14,6 +14,7 @@ _UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _SIZE = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _PORT_MAX = 65535
+_USER_SIZE_MAX = 1000
 
 
 class Kind(NamedTuple):
@@ -102,10 +103,19 @@ def _read_paths(raw: object) -> object:
     return tuple(_read_path(path) for path in paths)
 
 
+def _read_user(raw: object) -> object:
+    if not isinstance(raw, str) or not raw or "\0" in raw or len(raw.encode()) > _USER_SIZE_MAX:
+        raise ValueError(raw)
+    return raw
+
+
 FLAG = Kind("true or false", _read_flag, "FLAG", ("true", "false"))
 SIZE = Kind("a number of bytes above 0, such as 1048576 or 256MiB", _read_size, "BYTES")
 SECONDS = Kind("a number of seconds above 0", _read_seconds, "SECONDS")
 HOST = Kind("a host name or an IP address", _read_host, "HOST")
 PATH = Kind("a directory", _read_path, "DIR")
 PATHS = Kind("a list of directories", _read_paths, "DIR")
+FILE = Kind("a file", _read_path, "FILE")
+USER = Kind("a name", _read_user, "NAME")
+SECRET = Kind("a text that is not empty", _read_user, "TEXT")
 PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_number(0, _PORT_MAX).read, "PORT"))

@@ -7,16 +7,19 @@ import logging
 import socket
 from contextlib import AsyncExitStack
 from random import Random
+from ssl import SSLContext
 from typing import NamedTuple
 
 from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
 from penstock.broker import Broker, BrokerOptions
+from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
 from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
+from penstock.server.security import security_of, tls_context
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +51,15 @@ class Node:
     async def start(cls, config: NodeConfig) -> Node:
         """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way."""
         random = Random()
+        options, tls = _broker_options(config), tls_context(config)
         directory = await asyncio.to_thread(DataDirectory.open, config, random)
         node = cls(config, directory)
         node._closing.callback(directory.close)
         try:
             storage = await node._open_storage(directory, random)
-            broker = await Broker.start(storage, _broker_options(config), clock=SystemClock(), random=random)
+            broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
             node._closing.push_async_callback(broker.stop)
-            await node._listen(broker)
+            await node._listen(broker, tls)
         except BaseException:
             await node._closing.aclose()
             raise
@@ -86,7 +90,7 @@ class Node:
         log.info("storage is open: %s, %d of %d disks", made.erasure.value, len(life.vdisks), len(made.disks))
         return storage
 
-    async def _listen(self, broker: Broker) -> None:
+    async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
         config = self.config
         if config.kafka_port is None:
             return
@@ -98,6 +102,7 @@ class Node:
             port=config.kafka_port,
             advertised_host=_advertised_host(config),
             options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
+            tls=tls,
         )
         try:
             await gateway.start()
@@ -128,6 +133,16 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         retention_interval_s=config.retention_interval_s,
         produce_bytes_per_s=config.produce_bytes_per_s,
         fetch_bytes_per_s=config.fetch_bytes_per_s,
+        groups=GroupOptions(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            members_max=config.group_members_max,
+            offsets_retention_s=config.offsets_retention_minutes * 60.0,
+        ),
+        security=security_of(config),
+        consumer_groups=ConsumerGroupOptions(
+            session_timeout_ms=int(config.consumer_session_timeout_s * 1000),
+            heartbeat_interval_ms=max(int(config.consumer_heartbeat_interval_s * 1000), 1),
+        ),
     )
 
 

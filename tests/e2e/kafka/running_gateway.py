@@ -7,6 +7,7 @@ import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
+from ssl import SSLContext
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -34,9 +35,11 @@ class RunningGateway:
         options: KafkaOptions | None = None,
         broker_options: BrokerOptions | None = None,
         use_uvloop: bool = True,
+        tls: SSLContext | None = None,
     ) -> None:
         self._path = path
         self._options = options
+        self._tls = tls
         self._broker_options = broker_options or BrokerOptions()
         self._loop = uvloop.new_event_loop() if use_uvloop else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -84,7 +87,13 @@ class RunningGateway:
         self.storage = BlobStorage([GroupConfig(0, Erasure.NONE, (self._path,))], clock=clock, random=random, durable=False)
         self.broker = await Broker.start(self.storage, self._broker_options, clock=clock, random=random)
         self.gateway = KafkaGateway(
-            self.broker, node_id=NODE_ID, cluster_id=CLUSTER_ID, host="127.0.0.1", port=port, options=self._options
+            self.broker,
+            node_id=NODE_ID,
+            cluster_id=CLUSTER_ID,
+            host="127.0.0.1",
+            port=port,
+            options=self._options,
+            tls=self._tls,
         )
         await self.gateway.start()
 

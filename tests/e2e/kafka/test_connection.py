@@ -19,9 +19,9 @@ from penstock.gateway.kafka import KafkaOptions
 from penstock.gateway.kafka.protocol import APIS, errors, keys
 from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
 from penstock.gateway.kafka.protocol.fetch import FetchResponse
-from penstock.gateway.kafka.protocol.groups import HeartbeatRequest
 from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.gateway.kafka.protocol.produce import ProduceResponse
+from penstock.gateway.kafka.protocol.share_groups import ShareFetchRequest
 from tests.e2e.kafka.raw_client import RawClient, fetch_request, frame_of, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.test_produce import batch_of
@@ -58,7 +58,7 @@ def test_what_is_served_is_advertised(client: RawClient, version: int) -> None:
     ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
     assert ranges[keys.PRODUCE] == (0, 13)
     assert ranges[keys.FETCH] == (4, 18)
-    assert keys.JOIN_GROUP not in ranges
+    assert keys.SHARE_FETCH not in ranges
     assert all(ranges[key][1] == APIS[key].max_version for key in ranges)
 
 
@@ -83,7 +83,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Raw
         pack(">ihhih", 10, 999, 0, 1, -1),
         pack(">ihhih", 10, keys.METADATA, 9, 1, 30_000),
         pack(">ihhihi", 14, keys.METADATA, 1, 1, -1, 2**31 - 1),
-        frame_of(keys.HEARTBEAT, 0, HeartbeatRequest()),
+        frame_of(keys.SHARE_FETCH, 1, ShareFetchRequest()),
     ],
     ids=[
         "size 0",
@@ -291,7 +291,7 @@ def test_a_client_over_its_quota_is_told_and_held_back(tmp_path: Path, api: str)
             response = client.call(keys.PRODUCE, 9, produce_request("limited", batch_of(bytes(40_000))), ProduceResponse)
             throttled += response.throttle_time_ms
         if api == "fetch":
-            for _ in range(2):
+            for _ in range(4):
                 fetched = client.call(keys.FETCH, 11, fetch_request("limited", 0), FetchResponse)
                 throttled += fetched.throttle_time_ms
         assert throttled > 300

@@ -1,0 +1,45 @@
+"""Security as the configuration asks for it: who the administrator is, and the certificate of the listener."""
+
+from __future__ import annotations
+
+import ssl
+from random import SystemRandom  # noqa: TID251 - salts and nonces are worth something only if nobody can work them out
+
+from penstock.broker import Security
+from penstock.server.config import NodeConfig
+from penstock.server.errors import BadSettingError
+
+
+def security_of(config: NodeConfig) -> Security | None:
+    """What clients must prove; None if they need not. BadSettingError if the administrator's password cannot be had."""
+    if not config.sasl:
+        return None
+    password = config.admin_password
+    if config.admin_password_file is not None:
+        try:
+            password = config.admin_password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadSettingError(f"admin_password_file: {config.admin_password_file} cannot be read: {error}") from error
+    if not password:
+        raise BadSettingError("the administrator's password is empty")
+    return Security(
+        config.admin_user,
+        password,
+        SystemRandom(),
+        allow_without_rule=config.allow_without_rule,
+    )
+
+
+def tls_context(config: NodeConfig) -> ssl.SSLContext | None:
+    """TLS with the certificate that is named; None without one. BadSettingError if it cannot be used."""
+    if config.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise BadSettingError(
+            f"tls_cert {config.tls_cert} and tls_key {config.tls_key} cannot be used: {error}; both are PEM files, the "
+            f"certificate first and then those that vouch for it, the key without a password"
+        ) from error
+    return context
