@@ -69,8 +69,11 @@ class BatchBuilder:
         """The rows of each partition, by their places in the batch."""
         asked = _column(rows, "partition")
         for topic, places in self._topics(rows):
-            chosen = self._partitions(topic, keys, rows.num_rows, asked)
+            chosen = self._partitions(topic, keys, rows.num_rows)
             chosen = chosen if places is None else chosen[places]
+            if asked is not None and asked.null_count < len(asked):
+                wanted = asked if places is None else asked.take(pa.array(places))
+                chosen = _as_asked(TopicPartition(topic, self._partitions_of(topic)), chosen, wanted)
             order = np.argsort(chosen, kind="stable")
             ordered = chosen[order]
             cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
@@ -93,18 +96,11 @@ class BatchBuilder:
         for code, topic in enumerate(encoded.dictionary.to_pylist()):
             yield topic, np.flatnonzero(codes == code)
 
-    def _partitions(self, topic: str, keys: BinaryColumn, count: int, asked: pa.Array | None) -> NDArray[np.int32]:
-        """The partition of each row: the one it asks for, else by the hash of its key, else in turn, a batch at a time."""
+    def _partitions(self, topic: str, keys: BinaryColumn, count: int) -> NDArray[np.int32]:
+        """The partition of each row by the hash of its key; those without one take turns, a batch at a time."""
         partitions = self._partitions_of(topic)
         chosen = np.empty(count, np.int32)
         choose_partitions(keys, partitions, self._turn % partitions, chosen)
-        if asked is not None and asked.null_count < count:
-            wanted = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
-            named = asked.is_valid().to_numpy(zero_copy_only=False)
-            if ((wanted < 0) | (wanted >= partitions))[named].any():
-                bad = wanted[named & ((wanted < 0) | (wanted >= partitions))][0]
-                raise RowError(f"a row asks for partition {bad} of {topic!r}, which has partitions 0..{partitions - 1}")
-            chosen = np.where(named, wanted, chosen).astype(np.int32)
         return chosen
 
     def _cut(
@@ -152,6 +148,18 @@ def check_schema(names: list[str], topic: str | None) -> None:
         )
     if topic is None and "topic" not in names:
         raise OptionError("say which topic to write to: option topic, or a column topic")
+
+
+def _as_asked(end: TopicPartition, chosen: NDArray[np.int32], asked: pa.Array) -> NDArray[np.int32]:
+    """The partitions that rows ask for, where they do; `end` is the one after the topic's last."""
+    wanted = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    named = asked.is_valid().to_numpy(zero_copy_only=False)
+    wrong = named & ((wanted < 0) | (wanted >= end.partition))
+    if wrong.any():
+        raise RowError(
+            f"a row asks for partition {wanted[wrong][0]} of {end.topic!r}, which has partitions 0..{end.partition - 1}"
+        )
+    return np.where(named, wanted, chosen).astype(np.int32)
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:

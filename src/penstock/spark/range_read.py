@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
-from functools import lru_cache
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,6 +19,8 @@ from penstock.spark.fetching import ByteSource, FetchSource
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.value_formats import value_format
+
+CLUSTERS_MAX: Final = 4
 
 
 def read_range(options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -52,7 +55,19 @@ def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, wante
         yield rows.finish()
 
 
-@lru_cache(maxsize=4)
+# Connections outlive a task: the processes that run tasks are used for many, one after another.
+_clusters: dict[ClientOptions, Cluster] = {}
+
+
 def _cluster(options: ClientOptions) -> Cluster:
-    """Connections that outlive a task: the processes that run tasks are used for many, one after another."""
-    return Cluster(options)
+    found = _clusters.pop(options, None) or Cluster(options)
+    _clusters[options] = found
+    while len(_clusters) > CLUSTERS_MAX:
+        _clusters.pop(next(iter(_clusters))).close()
+    return found
+
+
+@atexit.register
+def _hang_up() -> None:
+    while _clusters:
+        _clusters.popitem()[1].close()

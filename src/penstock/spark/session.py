@@ -42,9 +42,7 @@ def session(
             builder = builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    running = builder.getOrCreate()
-    register(running)
-    return running
+    return builder.getOrCreate()
 
 
 def register(spark: SparkSession) -> None:

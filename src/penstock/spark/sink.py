@@ -52,7 +52,6 @@ class _TaskWriter:
     def __init__(self, options: WriteOptions, job: str) -> None:
         self._options = options
         self._job = job
-        self._guarantee = options.guarantee
 
     def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
         """Write the rows of one task; they are stored when this returns, and seen when the driver commits."""
@@ -61,30 +60,32 @@ class _TaskWriter:
         query = context.getLocalProperty("sql.streaming.queryId") or self._job
         with closing(WritingCluster(self._options.client)) as cluster:
             name = None
-            if self._guarantee == EXACTLY_ONCE:
+            if self._options.guarantee == EXACTLY_ONCE:
                 name = f"{_prefix(query)}{context.partitionId()}/{context.attemptNumber()}"
-            producer, rows = self._send(iterator, cluster, name, context.partitionId())
+            producer, rows = send_rows(iterator, cluster, self._options, name, context.partitionId())
         if name is None or producer is None:
             return TaskWrote(query, None, rows)
         return TaskWrote(query, OpenTransaction(name, producer.id, producer.epoch), rows)
 
-    def _send(
-        self, iterator: Iterator[RecordBatch], cluster: WritingCluster, name: str | None, turn: int
-    ) -> tuple[Producer | None, int]:
-        options = self._options
-        sender = BatchSender(cluster, options, name)
-        builder = BatchBuilder(options.topic, options.batch_bytes, options.codec, sender.partitions_of, turn)
-        producer: Producer | None = None
-        rows = 0
-        for batch in iterator:
-            if not batch.num_rows:
-                continue
-            if producer is None:
-                producer = cluster.initialise(name, options.transaction_timeout_ms)
-            sender.send(builder.build(batch, producer, int(time.time() * 1000)))
-            rows += batch.num_rows
-        sender.finish()
-        return producer, rows
+
+def send_rows(
+    rows: Iterator[RecordBatch], cluster: WritingCluster, options: WriteOptions, transactional_id: str | None, turn: int
+) -> tuple[Producer | None, int]:
+    """Write rows, in a transaction if it has an id; who wrote them, None if there were none, and how many. They are stored when
+    this returns. `turn` is the partition at which rows without a key begin."""
+    sender = BatchSender(cluster, options, transactional_id)
+    builder = BatchBuilder(options.topic, options.batch_bytes, options.codec, sender.partitions_of, turn)
+    producer: Producer | None = None
+    count = 0
+    for batch in rows:
+        if not batch.num_rows:
+            continue
+        if producer is None:
+            producer = cluster.initialise(transactional_id, options.transaction_timeout_ms)
+        sender.send(builder.build(batch, producer, int(time.time() * 1000)))
+        count += batch.num_rows
+    sender.finish()
+    return producer, count
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -98,10 +99,10 @@ class BatchSink(DataSourceArrowWriter):
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _commit(self._options, _told(messages), BATCH_JOB)
+        commit_rows(self._options, _told(messages), BATCH_JOB)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _abort(self._options, _told(messages))
+        abort_rows(self._options, _told(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -115,13 +116,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _commit(self._options, _told(messages), batchId)
+        commit_rows(self._options, _told(messages), batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _abort(self._options, _told(messages))
+        abort_rows(self._options, _told(messages))
 
 
-def _commit(options: WriteOptions, told: list[TaskWrote], batch: int) -> None:
+def commit_rows(options: WriteOptions, told: list[TaskWrote], batch: int) -> None:
     """Make the rows of all tasks visible at once, if that was not done before."""
     if options.guarantee == AT_LEAST_ONCE or not told:
         return
@@ -140,7 +141,7 @@ def _commit(options: WriteOptions, told: list[TaskWrote], batch: int) -> None:
         _abort_left_behind(cluster, query)
 
 
-def _abort(options: WriteOptions, told: list[TaskWrote]) -> None:
+def abort_rows(options: WriteOptions, told: list[TaskWrote]) -> None:
     """Take back what tasks have written. A commit that took effect is not undone: its transactions are over."""
     if options.guarantee == AT_LEAST_ONCE or not told:
         return

@@ -1,0 +1,143 @@
+"""The source inside Spark: one local session for all tests, a real broker in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.spark import register, session
+from tests.e2e.running_node import RunningNode, running_node
+from tests.spark.reads import produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.slow
+
+TEN: list[bytes | None] = [b"value %d" % number for number in range(10)]
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """One session, started as a user does on a laptop."""
+    started = session(
+        "penstock-tests",
+        master="local[2]",
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """`penstock up`."""
+    directory = tmp_path_factory.mktemp("node")
+    with running_node(directory / "log", ["--data", str(directory / "data")]) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(node: RunningNode) -> str:
+    """A topic of two partitions with ten messages in each."""
+    name = f"in-spark-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)
+    for partition in range(2):
+        produce(node.bootstrap, name, TEN, partition=partition)
+    return name
+
+
+def batch(spark: SparkSession, node: RunningNode, topic: str, **options: str) -> DataFrame:
+    reader = spark.read.format("penstock").option("kafka.bootstrap.servers", node.bootstrap).option("subscribe", topic)
+    return reader.options(**options).load()
+
+
+def run(spark: SparkSession, node: RunningNode, topic: str, directory: Path, **options: str) -> list[int]:
+    """Read what is new to files; the rows of each micro-batch."""
+    reader = spark.readStream.format("penstock").option("kafka.bootstrap.servers", node.bootstrap).option("subscribe", topic)
+    rows = reader.option("startingOffsets", "earliest").options(**options).load()
+    writer = rows.writeStream.format("parquet").option("path", str(directory / "rows"))
+    query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def places(rows: DataFrame) -> list[tuple[int, int, bytes]]:
+    return sorted((row["partition"], row["offset"], bytes(row["value"])) for row in rows.collect())
+
+
+EXPECTED: list[tuple[int, int, Any]] = [(partition, offset, TEN[offset]) for partition in range(2) for offset in range(10)]
+
+
+def test_a_batch_read_needs_no_more_than_the_word_kafka_changed(spark: SparkSession, node: RunningNode, topic: str) -> None:
+    rows = batch(spark, node, topic, includeHeaders="true")
+    assert [(field.name, field.dataType.simpleString()) for field in rows.schema] == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    assert places(rows) == EXPECTED
+    # The same rows twice, under different conditions.
+    first, second = rows.where("offset < 3"), rows.where("offset >= 3 and partition = 1")
+    assert (first.count(), second.count(), first.union(second).count()) == (6, 7, 13)
+    text = rows.selectExpr("CAST(value AS STRING) AS text", "topic", "timestamp").where("text = 'value 7'").collect()
+    assert [row["topic"] for row in text] == [topic, topic]
+
+
+def test_values_are_columns_by_option_alone(spark: SparkSession, node: RunningNode, topic: str) -> None:
+    produce(node.bootstrap, topic, [b'{"id": 7, "tags": ["a", "b"]}', b"no json"])
+    options = {"valueFormat": "json", "valueSchema": "id BIGINT, tags ARRAY<STRING>", "columns": "value,offset"}
+    rows = batch(spark, node, topic, **options).where("offset >= 10")
+    assert [row.asDict(recursive=True) for row in rows.orderBy("offset").collect()] == [
+        {"value": {"id": 7, "tags": ["a", "b"]}, "offset": 10},
+        {"value": None, "offset": 11},
+    ]
+
+
+def test_a_query_that_is_registered_by_hand_reads_too(spark: SparkSession, node: RunningNode, topic: str) -> None:
+    register(spark)
+    view = batch(spark, node, topic, minPartitions="4")
+    view.createOrReplaceTempView("topic_view")
+    assert spark.sql("SELECT count(*), max(offset) FROM topic_view").collect()[0][:] == (20, 9)
+
+
+def test_available_now_in_batches_then_a_restart_gives_each_row_once(
+    spark: SparkSession, node: RunningNode, topic: str, tmp_path: Path
+) -> None:
+    assert run(spark, node, topic, tmp_path, maxOffsetsPerTrigger="8", consumer="files") == [8, 8, 4]
+    produce(node.bootstrap, topic, [b"new"], partition=1)
+    assert run(spark, node, topic, tmp_path, maxOffsetsPerTrigger="8", consumer="files") == [1]
+    assert places(spark.read.parquet(str(tmp_path / "rows"))) == [*EXPECTED, (1, 10, b"new")]
+
+
+def test_mistakes_are_told_in_words(spark: SparkSession, node: RunningNode, topic: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"there is no option startingoffset; did you mean startingOffsets\?"):
+        batch(spark, node, topic, startingOffset="earliest")
+    with pytest.raises(Exception, match="there is no such topic"):
+        batch(spark, node, "no-such-topic").count()
+    with pytest.raises(Exception, match=r"cannot connect to 127\.0\.0\.1:1"):
+        reader = spark.read.format("penstock").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", topic)
+        reader.option("kafka.default.api.timeout.ms", "300").load().count()
+    run(spark, node, topic, tmp_path)
+    other = f"in-spark-{next(_numbers)}"
+    AdminClient({"bootstrap.servers": node.bootstrap}).create_topics([NewTopic(other, 1, 1)])[other].result(20)
+    with pytest.raises(Exception, match=f"the checkpoint belongs to a query on {topic}, this one reads {other}"):
+        run(spark, node, other, tmp_path)
