@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.spark import register, session
-from tests.e2e.running_node import RunningNode, running_node
+from penstock.spark import register
+from tests.e2e.running_node import RunningNode
 from tests.spark.reads import produce
 
 if TYPE_CHECKING:
@@ -22,31 +21,6 @@ pytestmark = pytest.mark.slow
 TEN: list[bytes | None] = [b"value %d" % number for number in range(10)]
 
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One session, started as a user does on a laptop."""
-    started = session(
-        "penstock-tests",
-        master="local[2]",
-        settings={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-            "spark.log.level": "ERROR",
-        },
-    )
-    yield started
-    started.stop()
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """`penstock up`."""
-    directory = tmp_path_factory.mktemp("node")
-    with running_node(directory / "log", ["--data", str(directory / "data")]) as running:
-        yield running
 
 
 @pytest.fixture
@@ -96,10 +70,8 @@ def test_a_batch_read_needs_no_more_than_the_word_kafka_changed(spark: SparkSess
     ]
     assert places(rows) == EXPECTED
     # The same rows twice, under different conditions.
-    first, second = rows.where("offset < 3"), rows.where("offset >= 3 and partition = 1")
-    assert (first.count(), second.count(), first.union(second).count()) == (6, 7, 13)
-    text = rows.selectExpr("CAST(value AS STRING) AS text", "topic", "timestamp").where("text = 'value 7'").collect()
-    assert [row["topic"] for row in text] == [topic, topic]
+    first, second = rows.where("offset < 3"), rows.where("CAST(value AS STRING) = 'value 7' and partition = 1")
+    assert first.union(second).count() == 7
 
 
 def test_values_are_columns_by_option_alone(spark: SparkSession, node: RunningNode, topic: str) -> None:
@@ -133,11 +105,12 @@ def test_mistakes_are_told_in_words(spark: SparkSession, node: RunningNode, topi
         batch(spark, node, topic, startingOffset="earliest")
     with pytest.raises(Exception, match="there is no such topic"):
         batch(spark, node, "no-such-topic").count()
+    nowhere = batch(spark, node, topic, **{"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "300"})
     with pytest.raises(Exception, match=r"cannot connect to 127\.0\.0\.1:1"):
-        reader = spark.read.format("penstock").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", topic)
-        reader.option("kafka.default.api.timeout.ms", "300").load().count()
+        nowhere.count()
     run(spark, node, topic, tmp_path)
     other = f"in-spark-{next(_numbers)}"
-    AdminClient({"bootstrap.servers": node.bootstrap}).create_topics([NewTopic(other, 1, 1)])[other].result(20)
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin.create_topics([NewTopic(other, 1, 1)])[other].result(20)
     with pytest.raises(Exception, match=f"the checkpoint belongs to a query on {topic}, this one reads {other}"):
         run(spark, node, other, tmp_path)
