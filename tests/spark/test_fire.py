@@ -28,12 +28,12 @@ class Feed(threading.Thread):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
-        self._bootstrap = bootstrap
+        self._address = bootstrap
         self.goes_on = True
         self.sent = 0
 
     def run(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "delivery.timeout.ms": 300_000})
+        producer = Producer({"bootstrap.servers": self._address, "enable.idempotence": True, "delivery.timeout.ms": 300_000})
         while self.goes_on:
             for _ in range(50):
                 producer.produce("source", b"%d" % self.sent, key=b"%d" % self.sent)
