@@ -112,8 +112,10 @@ def test_each_row_is_copied_once_while_everything_is_killed(tmp_path: Path) -> N
         stack.callback(pipeline.close)
         feed.start()
         stack.callback(feed.finish)
+        copied = 0
         while killed.total() < KILLS:
-            time.sleep(chance.uniform(4, 12))
+            copied = _wait_for_copy(pipeline, bootstrap, copied + 1)
+            time.sleep(chance.uniform(0, 3))
             victim = chance.choice(["driver", "worker", "worker", "broker"])
             if victim == "driver":
                 pipeline.kill()
@@ -123,20 +125,20 @@ def test_each_row_is_copied_once_while_everything_is_killed(tmp_path: Path) -> N
             elif not pipeline.kill_worker(chance):
                 continue
             killed[victim] += 1
-            pipeline.keep_alive()
         feed.finish()
         _wait_for_copy(pipeline, bootstrap, feed.sent)
+        time.sleep(5)  # for copies too many, if there were any
         assert _values(bootstrap, "target") == list(range(feed.sent)), f"after {killed}"
 
 
-def _wait_for_copy(pipeline: Pipeline, bootstrap: str, count: int) -> None:
+def _wait_for_copy(pipeline: Pipeline, bootstrap: str, count: int) -> int:
+    """Until so many rows are copied; how many there are then."""
     deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
+    while (copied := len(_values(bootstrap, "target"))) < count:
+        assert time.monotonic() < deadline, f"only {copied} of {count} rows are copied"
         pipeline.keep_alive()
-        if len(_values(bootstrap, "target")) >= count:
-            time.sleep(5)  # for copies too many, if there were any
-            return
-        time.sleep(2)
+        time.sleep(1)
+    return copied
 
 
 def _values(bootstrap: str, topic: str) -> list[int]:
