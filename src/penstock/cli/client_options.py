@@ -6,14 +6,19 @@ import argparse
 import math
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.failure import usage
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
+    from penstock.cli.sign_in import Identity
 
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP"
+USER_VARIABLE: Final = "PENSTOCK_USER"
+PASSWORD_VARIABLE: Final = "PENSTOCK_PASSWORD"
+TLS_CA_VARIABLE: Final = "PENSTOCK_TLS_CA"
 _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
@@ -29,6 +34,20 @@ def client_options() -> argparse.ArgumentParser:
         help=f"a node, or several separated by commas (default: {BOOTSTRAP_VARIABLE}, or 127.0.0.1:9092)",
     )
     group.add_argument(
+        "--user",
+        metavar="NAME",
+        default=None,
+        help=f"who to sign in as, where a node asks (default: {USER_VARIABLE}, or nobody). The password is taken from "
+        f"{PASSWORD_VARIABLE} or a file",
+    )
+    group.add_argument("--password-file", metavar="FILE", default=None, help="a file with the password of the user")
+    group.add_argument(
+        "--tls-ca",
+        metavar="FILE",
+        default=None,
+        help=f"speak TLS, and trust the certificates in this PEM file (default: {TLS_CA_VARIABLE}, or no TLS)",
+    )
+    group.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to try to get an answer (default: 15)"
     )
     group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
@@ -40,7 +59,32 @@ def make_client(arguments: argparse.Namespace) -> Client:
     from penstock.cli.kafka_client import DEFAULT_BOOTSTRAP, Client, parse_addresses
 
     bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    return Client(parse_addresses(bootstrap), arguments.timeout)
+    return Client(parse_addresses(bootstrap), arguments.timeout, _identity(arguments))
+
+
+def _identity(arguments: argparse.Namespace) -> Identity:
+    """Who the command is, by its options and the environment."""
+    from penstock.cli.sign_in import Identity
+
+    user = arguments.user or os.environ.get(USER_VARIABLE)
+    tls_ca = arguments.tls_ca or os.environ.get(TLS_CA_VARIABLE)
+    if user is None:
+        if arguments.password_file is not None:
+            raise usage("--password-file is given, but no --user whose password it is")
+        return Identity(tls_ca=tls_ca)
+    return Identity(user, _password(user, arguments.password_file), tls_ca)
+
+
+def _password(user: str, file: str | None) -> str:
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise usage(f"--password-file: {file} cannot be read: {error}") from error
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if password is None:
+        raise usage(f"user {user!r} has no password here; set {PASSWORD_VARIABLE} or give --password-file")
+    return password
 
 
 def seconds(text: str) -> float:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
+from penstock.cli.sign_in import Identity
 from penstock.gateway.kafka.protocol import APIS, Message, ProtocolError, decode_response, encode_request, errors, keys
 from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
 from penstock.gateway.kafka.protocol.metadata import (
@@ -18,6 +19,12 @@ from penstock.gateway.kafka.protocol.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
+)
+from penstock.gateway.kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -27,7 +34,15 @@ RETRY_PAUSE_S: Final = 0.1
 FRAME_BYTES_MAX: Final = 256 << 20
 
 # Newer versions of these name topics by id, which a command has no use for.
-_VERSION_MAX: Final = {keys.PRODUCE: 12, keys.FETCH: 12, keys.DELETE_TOPICS: 5, keys.METADATA: 12, keys.LIST_OFFSETS: 7}
+_VERSION_MAX: Final = {
+    keys.PRODUCE: 12,
+    keys.FETCH: 12,
+    keys.DELETE_TOPICS: 5,
+    keys.METADATA: 12,
+    keys.LIST_OFFSETS: 7,
+    keys.OFFSET_COMMIT: 9,
+    keys.OFFSET_FETCH: 9,
+}
 _SIZE: Final = struct.Struct(">i")
 
 # What a command can be told that goes away by itself; an unknown topic does not.
@@ -112,13 +127,13 @@ def parse_addresses(text: str) -> list[Address]:
 class Connection:
     """A connection to one node. Any failure closes it."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: Address, timeout_s: float, identity: Identity) -> None:
         self.address = address
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {keys.API_VERSIONS: (0, 0)}
         try:
-            self._socket = socket.create_connection(address, timeout=timeout_s)
+            self._socket = identity.wrap(socket.create_connection(address, timeout=timeout_s), address.host)
         except OSError as error:
             raise LostConnectionError(
                 f"cannot connect to {address}: {error.strerror or error}; is a node running there? `penstock up` starts one, "
@@ -127,6 +142,24 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         answer = self.call(keys.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse)
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        if identity.user is not None:
+            self._sign_in(identity)
+
+    def _sign_in(self, identity: Identity) -> None:
+        request = SaslHandshakeRequest(mechanism=identity.mechanism)
+        code = self.call(keys.SASL_HANDSHAKE, request, SaslHandshakeResponse).error_code
+        if code == errors.ILLEGAL_SASL_STATE:
+            return  # The node does not ask who it is.
+        if code:
+            raise KafkaError(f"signing in as {identity.user!r}", code)
+
+        def exchange(token: bytes) -> bytes:
+            answer = self.call(keys.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+            if answer.error_code:
+                raise KafkaError(f"signing in as {identity.user!r}", answer.error_code, answer.error_message)
+            return bytes(answer.auth_bytes)
+
+        identity.prove(exchange)
 
     def serves(self, key: int) -> bool:
         """Whether the node knows this request."""
@@ -177,7 +210,7 @@ class Connection:
         while got < size:
             count = self._socket.recv_into(view[got:])
             if count == 0:
-                raise ConnectionResetError(0, "the node hung up")
+                raise ConnectionResetError(0, "the node hung up; if it asks its clients who they are, see --user and --tls-ca")
             got += count
         return view.toreadonly()
 
@@ -185,8 +218,9 @@ class Connection:
 class Client:
     """The cluster behind some bootstrap addresses: who leads which partition, and a connection to each node."""
 
-    def __init__(self, bootstrap: list[Address], timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(self, bootstrap: list[Address], timeout_s: float = DEFAULT_TIMEOUT_S, identity: Identity | None = None) -> None:
         self.timeout_s = timeout_s
+        self._identity = identity or Identity()
         self._bootstrap = bootstrap
         self._nodes: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
@@ -273,5 +307,5 @@ class Client:
     def _connect(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(address, self.timeout_s)
+            connection = self._connections[address] = Connection(address, self.timeout_s, self._identity)
         return connection

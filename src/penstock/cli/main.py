@@ -20,6 +20,7 @@ from penstock.cli.failure import CommandError
 COMMANDS: Final = {
     "up": "start a node",
     "topic": "make, list, describe, change, delete and trim topics",
+    "group": "list, describe, reset and delete groups of consumers",
     "produce": "write messages to a topic",
     "consume": "read messages from a topic",
     "demo": "show storage and broker surviving what they should survive",

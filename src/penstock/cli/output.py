@@ -29,7 +29,7 @@ class Output:
             return
         heading = [name.upper() for name in columns]
         widths = [max(map(len, column)) for column in zip(heading, *cells, strict=True)]
-        numeric = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
+        numeric = [bool(rows) and all(isinstance(row[at], int | None) for row in rows) for at in range(len(columns))]
         for row in [heading, *cells]:
             padded = (
                 cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from penstock.broker import TOPIC_CONFIG_KEYS
 from penstock.cli.client_options import client_options
 from penstock.cli.exit_codes import MEANINGS
+from penstock.cli.kafka_reference import kafka_page
 from penstock.cli.main import COMMANDS
 from penstock.server import SETTINGS
 
@@ -75,7 +77,11 @@ def configuration_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"cli.md": cli_page, "configuration.md": configuration_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "configuration.md": configuration_page,
+    "kafka.md": partial(kafka_page, MADE),
+}
 
 _SHARED = frozenset(action.dest for action in client_options()._actions)
 

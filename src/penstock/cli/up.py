@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     """An option for every setting of a node."""
     made = argparse.ArgumentParser(
         prog="penstock up",
+        allow_abbrev=False,  # --admin-password is not short for --admin-password-file
         description="Start a node. It needs no configuration; what is not given here is taken from PENSTOCK_… variables, then "
         "from penstock.toml, then from the defaults. SIGTERM and Ctrl-C let requests under way finish, and exit with 0.",
     )

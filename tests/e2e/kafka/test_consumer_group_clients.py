@@ -24,7 +24,14 @@ WAIT_S = 20.0
 class Reader:
     """A member that reads, notes what it has read, and commits as it goes."""
 
-    def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: object) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topics: list[str],
+        owners: dict[tuple[str, int], Reader] | None = None,
+        **settings: object,
+    ) -> None:
         self.consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -38,7 +45,9 @@ class Reader:
             }
         )
         self.read: list[tuple[str, int, int]] = []
-        self.consumer.subscribe(topics)
+        self.owners: dict[tuple[str, int], Reader] = {} if owners is None else owners
+        self.conflicts: list[tuple[str, int]] = []
+        self.consumer.subscribe(topics, on_assign=self._take, on_revoke=self._give_up, on_lost=self._give_up)
 
     @property
     def partitions(self) -> set[tuple[str, int]]:
@@ -66,6 +75,16 @@ class Reader:
 
     def close(self) -> None:
         self.consumer.close()
+
+    def _take(self, _: confluent_kafka.Consumer, places: list[confluent_kafka.TopicPartition]) -> None:
+        for place in places:
+            if (place.topic, place.partition) in self.owners:
+                self.conflicts.append((place.topic, place.partition))
+            self.owners[place.topic, place.partition] = self
+
+    def _give_up(self, _: confluent_kafka.Consumer, places: list[confluent_kafka.TopicPartition]) -> None:
+        for place in places:
+            del self.owners[place.topic, place.partition]
 
 
 @pytest.fixture(scope="module")
@@ -157,15 +176,34 @@ def test_a_silent_member_is_replaced_after_its_session(tmp_path: Path) -> None:
 def test_a_static_member_comes_back_to_what_it_had(gateway: RunningGateway) -> None:
     gateway.create_topic("static", 4)
     fixed = {"group.instance.id": "host-1"}
-    readers = [Reader(gateway.bootstrap, "statics", ["static"], **fixed), Reader(gateway.bootstrap, "statics", ["static"])]
+    readers = [Reader(gateway.bootstrap, "statics", ["static"], None, **fixed), Reader(gateway.bootstrap, "statics", ["static"])]
     until(readers, lambda: are_divided(readers, "static", 4))
     had, other = readers[0].partitions, readers[1].partitions
     readers[0].close()
-    readers[0] = Reader(gateway.bootstrap, "statics", ["static"], **fixed)
+    readers[0] = Reader(gateway.bootstrap, "statics", ["static"], None, **fixed)
     until(readers, lambda: are_divided(readers, "static", 4))
     assert (readers[0].partitions, readers[1].partitions) == (had, other)
     for reader in readers:
         reader.close()
+
+
+def test_positions_are_set_in_a_transaction(gateway: RunningGateway) -> None:
+    gateway.create_topic("taken", 1)
+    gateway.create_topic("given", 1)
+    write(gateway.bootstrap, "taken", 1, 10)
+    reader = Reader(gateway.bootstrap, "workers", ["taken"])
+    until([reader], lambda: len(reader.read) == 10)
+    producer = confluent_kafka.Producer({"bootstrap.servers": gateway.bootstrap, "transactional.id": "worker"})
+    producer.init_transactions(WAIT_S)
+    for offset, end in ((4, producer.abort_transaction), (7, producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("given", b"%d" % offset)
+        place = confluent_kafka.TopicPartition("taken", 0, offset)
+        producer.send_offsets_to_transaction([place], reader.consumer.consumer_group_metadata(), WAIT_S)
+        end(WAIT_S)
+    found = reader.consumer.committed([confluent_kafka.TopicPartition("taken", 0)], WAIT_S)
+    assert [one.offset for one in found] == [7]
+    reader.close()
 
 
 def test_administrators_see_the_group(gateway: RunningGateway) -> None:
@@ -230,19 +268,23 @@ def test_members_go_on_after_the_broker_was_killed(tmp_path: Path) -> None:
 def test_twenty_members_come_and_go_and_no_message_is_skipped(gateway: RunningGateway) -> None:
     random = Random(5)
     gateway.create_topic("busy", 40)
-    readers = [Reader(gateway.bootstrap, "crowd", ["busy"]) for _ in range(20)]
+    owners: dict[tuple[str, int], Reader] = {}
+    readers = [Reader(gateway.bootstrap, "crowd", ["busy"], owners) for _ in range(20)]
     gone: list[Reader] = []
     for _ in range(6):
         write(gateway.bootstrap, "busy", 40, 400)
+        until(readers, lambda: len(owners) == 40)
         leaving = readers.pop(random.randrange(len(readers)))
         leaving.commit()
         leaving.close()
         gone.append(leaving)
-        readers.append(Reader(gateway.bootstrap, "crowd", ["busy"]))
+        readers.append(Reader(gateway.bootstrap, "crowd", ["busy"], owners))
         for reader in readers:
             reader.poll(0)
             reader.commit()
     everyone = [*readers, *gone]
     until(readers, lambda: are_divided(readers, "busy", 40) and len({one for reader in everyone for one in reader.read}) == 2400)
+    assert [reader.conflicts for reader in everyone if reader.conflicts] == []
+    assert len(owners) == 40
     for reader in readers:
         reader.close()

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.gateway.kafka.protocol import errors, keys
 from penstock.gateway.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.gateway.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from penstock.gateway.kafka.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -39,6 +40,7 @@ from tests.e2e.kafka.running_gateway import NODE_ID, RunningGateway
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 GROUP, TRANSACTION = 0, 1
+TOPIC_RESOURCE = 2
 
 
 def find(client: RawClient, key_type: int, version: int = 4) -> FindCoordinatorResponse:
@@ -70,6 +72,15 @@ def test_a_topic_is_there_once_its_coordinator_was_asked_for(client: RawClient, 
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (errors.NONE, True, 1)
     listed = client.call(keys.METADATA, 12, MetadataRequest(topics=None), MetadataResponse).topics
     assert [one.is_internal for one in listed if one.name == name] == [True]
+
+
+def test_its_settings_are_told(client: RawClient) -> None:
+    find(client, GROUP)
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=OFFSETS, configuration_keys=None)]
+    )
+    result = client.call(keys.DESCRIBE_CONFIGS, 4, request, DescribeConfigsResponse).results[0]
+    assert {config.name: config.value for config in result.configs}["cleanup.policy"] == "compact"
 
 
 def test_it_can_be_read(client: RawClient) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from penstock.broker import BrokerOptions, TransactionOptions
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.untidy_client import untidy_client
 
@@ -23,6 +24,14 @@ with warnings.catch_warnings():
 
 TIMEOUT_S = 20.0
 QUIET_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """A gateway whose broker looks for late transactions often."""
+    options = BrokerOptions(transactions=TransactionOptions(check_interval_s=0.1))
+    with RunningGateway(tmp_path_factory.mktemp("gateway"), broker_options=options) as running:
+        yield running
 
 
 def _producer(gateway: RunningGateway, transactional_id: str, **more: object) -> Producer:
