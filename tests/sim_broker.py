@@ -82,7 +82,13 @@ class SimBroker:
 
     async def break_tablet(self, name: str) -> None:
         """The tablet of a topic's first partition stops; the broker starts it again by itself."""
-        await self.do(self.broker._tablets._hosted[self.topic(name).tablets[0]].tablet.stop())  # type: ignore[union-attr]
+        tablet = self.broker._tablets._hosted[self.topic(name).tablets[0]].tablet
+        if tablet is not None:
+            await self.do(tablet.stop())
+
+    async def break_system_tablet(self, number: int) -> None:
+        """One of the broker's own tablets stops; it is started again as well."""
+        await self.do(self.broker._system[number].latest.stop())
 
 
 class Write(NamedTuple):

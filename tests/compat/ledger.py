@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.compat.suite_run import Outcome
+from tests.compat.outcome import Outcome
 
 _REASON_MARK = "  # "
 UNEXPLAINED = "not looked into yet"

@@ -37,7 +37,7 @@ def _source(suite: Suite) -> Path:
     missing = [name for name in suite.tests if not (unpacked / name).exists()]
     if missing:
         raise NotPreparedError(
-            f"the archive of {suite.name} {suite.version} on the package index holds no {', '.join(missing)}; put the project's "
+            f"the archive of {suite.package} {suite.version} on the package index has no {', '.join(missing)}; put the project's "
             f"source ({suite.repository}) into {suite.checkout.relative_to(CACHE.parent)} and run this again"
         )
     return unpacked
@@ -48,8 +48,8 @@ def _unpacked_archive(suite: Suite) -> Path:
     if not any(folder.glob("*/PKG-INFO")):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", suite.name]
-        _run(suite, [*pip, "--dest", str(folder), f"{suite.name}=={suite.version}"], "download the source archive")
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", suite.package]
+        _run(suite, [*pip, "--dest", str(folder), f"{suite.package}=={suite.version}"], "download the source archive")
         for archive in folder.glob("*.tar.gz"):
             with tarfile.open(archive) as tar:
                 tar.extractall(folder, filter="data")

@@ -1,46 +1,24 @@
-"""Runs a suite against a node of its own and tells what became of each test that talks to a broker."""
+"""Runs a suite against a node and tells what became of each test that talks to a broker."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.compat.outcome import Outcome
 from tests.compat.preparation import run_folder
 from tests.compat.suites import HERE, Suite
-from tests.e2e.running_node import running_node
 
 TEST_TIMEOUT_S = 130
 UNREACHED = "unreached"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one test: passed, failed or skipped, with the last line of why."""
-
-    verdict: str
-    reason: str = ""
-
-
-@contextmanager
-def broker_for(suite: Suite, log: Path, options: Sequence[str] = ()) -> Iterator[str]:
-    """A node with the settings that suites expect, on a scratch directory; where it listens."""
-    with tempfile.TemporaryDirectory(prefix="penstock-compat-") as scratch:
-        argv = ["--data-dir", str(Path(scratch) / "data"), "--host", "127.0.0.1", "--auto-create-topics", "true"]
-        # The suites take it that the first broker is number 0.
-        argv += ["--node-id", "0", "--default-partitions", str(suite.default_partitions), *options]
-        with running_node(log, argv) as node:
-            yield node.bootstrap
-            node.stop()
-
-
-def run(suite: Suite, python: Path, bootstrap: str, chosen: Sequence[str], extra: Sequence[str] = ()) -> dict[str, Outcome]:
+def run_suite(suite: Suite, python: Path, bootstrap: str, chosen: Sequence[str], expression: str | None) -> dict[str, Outcome]:
     """Run these tests, or all, once. One that ends the whole run has failed; those after it get a run of their own."""
+    extra = () if expression is None else ("-k", expression)
     outcomes = _run_process(suite, python, bootstrap, chosen or suite.tests, extra)
     while rest := [name for name, outcome in outcomes.items() if outcome.verdict == UNREACHED]:
         more = _run_process(suite, python, bootstrap, rest, ())
@@ -53,14 +31,29 @@ def run(suite: Suite, python: Path, bootstrap: str, chosen: Sequence[str], extra
 def _run_process(suite: Suite, python: Path, bootstrap: str, tests: Sequence[str], extra: Sequence[str]) -> dict[str, Outcome]:
     results = suite.home / "results.jsonl"
     results.unlink(missing_ok=True)
-    command = [str(python), "-m", "pytest", "-p", suite.plugin, "-p", "no:cacheprovider", "-v", "--tb=short", "-rN", "--rootdir", "."]
+    command = [
+        str(python),
+        "-m",
+        "pytest",
+        "-p",
+        suite.plugin,
+        "-p",
+        "no:cacheprovider",
+        "-v",
+        "--tb=short",
+        "-rN",
+        "--rootdir",
+        ".",
+    ]
     command += [f"--timeout={TEST_TIMEOUT_S}", *suite.options, *extra, *tests]
     with (suite.home / "pytest.log").open("ab") as log:
-        subprocess.run(command, cwd=run_folder(suite), env=_environment(results, bootstrap), stdout=log, stderr=log, check=False)
+        subprocess.run(
+            command, cwd=run_folder(suite), env=_environment(suite, results, bootstrap), stdout=log, stderr=log, check=False
+        )
     return _read(results)
 
 
-def _environment(results: Path, bootstrap: str) -> dict[str, str]:
+def _environment(suite: Suite, results: Path, bootstrap: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "PYTEST_", "KAFKA_"))}
     return {
         **clean,
@@ -74,6 +67,7 @@ def _environment(results: Path, bootstrap: str) -> dict[str, str]:
         "KAFKA_ROOT": str(HERE),
         # confluent-kafka
         "BROKERS": bootstrap,
+        **suite.environment,
     }
 
 

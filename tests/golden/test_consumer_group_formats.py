@@ -21,6 +21,7 @@ from penstock.broker.groups.consumer_records import (
     pack_target,
     unpack_target,
 )
+from penstock.broker.groups.group_configs import pack_config, unpack_config
 from penstock.core.errors import ConfigError, CorruptionError
 
 FOLDER = Path(__file__).parent
@@ -44,6 +45,7 @@ MEMBER_FULL = Member(
     assigned=QUEUES,
     revoking=frozenset({Queue(SECOND, 9)}),
 )
+CONFIG = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "700"}
 MEMBER_BARE = Member(id="member", epoch=-2, names=frozenset({"größe"}))
 
 FORMATS: dict[str, Callable[[], bytes]] = {
@@ -52,6 +54,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "consumer_group_member": MEMBER_FULL.pack,
     "consumer_group_member_bare": MEMBER_BARE.pack,
     "consumer_group_target": lambda: pack_target(QUEUES),
+    "consumer_group_config": lambda: pack_config(CONFIG),
     "consumer_group_key": lambda: key_of("group", MEMBER, "member"),
 }
 
@@ -70,6 +73,7 @@ def test_records_are_read_back() -> None:
     assert GroupRecord.unpack(_pinned("consumer_group_empty")) == GroupRecord()
     assert Member.unpack("member", _pinned("consumer_group_member")) == MEMBER_FULL
     assert Member.unpack("member", _pinned("consumer_group_member_bare")) == MEMBER_BARE
+    assert unpack_config(_pinned("consumer_group_config")) == CONFIG
     assert unpack_target(_pinned("consumer_group_target")) == QUEUES
 
 

@@ -14,6 +14,7 @@ import pytest
 from penstock.blob import BlobId
 from penstock.queue import SourceState, keys
 from penstock.queue.batch import check_batch, prefix_for
+from penstock.queue.clean_state import CleanPass, CleanState
 from penstock.queue.keys import BODY, HEAD, DataKey, Description, Meta
 from penstock.queue.piece import Marks
 from penstock.queue.sources import RecentBatch
@@ -44,6 +45,7 @@ STATE = SourceState(
         RecentBatch(4, 0x0102030405060708, 5),  # a producer's numbers have wrapped
     ),
 )
+CLEAN = CleanState(0x0102030405060708, 0x1112131415161718, (CleanPass(0x2122232425262728, 0x3132333435363738), CleanPass(9, 10)))
 STATE_OF_ONE = SourceState(-1, (RecentBatch(9, 10, 11),))
 
 
@@ -66,6 +68,8 @@ KEYS = {
     b"a": keys.aborted_key(0x01020304, 0x05060708090A0B0C, 0x0D0E0F1011121314),
     b"c": keys.prefix(b"c", 0x01020304) + b"consumer",
     b"e": keys.epoch_key(0x01020304, 0x05060708),
+    b"k": keys.prefix(b"k", 0x01020304),
+    b"w": keys.staged_key(0x01020304, 0x05060708),
 }
 
 FORMATS: dict[str, Callable[[], bytes]] = {
@@ -76,6 +80,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "queue_head_key": HEAD_KEY.pack,
     "queue_description": DESCRIPTION.pack,
     "queue_meta": META.pack,
+    "queue_clean_state": CLEAN.pack,
     "queue_marks": lambda: _marks().pack(),
     "queue_source": STATE.pack,
     "queue_source_of_one": STATE_OF_ONE.pack,
@@ -103,7 +108,7 @@ def test_a_log_entry_and_a_page_are_read_back() -> None:
 def test_keys_are_read_back() -> None:
     assert DataKey.unpack(_pinned("queue_body_key")) == BODY_KEY
     assert DataKey.unpack(_pinned("queue_head_key")) == HEAD_KEY
-    for kind in "mstace":
+    for kind in "mstacekw":
         assert keys.partition_of(_pinned(f"queue_key_{kind}")) == 0x01020304
     assert keys.producer_of(_pinned("queue_key_t")) == 0x05060708090A0B0C
     assert keys.producer_of(_pinned("queue_key_a")) == 0x0D0E0F1011121314
@@ -115,6 +120,7 @@ def test_values_are_read_back() -> None:
     assert Description.unpack(_pinned("queue_description")) == DESCRIPTION
     assert Meta.unpack(_pinned("queue_meta")) == META
     assert SourceState.unpack(_pinned("queue_source")) == STATE
+    assert CleanState.unpack(_pinned("queue_clean_state")) == CLEAN
     assert SourceState.unpack(_pinned("queue_source_of_one")) == STATE_OF_ONE
     assert keys.unpack_offset(_pinned("queue_offset")) == 0x0102030405060708
     marks = Marks.unpack(_pinned("queue_marks"))

@@ -78,3 +78,24 @@ def test_a_snapshot_of_a_tablet_that_is_fenced_meanwhile_ends() -> None:
                 await snapshot
 
     on_node(scenario)
+
+
+def test_a_source_that_was_forgotten_with_all_its_data_writes_the_same_numbers_anew_and_each_once() -> None:
+    """What was given up before is sent again first; then what was acknowledged and trimmed is no duplicate either."""
+
+    async def scenario(node: SimNode) -> None:
+        partition = await (await node.queue(1)).add_partition(0)
+        await _write(partition, b"8", 8)
+        await _write(partition, b"13", 13)
+        assert await _write(partition, b"0", 0) == WriteResult(-1, duplicate=True)
+        await partition.trim(2)
+        await partition.retain()
+        assert await _write(partition, b"0", 0) == WriteResult(2, duplicate=False)
+        assert await _write(partition, b"8", 8) == WriteResult(3, duplicate=False)
+        assert await _write(partition, b"8", 8) == WriteResult(3, duplicate=True)
+        for generation in (2, 3):
+            partition = (await node.queue(generation)).partition(0)
+            assert await _write(partition, b"0", 0) == WriteResult(2, duplicate=True)
+            assert await history(partition) == [(2, b"0"), (3, b"8")]
+
+    on_node(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from random import Random
@@ -14,8 +15,9 @@ from penstock.blob import BlobId, Content, Reply, Status
 from penstock.broker import Position, Queue, TopicConfig, TopicExistsError
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.broker.groups.errors import NotCoordinatorError
+from penstock.broker.groups.members import Joining, OfferedProtocol
 from penstock.broker.tablets import tablet_info
-from penstock.core.errors import PenstockError
+from penstock.core.errors import FencedError, PenstockError
 from penstock.gateway.kafka.error_codes import code_of, coordinator_code
 from penstock.gateway.kafka.protocol import errors
 from penstock.tablet import KvTablet
@@ -111,22 +113,26 @@ class Load:
         await asyncio.sleep(0.02)
 
 
+async def _check(host: SimBroker, load: Load) -> None:
+    """All that was acknowledged is there, and nothing else."""
+    names = {topic.name for topic in host.broker.catalog.topics()}
+    assert names == {"first", *load.topics}
+    queue = Queue(host.topic("first").id, 0)
+    position = host.broker.consumers.position(CONSUMER, queue)
+    assert position is not None
+    assert position.offset == load.position
+    assert (await host.do(read_committed(host.partition("first", 0)))).values == load.committed
+    staged = host.broker.consumers.position("in-transactions", Queue(queue.topic_id, 1))
+    assert staged is not None
+    assert staged.offset == len(load.committed) - 1
+    for name in load.topics:
+        assert host.partition(name, 1).end_offset == 0
+
+
 @pytest.mark.parametrize("tablet_id", [SYSTEM, CONSUMERS, TRANSACTIONS])
 def test_a_system_tablet_that_is_fenced_again_and_again_under_load_comes_back_with_all_that_was_acknowledged(
     tablet_id: int,
 ) -> None:
-    async def check(host: SimBroker, load: Load) -> None:
-        names = {topic.name for topic in host.broker.catalog.topics()}
-        assert names == {"first", *load.topics}
-        queue = Queue(host.topic("first").id, 0)
-        position = host.broker.consumers.position(CONSUMER, queue)
-        assert position is not None
-        assert position.offset == load.position
-        assert (await host.do(read_committed(host.partition("first", 0)))).values == load.committed
-        staged = host.broker.consumers.position("in-transactions", Queue(queue.topic_id, 1))
-        assert staged is not None
-        assert staged.offset == len(load.committed) - 1
-
     async def scenario() -> None:
         host = await SimBroker().start()
         await host.do(host.broker.create_topic("first", 2))
@@ -143,14 +149,40 @@ def test_a_system_tablet_that_is_fenced_again_and_again_under_load_comes_back_wi
             await asyncio.sleep(0.2)
         await _until_done(asyncio.gather(*work))
         assert load.refused, "nobody noticed"
-        await check(host, load)
-        for name in load.topics:
-            assert host.partition(name, 1).end_offset == 0
+        await _check(host, load)
         await host.restart()
-        await check(host, load)
+        await _check(host, load)
         await host.stop()
 
     run_simulation(scenario())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whichever_system_tablets_stop_whenever_and_however_all_that_was_acknowledged_is_there(seed: int) -> None:
+    rng = Random(seed)
+
+    async def scenario() -> None:
+        host = await SimBroker().start()
+        await host.do(host.broker.create_topic("first", 2))
+        load = Load(host)
+        work = [
+            asyncio.create_task(host.do(load.make_topics(12))),
+            asyncio.create_task(host.do(load.commit_positions(60))),
+            asyncio.create_task(load.transact(30)),
+        ]
+        for _ in range(rng.randint(3, 12)):
+            await asyncio.sleep(rng.choice([0, 0.001, 0.01, 0.05, 0.2]) * rng.random())
+            tablet_id = rng.choice([SYSTEM, CONSUMERS, TRANSACTIONS])
+            with contextlib.suppress(FencedError):  # the rival may come too late
+                await host.do(_fence(host, tablet_id) if rng.random() < 0.5 else _tablet(host, tablet_id).stop())
+        await _until_done(asyncio.gather(*work))
+        await asyncio.sleep(30)
+        await _check(host, load)
+        await host.restart()
+        await _check(host, load)
+        await host.stop()
+
+    run_simulation(scenario(), seed=seed, shuffle_ties=True, timer_slack_s=0.0005)
 
 
 def test_while_a_system_tablet_starts_again_callers_are_told_to_try_again() -> None:
@@ -247,18 +279,26 @@ def test_a_commit_that_was_decided_though_its_producer_was_told_otherwise_is_car
     run_simulation(scenario())
 
 
-def test_members_that_wait_for_their_group_are_told_to_find_the_coordinator_again() -> None:
+def test_a_member_that_waits_for_its_group_is_told_to_find_the_coordinator_again_and_is_still_a_member_then() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
-        old = host.broker.groups
         queue = Queue((await host.do(host.broker.create_topic("first", 1))).id, 0)
+        asked = Joining("", "consumer", (OfferedProtocol("range", b""),), 60_000, 600_000, takes_id_first=False)
+        old = host.broker.groups
+        first = await host.do(old.classic.join("group", asked))
+        await host.do(old.classic.sync("group", first.member_id, first.generation, {first.member_id: b"all"}))
+        second = asyncio.create_task(host.do(old.classic.join("group", asked)))  # it waits for the first to join again
+        await asyncio.sleep(1)
         await host.do(_fence(host, CONSUMERS))
         with pytest.raises(SystemTabletUnavailableError):
             await host.do(host.broker.consumers.commit(CONSUMER, [(queue, Position(1))]))
+        with pytest.raises(NotCoordinatorError):
+            await second
         await asyncio.sleep(5)
         assert host.broker.groups is not old
         with pytest.raises(NotCoordinatorError):
-            await host.do(old.classic._known_or_new("group"))  # as a join would
+            await host.do(old.classic.join("group", asked))
+        host.broker.groups.classic.heartbeat("group", first.member_id, first.generation)
         await host.stop()
 
     run_simulation(scenario())

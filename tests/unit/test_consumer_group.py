@@ -377,3 +377,23 @@ def test_an_unchanged_group_writes_nothing() -> None:
 
 def _state_of(group: ConsumerGroup) -> tuple[object, dict[str, Member], dict[str, frozenset[Queue]]]:
     return group.record, dict(group.members), dict(group.targets)
+
+
+def test_members_that_come_together_are_divided_once() -> None:
+    fixture = Fixture()
+    joining = Heartbeat("one", JOIN_EPOCH, owned=NONE, names=frozenset({"a"}), rebalance_timeout_ms=60_000)
+    wrong = joining._replace(member_id="three", assignor="none")
+    answers = fixture.group.heartbeats([joining, joining._replace(member_id="two"), wrong], fixture.topics)
+    assert answers[:2] == [Answer("one", 1, 5000, queues(0, 2)), Answer("two", 1, 5000, queues(1, 3))]
+    assert isinstance(answers[2], UnsupportedAssignorError)
+    assert fixture.group.state == "Stable"
+
+
+def test_who_leaves_while_it_speaks_is_gone() -> None:
+    fixture = Fixture()
+    fixture.join("one")
+    fixture.join("two")
+    spoken, gone = fixture.group.heartbeats([Heartbeat("one", 1), Heartbeat("one", LEAVE_EPOCH)], fixture.topics)
+    assert isinstance(spoken, UnknownMemberError)
+    assert gone == Answer("one", LEAVE_EPOCH)
+    assert fixture.beat("two", 2).assigned == queues(0, 1, 2, 3)

@@ -124,4 +124,4 @@ def test_whoever_takes_too_much_waits_until_it_is_made_up_for() -> None:
     assert limit.wait_ms() == 0
     clock.now = 100
     assert limit.draw(1000) == 0
-    assert limit.draw(1) == 1
+    assert limit.draw(10) == 10

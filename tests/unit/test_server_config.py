@@ -152,3 +152,36 @@ def test_every_erasure_can_be_chosen() -> None:
 def test_members_report_more_often_than_their_sessions_last() -> None:
     with pytest.raises(BadSettingError, match=r"consumer_heartbeat_interval_s is 9\.0; it must be less than .* which is 8\.0"):
         load_config({"consumer_heartbeat_interval_s": "9", "consumer_session_timeout_s": "8"}, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sasl": "true"}, "no password"),
+        ({"sasl": "true", "admin_password": "a", "admin_password_file": "b"}, "give the password once"),
+        ({"admin_password": "a"}, "sasl is false"),
+        ({"allow_without_rule": "true"}, "sasl is false"),
+        ({"tls_cert": "a"}, "one of them is missing"),
+        ({"tls_key": "a"}, "one of them is missing"),
+    ],
+)
+def test_security_that_is_only_half_there_is_refused(settings: dict[str, str], said: str) -> None:
+    environ = {SETTINGS[key].variable: value for key, value in settings.items()}
+    with pytest.raises(BadSettingError, match=said):
+        load_config({}, environ)
+
+
+def test_a_password_is_nowhere_to_be_read() -> None:
+    config = load_config({"sasl": "true"}, {"PENSTOCK_ADMIN_PASSWORD": "open sesame"})
+    assert config.admin_password == "open sesame"
+    assert "open sesame" not in repr(config)
+    with pytest.raises(BadSettingError) as caught:
+        load_config({"sasl": "true"}, {"PENSTOCK_ADMIN_PASSWORD": "open\0sesame"})
+    assert "sesame" not in str(caught.value)
+
+
+def test_files_named_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
+    path = _file(tmp_path, 'sasl = true\nadmin_password_file = "password"\ntls_cert = "cert.pem"\ntls_key = "/key.pem"')
+    config = load_config({}, {}, path)
+    assert config.admin_password_file == tmp_path / "password"
+    assert (config.tls_cert, config.tls_key) == (tmp_path / "cert.pem", Path("/key.pem"))

@@ -9,6 +9,7 @@ import pytest
 from penstock.broker.consumers import Position, pack_position, unpack_position
 from penstock.core.errors import ConfigError, CorruptionError
 from penstock.queue import SourceState, SourceWrite
+from penstock.queue.clean_state import CleanState
 from penstock.queue.keys import Description, Meta, prefix
 from penstock.queue.sources import RecentBatch
 from penstock.tablet import Request, Write
@@ -22,6 +23,7 @@ VALUES: list[tuple[Unpack, bytes]] = [
     (Meta.unpack, Meta(10, 20).pack()),
     (SourceState.unpack, STATE.pack()),
     (unpack_position, pack_position(Position(7), 0)),
+    (CleanState.unpack, CleanState(5, 3).pack()),
 ]
 
 

@@ -94,7 +94,7 @@ class TestGrowing:
         begun = _ongoing()
         assert (begun.state, begun.started_ms) == (TransactionState.ONGOING, 20)
         grown = begun.added(OWNER, 25, queues=frozenset({OTHER}), groups=frozenset({"g"}))
-        assert (grown.queues, grown.groups, grown.started_ms) == ({QUEUE, OTHER}, {"g"}, 20)
+        assert (grown.queues, grown.groups, grown.started_ms) == (frozenset({QUEUE, OTHER}), frozenset({"g"}), 20)
 
     def test_what_is_in_it_already_changes_nothing(self) -> None:
         begun = _ongoing()
@@ -102,7 +102,7 @@ class TestGrowing:
 
     def test_the_next_transaction_begins_with_nothing_in_it(self) -> None:
         begun = _completed().added(OWNER, 50, queues=frozenset({OTHER}))
-        assert (begun.queues, begun.started_ms) == ({OTHER}, 50)
+        assert (begun.queues, begun.started_ms) == (frozenset({OTHER}), 50)
 
     def test_only_its_owner_may(self) -> None:
         with pytest.raises(UnknownProducerError):

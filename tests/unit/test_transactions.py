@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.queue import Aborted, Batch, InvalidBatchError, check_batch
 from penstock.queue.transactions import Transactions
@@ -45,6 +47,7 @@ def test_aborted_transactions_are_found_by_any_offset_they_cover() -> None:
     assert [one.producer_id for one in transactions.aborted_between(0, 11)] == [1]
     assert [one.producer_id for one in transactions.aborted_between(20, 50)] == [1, 2]
     assert [one.producer_id for one in transactions.aborted_between(21, 51)] == [2, 3]
+    transactions.settle()
     transactions.forget_before(41)
     assert [one.producer_id for one in transactions.aborted] == [3]
 
@@ -71,3 +74,32 @@ def test_a_copy_is_independent() -> None:
     twin.note(0, _marker(1, commit=False), 11)
     assert (transactions.open, transactions.aborted) == ({1: 10}, [])
     assert (twin.open, twin.aborted) == ({}, [Aborted(11, 1, 10)])
+
+
+def test_what_a_write_adds_is_shared_with_later_copies_once_it_is_durable() -> None:
+    transactions = Transactions()
+    transactions.note(0, _data(1), 10)
+    first = transactions.copy()
+    first.note(0, _marker(1, commit=False), 11)
+    second = first.copy()  # made before the first is durable
+    second.note(0, _data(2), 12)
+    second.note(0, _marker(2, commit=False), 13)
+    assert transactions.aborted_between(0, 100) == []
+    first.settle()
+    assert first.aborted_between(0, 100) == [Aborted(11, 1, 10)]
+    second.settle()
+    assert second.aborted_between(0, 100) == [Aborted(11, 1, 10), Aborted(13, 2, 12)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12), st.integers(0, 40), st.integers(0, 40))
+def test_a_search_finds_what_a_look_at_everything_finds(spans: list[tuple[int, int]], begin: int, end: int) -> None:
+    everything = sorted(Aborted(first + length, number, first) for number, (first, length) in enumerate(spans))
+    transactions = Transactions()
+    transactions.load(everything)
+    expected = [one for one in everything if one.last_offset >= begin and one.first_offset < end]
+    assert transactions.aborted_between(begin, end) == expected
+    transactions.forget(everything[::3])
+    transactions.forget_before(begin)
+    kept = [one for at, one in enumerate(everything) if at % 3 and one.last_offset >= begin]
+    assert transactions.aborted == kept
+    assert transactions.aborted_between(0, end) == [one for one in kept if one.first_offset < end]

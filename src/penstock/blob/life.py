@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from penstock.blob.complaint import Complaint
 from penstock.blob.disk import Disk
 from penstock.blob.group import Group
 from penstock.blob.link import DiskLink
@@ -42,8 +43,10 @@ class GroupOptions:
 class _Member:
     """A VDisk of this group with the work that belongs to it."""
 
-    def __init__(self, vdisk: VDisk, group: Group) -> None:
+    def __init__(self, vdisk: VDisk, group: Group, clock: Clock) -> None:
         self.vdisk = vdisk
+        self.upkeep_trouble = Complaint(log, f"VDisk {vdisk.id}: upkeep", clock)
+        self.scrub_trouble = Complaint(log, f"VDisk {vdisk.id}: scrub", clock)
         self.syncer = Syncer(vdisk, group)
         self.replicator = Replicator(vdisk, group)
         self.upkeep = Upkeep(vdisk)
@@ -173,7 +176,7 @@ class GroupLife:
         for loss in vdisk.recovered.losses:
             log.error("VDisk %s: %s", vdisk_id, loss)
         vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
-        self._members[order] = _Member(vdisk, self.group)
+        self._members[order] = _Member(vdisk, self.group, self._clock)
         self.group.links[order] = vdisk
 
     async def _replicate(self, member: _Member) -> None:
@@ -187,7 +190,9 @@ class GroupLife:
         try:
             await member.upkeep.step()
         except OSError as error:
-            log.error("VDisk %s: upkeep failed, it will be tried again: %s", member.vdisk.id, error)
+            member.upkeep_trouble.failed(error)
+        else:
+            member.upkeep_trouble.succeeded()
 
     async def _look_after(self, interval: float) -> None:
         while True:
@@ -212,8 +217,9 @@ class GroupLife:
                     member.scrubbing = None
                 except OSError as error:
                     member.scrubbing = None
-                    log.error("VDisk %s: scrub failed, it will start again: %s", member.vdisk.id, error)
+                    member.scrub_trouble.failed(error)
                 else:
+                    member.scrub_trouble.succeeded()
                     if found:
                         log.error("VDisk %s: scrub found %d damaged parts", member.vdisk.id, found)
 

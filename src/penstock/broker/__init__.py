@@ -13,10 +13,12 @@ from penstock.broker.access import (
     RulePattern,
 )
 from penstock.broker.broker import Broker, BrokerOptions, Produced, Route
+from penstock.broker.compaction import CompactionOptions
 from penstock.broker.consumers import Position, Queue
 from penstock.broker.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidTimestampError,
     InvalidTopicNameError,
     PartitionUnavailableError,
     TopicExistsError,
@@ -78,6 +80,7 @@ __all__ = [
     "Broker",
     "BrokerOptions",
     "Committed",
+    "CompactionOptions",
     "ConcurrentTransactionsError",
     "Credential",
     "Ended",
@@ -85,6 +88,7 @@ __all__ = [
     "InvalidPartitionsError",
     "InvalidQuotaError",
     "InvalidRuleError",
+    "InvalidTimestampError",
     "InvalidTopicNameError",
     "InvalidTransactionStateError",
     "InvalidTransactionTimeoutError",

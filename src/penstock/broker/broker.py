@@ -14,6 +14,7 @@ from uuid import UUID
 from penstock.blob import BlobStorage, Buffer
 from penstock.broker.access import Access, AccessRules
 from penstock.broker.catalog import Catalog
+from penstock.broker.compaction import Compaction, CompactionOptions
 from penstock.broker.consumers import Consumers, Queue
 from penstock.broker.errors import TopicExistsError, UnknownTopicError
 from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
@@ -23,11 +24,12 @@ from penstock.broker.groups.expiry import Expiry
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
-from penstock.broker.internal_topics import INTERNAL_PARTITIONS, check_not_internal, internal_config
+from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
 from penstock.broker.quotas import FETCH, PRODUCE, Quotas
 from penstock.broker.retention import Retention
 from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.tablets import Tablets, tablet_info
+from penstock.broker.timestamps import TimestampLimits
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.broker.transactional_offsets import TransactionalOffsets
@@ -38,10 +40,12 @@ from penstock.core.errors import PenstockError
 from penstock.queue import (
     BlobCache,
     Partition,
+    PartitionConfig,
     SourceWrite,
     WriteOutcome,
     WriteResult,
     check_batch,
+    check_keys,
     recompressed,
     with_append_time,
 )
@@ -53,6 +57,7 @@ SYSTEM_TABLET = 2
 CONSUMERS_TABLET = 3
 TRANSACTIONS_TABLET = 4
 STARTS_AT_ONCE = 64
+NEW_STARTS_AT_ONCE = 1024  # they have nothing to read
 CATCH_UP_S = 1.0
 
 
@@ -65,6 +70,7 @@ class BrokerOptions:
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
     retention_interval_s: float = 30.0
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
     produce_bytes_per_s: float | None = None  # by client
     fetch_bytes_per_s: float | None = None  # likewise
     groups: GroupOptions = field(default_factory=GroupOptions)
@@ -89,11 +95,14 @@ class Route(NamedTuple):
     partition: Partition
     uses_append_time: bool
     codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
+    limits: TimestampLimits | None  # of what producers say of the time; None if it may be anything
+    needs_keys: bool  # a message without a key is refused
 
     @classmethod
     def to(cls, topic: Topic, partition: Partition) -> Route:
         """The way to a partition, as the topic's configuration has it now."""
-        return cls(topic, partition, topic.config.uses_append_time, topic.config.codec)
+        config = topic.config
+        return cls(topic, partition, config.uses_append_time, config.codec, config.timestamp_limits, config.is_compacted)
 
 
 class Broker:
@@ -147,6 +156,8 @@ class Broker:
             raise
         retention = Retention(broker.catalog, broker.consumers, broker._tablets, options.retention_interval_s)
         broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
+        compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random)
+        broker._tasks.append(asyncio.create_task(compaction.run(), name="compaction"))
         return broker
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
@@ -154,7 +165,7 @@ class Broker:
         check_not_internal(name)
         count = self.options.default_partitions if partitions is None else partitions
         topic = await self.catalog.create(name, count, config or TopicConfig())
-        await self._host([topic])
+        await self._host([topic], are_new=True)
         return topic
 
     async def internal_topic(self, name: str) -> Topic:
@@ -164,7 +175,7 @@ class Broker:
         except UnknownTopicError:
             pass
         try:
-            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, internal_config())
+            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, INTERNAL_CONFIG)
         except TopicExistsError:
             # Another was first.
             return self.catalog.topic(name)
@@ -230,6 +241,10 @@ class Broker:
         partition = route.partition
         batch = check_batch(raw, partition.config.batch_bytes_max)
         append_time_ms = -1
+        if route.limits is not None:
+            route.limits.check(batch, int(self.clock.wall() * 1000))
+        if route.needs_keys:
+            check_keys(batch)
         if route.codec is not None and batch.codec != route.codec:
             raw = recompressed(batch, route.codec)
             batch = check_batch(raw, partition.config.batch_bytes_max)
@@ -249,6 +264,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Finish what is under way and stop every tablet."""
+        for tablet in self._system:
+            await tablet.keep_no_more()
         tasks = self._tasks if self._catching_up is None else [*self._tasks, self._catching_up]
         for task in tasks:
             task.cancel()
@@ -356,19 +373,18 @@ class Broker:
         self._system.append(tablet)
         return tablet
 
-    async def _host(self, topics: list[Topic]) -> None:
-        """Bring up the tablets of some topics, not too many at a time."""
-        wanted: list[tuple[int, set[int], TopicConfig]] = []
+    async def _host(self, topics: list[Topic], *, are_new: bool = False) -> None:
+        """Bring up the tablets of some topics, not too many at a time. Those of a new topic were never started."""
+        wanted: list[tuple[int, set[int], PartitionConfig]] = []
         for topic in topics:
             by_tablet: dict[int, set[int]] = {}
             for number, tablet_id in enumerate(topic.tablets):
                 by_tablet.setdefault(tablet_id, set()).add(number)
-            wanted += ((tablet_id, numbers, topic.config) for tablet_id, numbers in by_tablet.items())
-        for begin in range(0, len(wanted), STARTS_AT_ONCE):
-            batch = wanted[begin : begin + STARTS_AT_ONCE]
-            await asyncio.gather(
-                *(self._tablets.host(tablet, numbers, config.for_partition()) for tablet, numbers, config in batch)
-            )
+            config = topic.config.for_partition()
+            wanted += ((tablet_id, numbers, config) for tablet_id, numbers in by_tablet.items())
+        at_once = NEW_STARTS_AT_ONCE if are_new else STARTS_AT_ONCE
+        for begin in range(0, len(wanted), at_once):
+            await asyncio.gather(*(self._tablets.host(*one, is_new=are_new) for one in wanted[begin : begin + at_once]))
 
     async def _finish_deleting(self, topic: Topic) -> None:
         for tablet_id in sorted(set(topic.tablets)):

@@ -45,3 +45,9 @@ class PartitionUnavailableError(UnavailableError):
     """The tablet of a partition is starting, or starting again; ask once more in a moment."""
 
     code = "partition_unavailable"
+
+
+class InvalidTimestampError(InvalidRequestError):
+    """A message claims a time further from the broker's clock than its topic allows."""
+
+    code = "invalid_timestamp"

@@ -9,21 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker.errors import InvalidConfigError, InvalidTopicNameError
+from penstock.broker.errors import InvalidTopicNameError
 from penstock.broker.topic_config import TopicConfig
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 INTERNAL_PARTITIONS = 1
-
-
-def internal_config() -> TopicConfig:
-    """How such a topic is set."""
-    try:
-        return TopicConfig({"cleanup.policy": "compact"})
-    except InvalidConfigError:
-        return TopicConfig()
+INTERNAL_CONFIG: Final = TopicConfig({"cleanup.policy": "compact"})
 
 
 def check_not_internal(name: str) -> None:

@@ -23,6 +23,7 @@ VERSION = 1
 BYTES_WINDOW_S = 1.0
 CHANGES_WINDOW_S = 10.0
 LIMITS_MAX = 10_000
+WAIT_MS_MIN = 2  # timers are no better than that, and whoever has waited must not be found too early
 NAME_SIZE_MAX = 1000
 
 PRODUCE: Final = "producer_byte_rate"
@@ -92,7 +93,8 @@ class RateLimit:
         self._seen = now
 
     def _wait_ms(self) -> int:
-        return 0 if self._level >= 0 else math.ceil(round(-self._level / self._rate * 1000, 3))
+        wait_ms = math.ceil(round(-self._level / self._rate * 1000, 3))
+        return wait_ms if wait_ms > WAIT_MS_MIN else 0
 
 
 class Quotas:

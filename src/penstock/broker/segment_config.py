@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 LONG_MAX: Final = (1 << 63) - 1
 INT_MAX: Final = (1 << 31) - 1
-DAY_MS: Final = 24 * 3600 * 1000
 
 
 class SegmentKey(NamedTuple):
@@ -32,9 +31,7 @@ SEGMENT_KEYS: Final[dict[str, SegmentKey]] = {
     "index.interval.bytes": SegmentKey("4096", "int", 0, INT_MAX),
     "leader.replication.throttled.replicas": SegmentKey("", "list"),
     "preallocate": SegmentKey("false", "boolean"),
-    "segment.bytes": SegmentKey("1073741824", "int", 14, INT_MAX),
     "segment.index.bytes": SegmentKey("10485760", "int", 4, INT_MAX),
     "segment.jitter.ms": SegmentKey("0", "long"),
-    "segment.ms": SegmentKey(str(7 * DAY_MS), "long", 1),
     "unclean.leader.election.enable": SegmentKey("false", "boolean"),
 }

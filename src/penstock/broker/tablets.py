@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
+FIRST_GENERATION = 1
 
 
 def tablet_info(tablet_id: int, group: int) -> TabletInfo:
@@ -35,6 +36,7 @@ class _Hosted:
         self.tablet: QueueTablet | None = None
         self.keeper: asyncio.Task[None] | None = None
         self.up = asyncio.Event()
+        self.is_new = False  # whether it was never started, anywhere
 
 
 class Tablets:
@@ -58,11 +60,12 @@ class Tablets:
         self._changed = changed  # called when a tablet comes up or goes down
         self._hosted: dict[int, _Hosted] = {}
 
-    async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig) -> None:
-        """See to it that a tablet runs here with these partitions; returns once it does."""
+    async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
+        """See to it that a tablet runs here with these partitions; returns once it does. One that is new was never started."""
         hosted = self._hosted.get(tablet_id)
         if hosted is None:
             hosted = _Hosted(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
+            hosted.is_new = is_new
             self._hosted[tablet_id] = hosted
         hosted.partitions |= partitions
         hosted.config = config
@@ -132,17 +135,21 @@ class Tablets:
             await hosted.tablet.stop()
 
     async def _boot(self, hosted: _Hosted) -> QueueTablet:
+        # If a new tablet turns out not to be new, blocking its first generation fails, and the next attempt looks it up.
+        generation = FIRST_GENERATION if hosted.is_new else await hosted.storage.next_generation()
+        hosted.is_new = False
         tablet = await QueueTablet.boot(
             hosted.storage,
-            await hosted.storage.next_generation(),
+            generation,
             hosted.config,
             cache=self._cache,
             clock=self._clock,
             random=self._random,
         )
         try:
-            for number in sorted(hosted.partitions - tablet.partitions.keys()):
-                await tablet.add_partition(number)
+            missing = sorted(hosted.partitions - tablet.partitions.keys())
+            if missing:
+                await tablet.add_partitions(missing)
         except BaseException:
             await tablet.stop()
             raise

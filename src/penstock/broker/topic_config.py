@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from penstock.broker.errors import InvalidConfigError
-from penstock.broker.segment_config import NO_EFFECT, SEGMENT_KEYS, SegmentKey
+from penstock.broker.segment_config import INT_MAX, NO_EFFECT, SEGMENT_KEYS, SegmentKey
+from penstock.broker.timestamps import UNLIMITED_MS, TimestampLimits
 from penstock.queue import PartitionConfig
 
-DAY_MS = 24 * 3600 * 1000
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
 MESSAGE_BYTES_MAX = 64 << 20
 
+NOT_TIERED = "as in Kafka, for tools that set it; nothing is tiered, so retention.bytes and retention.ms say it all"
 AS_SENT = "producer"
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+COMPACT, DELETE = "compact", "delete"
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
@@ -48,6 +52,23 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return check
 
 
+def _policies(value: str) -> str:
+    asked = {name.strip() for name in value.split(",")}
+    if not asked or asked - {COMPACT, DELETE}:
+        raise InvalidConfigError(f"{value!r} is not one of: {DELETE}, {COMPACT}, or both with a comma between them")
+    return ",".join(sorted(asked))
+
+
+def _ratio(value: str) -> str:
+    try:
+        number = float(value)
+    except ValueError:
+        raise InvalidConfigError(f"{value!r} is not a number") from None
+    if not 0 <= number <= 1:
+        raise InvalidConfigError(f"{value} is not within 0..1")
+    return value
+
+
 def _segment_key(key: SegmentKey) -> ConfigKey:
     checks: dict[str, Callable[[str], str]] = {"boolean": _one_of("true", "false"), "list": str}
     return ConfigKey(key.default, checks.get(key.kind, _whole_number(key.low, key.high)), key.kind, NO_EFFECT)
@@ -55,19 +76,49 @@ def _segment_key(key: SegmentKey) -> ConfigKey:
 
 KEYS: dict[str, ConfigKey] = {
     **{name: _segment_key(key) for name, key in SEGMENT_KEYS.items()},
-    "cleanup.policy": ConfigKey("delete", _one_of("delete"), "list", "what becomes of old messages"),
+    "cleanup.policy": ConfigKey(
+        DELETE,
+        _policies,
+        "list",
+        "what becomes of old messages: delete lets go of them by age and size, compact of those that a later one of their key "
+        "supersedes",
+    ),
     "compression.type": ConfigKey(
         AS_SENT, _one_of(AS_SENT, *CODECS), "string", "what messages are stored compressed with; producer: what they are sent in"
     ),
+    "delete.retention.ms": ConfigKey(
+        str(DAY_MS), _whole_number(0), "long", "how long compaction leaves a message without a value, after it has come to it"
+    ),
+    "local.retention.bytes": ConfigKey("-2", _whole_number(-2), "long", NOT_TIERED),
+    "local.retention.ms": ConfigKey("-2", _whole_number(-2), "long", NOT_TIERED),
+    "max.compaction.lag.ms": ConfigKey(
+        str(UNLIMITED_MS), _whole_number(1), "long", "how long compaction may leave a message alone"
+    ),
     "max.message.bytes": ConfigKey("1048588", _whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest batch that is taken"),
+    "message.downconversion.enable": ConfigKey(
+        "true", _one_of("true", "false"), "boolean", "as in Kafka, for tools that set it; no client is sent old formats"
+    ),
+    "message.timestamp.after.max.ms": ConfigKey(
+        str(HOUR_MS), _whole_number(0), "long", "how far ahead of the broker's clock the timestamp of a producer may be"
+    ),
+    "message.timestamp.before.max.ms": ConfigKey(str(UNLIMITED_MS), _whole_number(0), "long", "likewise, how far behind it"),
     "message.timestamp.type": ConfigKey(
         CREATE_TIME, _one_of(CREATE_TIME, APPEND_TIME), "string", "whose clock a message is stamped by"
     ),
+    "min.cleanable.dirty.ratio": ConfigKey(
+        "0.5", _ratio, "double", "how much of a partition must be new for compaction to go over it"
+    ),
+    "min.compaction.lag.ms": ConfigKey("0", _whole_number(0), "long", "how old a message is at least before it is compacted"),
     "min.insync.replicas": ConfigKey(
         "1", _whole_number(1, 1), "int", "always 1: the storage group below, not brokers, keeps the copies"
     ),
+    "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
     "retention.bytes": ConfigKey("-1", _whole_number(-1), "long", "how much of a partition is kept; -1 without limit"),
     "retention.ms": ConfigKey(str(7 * DAY_MS), _whole_number(-1), "long", "how long messages are kept; -1 without limit"),
+    "segment.bytes": ConfigKey(
+        "1073741824", _whole_number(14, INT_MAX), "int", "in a compacted topic, at most what is written last and not compacted"
+    ),
+    "segment.ms": ConfigKey(str(7 * DAY_MS), _whole_number(1), "long", "likewise, how old that may become"),
     "penstock.limit.bytes": ConfigKey("-1", _whole_number(-1), "long", "over this a partition refuses writes; -1 never"),
     "penstock.limit.messages": ConfigKey("-1", _whole_number(-1), "long", "likewise, by number of messages"),
     "penstock.important.consumers": ConfigKey(
@@ -89,6 +140,8 @@ class TopicConfig:
                 self.own[name] = key.check(value)
             except InvalidConfigError as error:
                 raise InvalidConfigError(f"{name}: {error}") from None
+        if int(self["min.compaction.lag.ms"]) > int(self["max.compaction.lag.ms"]):
+            raise InvalidConfigError("min.compaction.lag.ms is larger than max.compaction.lag.ms: no message could satisfy both")
 
     def __getitem__(self, name: str) -> str:
         return self.own.get(name, KEYS[name].default)
@@ -101,9 +154,20 @@ class TopicConfig:
         return TopicConfig({name: value for name, value in {**self.own, **sets}.items() if name not in deletes})
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether only the last message of each key is kept; every message must have a key then."""
+        return COMPACT in self["cleanup.policy"].split(",")
+
+    @property
     def uses_append_time(self) -> bool:
         """Whether messages are stamped when they are stored."""
         return self["message.timestamp.type"] == APPEND_TIME
+
+    @property
+    def timestamp_limits(self) -> TimestampLimits | None:
+        """What producers may say of the time; None if they may say anything, or are not listened to."""
+        limits = TimestampLimits(int(self["message.timestamp.before.max.ms"]), int(self["message.timestamp.after.max.ms"]))
+        return None if self.uses_append_time or min(limits) == UNLIMITED_MS else limits
 
     @property
     def codec(self) -> int | None:
@@ -118,12 +182,20 @@ class TopicConfig:
 
     def for_partition(self) -> PartitionConfig:
         """What this asks of a partition."""
+        is_cut = DELETE in self["cleanup.policy"].split(",")
         return PartitionConfig(
             batch_bytes_max=int(self["max.message.bytes"]),
-            retention_ms=_limit(self["retention.ms"]),
-            retention_bytes=_limit(self["retention.bytes"]),
+            retention_ms=_limit(self["retention.ms"]) if is_cut else None,
+            retention_bytes=_limit(self["retention.bytes"]) if is_cut else None,
             limit_bytes=_limit(self["penstock.limit.bytes"]),
             limit_messages=_limit(self["penstock.limit.messages"]),
+            is_compacted=self.is_compacted,
+            delete_retention_ms=int(self["delete.retention.ms"]),
+            min_compaction_lag_ms=int(self["min.compaction.lag.ms"]),
+            max_compaction_lag_ms=int(self["max.compaction.lag.ms"]),
+            segment_ms=int(self["segment.ms"]),
+            segment_bytes=int(self["segment.bytes"]),
+            min_dirty_ratio=float(self["min.cleanable.dirty.ratio"]),
         )
 
 

@@ -1,7 +1,7 @@
 """The loops of log compaction: which keys a run of batches has, which records later ones supersede, and what is left of the run.
 
-A *run* is stored batches one after another, uncompressed. `list_batches` gives it a table with a row for each batch; the caller
-decides the fate of whole batches there, and `sift` that of single records. What is known of keys is a map of fixed size: rows of
+A *run* is stored batches one after another, uncompressed. In its table (see batch_list.py) the caller decides the fate of whole
+batches, and `sift` that of single records. What is known of keys is a map of fixed size: rows of
 `slots`, each a digest of 16 bytes and the offset after that of the key's latest record, 0 in a row that is free. The digest is
 SipHash-2-4 with a secret that the caller draws anew for every map, so that no two keys meet in it by chance or by intent.
 """
@@ -21,13 +21,7 @@ COMPILED: Final[bool] = cython.compiled
 
 SLOT_FIELDS: Final = 3
 
-# The columns of the table of a run. The last three are filled by `sift`, which also sets the latest timestamp anew.
-BATCH_FIELDS: Final = 13
-AT, SIZE, BASE_OFFSET, NEXT_OFFSET, ATTRIBUTES, COUNT, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER = range(9)
-FATE, NEW_AT, NEW_SIZE, KEPT = range(9, BATCH_FIELDS)
-KEEP, DROP, SIFT = range(3)
-
-# The same as numbers of the compiler, for what runs without the interpreter.
+# The columns of the table of a run, as numbers of the compiler, for what runs without the interpreter (see batch_list.py).
 _AT = cython.declare(cython.Py_ssize_t, 0)
 _SIZE = cython.declare(cython.Py_ssize_t, 1)
 _BASE_OFFSET = cython.declare(cython.Py_ssize_t, 2)
@@ -36,7 +30,6 @@ _ATTRIBUTES = cython.declare(cython.Py_ssize_t, 4)
 _COUNT = cython.declare(cython.Py_ssize_t, 5)
 _BASE_TIMESTAMP = cython.declare(cython.Py_ssize_t, 6)
 _MAX_TIMESTAMP = cython.declare(cython.Py_ssize_t, 7)
-_PRODUCER = cython.declare(cython.Py_ssize_t, 8)
 _FATE = cython.declare(cython.Py_ssize_t, 9)
 _NEW_AT = cython.declare(cython.Py_ssize_t, 10)
 _NEW_SIZE = cython.declare(cython.Py_ssize_t, 11)
@@ -76,23 +69,6 @@ def _varint(
             return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
         shift += 7
     return 0, -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _number(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """The signed big-endian number of so many bytes."""
-    value: cython.longlong = data[at]
-    each: cython.Py_ssize_t
-    if value >= 0x80:
-        value -= 0x100
-    for each in range(at + 1, at + size):
-        value = (value << 8) | data[each]
-    return value
 
 
 @cython.cfunc
@@ -194,21 +170,94 @@ def _digest(
     return first, a ^ b ^ c ^ d
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _slot_of(slots: cython.ulonglong[:, ::1], first: cython.ulonglong, second: cython.ulonglong) -> cython.Py_ssize_t:
-    """The slot of a digest: the one it is in, or the free one it would take. There is always a free one."""
-    count: cython.Py_ssize_t = slots.shape[0]
-    at: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, first % cython.cast(cython.ulonglong, count))
-    while slots[at, 2] != 0 and (slots[at, 0] != first or slots[at, 1] != second):
-        at += 1
-        if at == count:
-            at = 0
-    return at
+@cython.final
+@cython.cclass
+class KeySlots:
+    """The map of keys, in memory that its caller has set aside: `slots` for more keys than it may have, all zero."""
+
+    slots: cython.ulonglong[:, ::1]
+    k0: cython.ulonglong
+    k1: cython.ulonglong
+    noted_to: cython.longlong
+    tombstones_to: cython.longlong
+    used = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    used_max = cython.declare(cython.Py_ssize_t, visibility="readonly")
+
+    def __init__(self, slots, secret, used_max) -> None:  # type: ignore[no-untyped-def]
+        self.slots = slots
+        self.k0, self.k1 = secret
+        self.noted_to = self.tombstones_to = 0
+        self.used = 0
+        self.used_max = min(used_max, len(slots) - 1)  # one is always free: there the search for a key ends
+
+    def bound(self, noted_to: cython.longlong, tombstones_to: cython.longlong) -> None:
+        """From one offset on the map knows of no record, and tombstones go before the other."""
+        self.noted_to = noted_to
+        self.tombstones_to = tombstones_to
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def _slot_of(self, first: cython.ulonglong, second: cython.ulonglong) -> cython.Py_ssize_t:
+        """The slot of a digest: the one it is in, or the free one it would take."""
+        count: cython.Py_ssize_t = self.slots.shape[0]
+        at: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, first % cython.cast(cython.ulonglong, count))
+        while self.slots[at, 2] != 0 and (self.slots[at, 0] != first or self.slots[at, 1] != second):
+            at += 1
+            if at == count:
+                at = 0
+        return at
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def _put(
+        self, data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t, offset: cython.longlong
+    ) -> cython.bint:
+        """The latest record of this key is at `offset`; False if there is no room for it."""
+        first: cython.ulonglong
+        second: cython.ulonglong
+        first, second = _digest(data, at, size, self.k0, self.k1)
+        slot: cython.Py_ssize_t = self._slot_of(first, second)
+        if self.slots[slot, 2] == 0:
+            if self.used >= self.used_max:
+                return False
+            self.used += 1
+            self.slots[slot, 0] = first
+            self.slots[slot, 1] = second
+        self.slots[slot, 2] = cython.cast(cython.ulonglong, offset + 1)
+        return True
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def _lets_go(
+        self,
+        data: cython.const[cython.uchar][::1],
+        at: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        offset: cython.longlong,
+        is_tombstone: cython.bint,
+    ) -> cython.bint:
+        """Whether a record goes: a later one of its key is known, or it is a tombstone that has stayed for long enough."""
+        first: cython.ulonglong
+        second: cython.ulonglong
+        if offset >= self.noted_to:
+            return False
+        if is_tombstone and offset < self.tombstones_to:
+            return True
+        first, second = _digest(data, at, size, self.k0, self.k1)
+        # A free slot says 0.
+        return self.slots[self._slot_of(first, second), 2] > cython.cast(cython.ulonglong, offset + 1)
 
 
 @cython.cfunc
@@ -273,100 +322,115 @@ def first_keyless(data: cython.const[cython.uchar][::1], count: cython.Py_ssize_
     return found
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
 @cython.boundscheck(False)
 @cython.wraparound(False)
-def count_batches(run: cython.const[cython.uchar][::1]) -> int:
-    """How many batches a run has."""
-    at: cython.Py_ssize_t = 0
-    count: cython.Py_ssize_t = 0
-    size: cython.Py_ssize_t = len(run)
-    length: cython.longlong
-    while at < size:
-        length = _number(run, at + 8, 4) + 12 if size - at >= 61 else 0
-        if length < 61 or length > size - at:
-            raise MalformedRecordsError(f"the batch at byte {at} of a run of {size} does not end within it")
-        at += length
-        count += 1
-    return count
-
-
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def list_batches(run: cython.const[cython.uchar][::1], table: cython.longlong[:, ::1]) -> None:
-    """Fill a row for each batch of a run that `count_batches` has gone over; the fate of all is SIFT."""
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t = 0
-    with cython.nogil:
-        for row in range(table.shape[0]):
-            table[row, _AT] = at
-            table[row, _SIZE] = _number(run, at + 8, 4) + 12
-            table[row, _BASE_OFFSET] = _number(run, at, 8)
-            table[row, _NEXT_OFFSET] = table[row, _BASE_OFFSET] + _number(run, at + 23, 4) + 1
-            table[row, _ATTRIBUTES] = _number(run, at + 21, 2)
-            table[row, _COUNT] = _number(run, at + 57, 4)
-            table[row, _BASE_TIMESTAMP] = _number(run, at + 27, 8)
-            table[row, _MAX_TIMESTAMP] = _number(run, at + 35, 8)
-            table[row, _PRODUCER] = _number(run, at + 43, 8)
-            table[row, _FATE] = _SIFT
-            table[row, _NEW_AT] = table[row, _NEW_SIZE] = table[row, _KEPT] = 0
-            at += table[row, _SIZE]
+def _note_batch(
+    run: cython.const[cython.uchar][::1], batch: cython.longlong[::1], from_offset: cython.longlong, keys: KeySlots
+) -> cython.longlong:
+    """Put the keys of a batch into the map: -1 if all found room, -2 if it is malformed, else the first offset that did not."""
+    at: cython.Py_ssize_t = batch[_AT] + _HEADER_SIZE
+    end: cython.Py_ssize_t = batch[_AT] + batch[_SIZE]
+    key_at: cython.Py_ssize_t
+    key_size: cython.longlong
+    delta: cython.longlong
+    for _ in range(batch[_COUNT]):
+        at, _, delta, key_at, key_size, _ = _record(run, at, end)
+        if at < 0:
+            return -2
+        if key_size < 0 or batch[_BASE_OFFSET] + delta < from_offset:
+            continue
+        if not keys._put(run, key_at, key_size, batch[_BASE_OFFSET] + delta):
+            return batch[_BASE_OFFSET] + delta
+    return -1
 
 
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def note_keys(
-    run: cython.const[cython.uchar][::1],
-    table: cython.const[cython.longlong][:, ::1],
-    from_offset: cython.longlong,
-    secret: tuple[int, int],
-    slots: cython.ulonglong[:, ::1],
-    used: cython.Py_ssize_t,
-    used_max: cython.Py_ssize_t,
-) -> tuple[int, int]:
-    """Put the keys of the batches to sift into the map, of records from an offset on. How many slots are used now, and the
-    offset of the first record that found no room; -1 if all did."""
+    run: cython.const[cython.uchar][::1], table: cython.longlong[:, ::1], from_offset: cython.longlong, keys: KeySlots
+) -> int:
+    """Put the keys of the batches to sift into the map, of records from an offset on. The offset of the first record that found
+    no room; -1 if all did."""
     row: cython.Py_ssize_t
-    each: cython.longlong
-    at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t
-    key_at: cython.Py_ssize_t
-    key_size: cython.longlong
-    delta: cython.longlong
-    offset: cython.longlong
-    first: cython.ulonglong
-    second: cython.ulonglong
-    slot: cython.Py_ssize_t
-    k0: cython.ulonglong = secret[0]
-    k1: cython.ulonglong = secret[1]
     full_at: cython.longlong = -1
     with cython.nogil:
         for row in range(table.shape[0]):
             if table[row, _FATE] != _SIFT or table[row, _NEXT_OFFSET] <= from_offset:
                 continue
-            at = table[row, _AT] + _HEADER_SIZE
-            end = table[row, _AT] + table[row, _SIZE]
-            for each in range(table[row, _COUNT]):
-                at, _, delta, key_at, key_size, _ = _record(run, at, end)
-                if at < 0:
-                    break
-                offset = table[row, _BASE_OFFSET] + delta
-                if key_size < 0 or offset < from_offset:
-                    continue
-                first, second = _digest(run, key_at, key_size, k0, k1)
-                slot = _slot_of(slots, first, second)
-                if slots[slot, 2] == 0:
-                    if used == used_max:
-                        full_at = offset
-                        break
-                    used += 1
-                    slots[slot, 0] = first
-                    slots[slot, 1] = second
-                slots[slot, 2] = cython.cast(cython.ulonglong, offset + 1)
-            if at < 0 or full_at >= 0:
+            full_at = _note_batch(run, table[row], from_offset, keys)
+            if full_at != -1:
                 break
-    if at < 0:
+    if full_at == -2:
         raise MalformedRecordsError(f"the records of the batch at offset {table[row, _BASE_OFFSET]} are not what its header says")
-    return used, full_at
+    return full_at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _sift_batch(
+    run: cython.const[cython.uchar][::1],
+    batch: cython.longlong[::1],
+    keys: KeySlots,
+    out: cython.uchar[::1],
+) -> cython.longlong:
+    """Copy the records of a batch that stay, behind room for its header, and note how many bytes and records that is; how many
+    of them are tombstones, -1 if the batch is malformed."""
+    to: cython.Py_ssize_t = batch[_NEW_AT] + _HEADER_SIZE
+    at: cython.Py_ssize_t = batch[_AT] + _HEADER_SIZE
+    kept_from: cython.Py_ssize_t = at
+    end: cython.Py_ssize_t = batch[_AT] + batch[_SIZE]
+    latest: cython.longlong = -1
+    tombstones: cython.longlong = 0
+    begin: cython.Py_ssize_t
+    key_at: cython.Py_ssize_t
+    key_size: cython.longlong
+    value_size: cython.longlong
+    delta: cython.longlong
+    timestamp_delta: cython.longlong
+    offset: cython.longlong
+    for _ in range(batch[_COUNT]):
+        begin = at
+        at, timestamp_delta, delta, key_at, key_size, value_size = _record(run, at, end)
+        if at < 0:
+            return -1
+        offset = batch[_BASE_OFFSET] + delta
+        if key_size >= 0 and keys._lets_go(run, key_at, key_size, offset, value_size < 0):
+            # What is kept stands in stretches, each copied at once.
+            _copy(out, to, run, kept_from, begin)
+            to += begin - kept_from
+            kept_from = at
+            continue
+        batch[_KEPT] += 1
+        tombstones += value_size < 0 and key_size >= 0
+        latest = max(latest, batch[_BASE_TIMESTAMP] + timestamp_delta)
+    _copy(out, to, run, kept_from, end)
+    batch[_NEW_SIZE] = to + end - kept_from - batch[_NEW_AT]
+    if not batch[_ATTRIBUTES] & _APPEND_TIME:
+        batch[_MAX_TIMESTAMP] = latest
+    return tombstones
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _put_header(run: cython.const[cython.uchar][::1], batch: cython.longlong[::1], out: cython.uchar[::1]) -> cython.void:
+    """Write the header of a batch that has lost records in front of what is left of it."""
+    to: cython.Py_ssize_t = batch[_NEW_AT]
+    _copy(out, to, run, batch[_AT], batch[_AT] + _HEADER_SIZE)
+    if batch[_KEPT] == 0:
+        batch[_MAX_TIMESTAMP] = -1
+        out[to + _CODEC_BYTE] &= 0xF8
+    _put_number(out, to + 8, 4, batch[_NEW_SIZE] - 12)
+    _put_number(out, to + 35, 8, batch[_MAX_TIMESTAMP])
+    _put_number(out, to + 57, 4, batch[_KEPT])
 
 
 @cython.boundscheck(False)
@@ -374,113 +438,39 @@ def note_keys(
 def sift(
     run: cython.const[cython.uchar][::1],
     table: cython.longlong[:, ::1],
-    secret: tuple[int, int],
-    slots: cython.ulonglong[:, ::1],
-    noted_to: cython.longlong,
-    tombstones_to: cython.longlong,
+    keys: KeySlots,
     husk_row: cython.Py_ssize_t,
     out: cython.uchar[::1],
 ) -> tuple[int, int]:
     """Copy what is left of a run to `out`, which is as long as the run: of batches to sift, all records but those that a later
-    one of their key before `noted_to` supersedes, and tombstones before `tombstones_to`. The batch of `husk_row` stays as a
-    header if none of its records do. How many bytes are left, and how many tombstones. Checksums are not set."""
+    one of their key supersedes, within the bounds of the map. The batch of `husk_row` stays as a header if none of its records
+    do. How many bytes are left, and how many tombstones. Checksums are not set."""
     row: cython.Py_ssize_t
-    each: cython.longlong
-    at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t
-    begin: cython.Py_ssize_t
-    kept_from: cython.Py_ssize_t
-    batch_to: cython.Py_ssize_t
     to: cython.Py_ssize_t = 0
-    key_at: cython.Py_ssize_t
-    key_size: cython.longlong
-    value_size: cython.longlong
-    delta: cython.longlong
-    timestamp_delta: cython.longlong
-    latest: cython.longlong
-    offset: cython.longlong
-    kept: cython.longlong
+    found: cython.longlong = 0
     tombstones: cython.longlong = 0
-    is_kept: cython.bint
-    first: cython.ulonglong
-    second: cython.ulonglong
-    slot: cython.Py_ssize_t
-    k0: cython.ulonglong = secret[0]
-    k1: cython.ulonglong = secret[1]
     with cython.nogil:
         for row in range(table.shape[0]):
-            begin = table[row, _AT]
-            end = begin + table[row, _SIZE]
             table[row, _NEW_AT] = to
-            kept = 0
-            if table[row, _FATE] == _KEEP:
-                _copy(out, to, run, begin, end)
-                to += table[row, _SIZE]
-                table[row, _NEW_SIZE] = table[row, _SIZE]
-                table[row, _KEPT] = table[row, _COUNT]
-                continue
             if table[row, _FATE] == _SIFT:
-                batch_to = to
-                to += _HEADER_SIZE
-                at = kept_from = begin + _HEADER_SIZE
-                latest = -1
-                for each in range(table[row, _COUNT]):
-                    begin = at
-                    at, timestamp_delta, delta, key_at, key_size, value_size = _record(run, at, end)
-                    if at < 0:
-                        break
-                    offset = table[row, _BASE_OFFSET] + delta
-                    is_kept = True
-                    if key_size >= 0 and offset < noted_to:
-                        first, second = _digest(run, key_at, key_size, k0, k1)
-                        slot = _slot_of(slots, first, second)
-                        # A free slot says 0: nothing later is known of the key.
-                        is_kept = slots[slot, 2] <= cython.cast(cython.ulonglong, offset + 1)
-                        if value_size < 0 and offset < tombstones_to:
-                            is_kept = False
-                    if is_kept:
-                        kept += 1
-                        if value_size < 0 and key_size >= 0:
-                            tombstones += 1
-                        latest = max(latest, table[row, _BASE_TIMESTAMP] + timestamp_delta)
-                    else:
-                        # What is kept stands in stretches, each copied at once.
-                        _copy(out, to, run, kept_from, begin)
-                        to += begin - kept_from
-                        kept_from = at
-                if at < 0:
+                found = _sift_batch(run, table[row], keys, out)
+                if found < 0:
                     break
-                begin = table[row, _AT]
-                table[row, _KEPT] = kept
-                if kept == table[row, _COUNT] and kept > 0:
-                    _copy(out, batch_to, run, begin, end)
-                    to = batch_to + table[row, _SIZE]
-                    table[row, _NEW_SIZE] = table[row, _SIZE]
-                    continue
-                if kept > 0:
-                    _copy(out, to, run, kept_from, end)
-                    to += end - kept_from
-                    _copy(out, batch_to, run, begin, begin + _HEADER_SIZE)
-                    if not table[row, _ATTRIBUTES] & _APPEND_TIME:
-                        table[row, _MAX_TIMESTAMP] = latest
-                    table[row, _NEW_SIZE] = to - batch_to
-                    _put_number(out, batch_to + 8, 4, to - batch_to - 12)
-                    _put_number(out, batch_to + 35, 8, table[row, _MAX_TIMESTAMP])
-                    _put_number(out, batch_to + 57, 4, kept)
-                    continue
-                to = batch_to
-            table[row, _KEPT] = 0
-            table[row, _NEW_SIZE] = 0
-            table[row, _MAX_TIMESTAMP] = -1
-            if row == husk_row:
-                _copy(out, to, run, begin, begin + _HEADER_SIZE)
-                out[to + _CODEC_BYTE] &= 0xF8
-                _put_number(out, to + 8, 4, _HEADER_SIZE - 12)
-                _put_number(out, to + 35, 8, -1)
-                _put_number(out, to + 57, 4, 0)
+                tombstones += found
+            elif table[row, _FATE] == _KEEP:
+                table[row, _KEPT] = table[row, _COUNT]
+            if table[row, _KEPT] > 0 and table[row, _KEPT] == table[row, _COUNT]:
+                table[row, _NEW_SIZE] = table[row, _SIZE]
+                _copy(out, to, run, table[row, _AT], table[row, _AT] + table[row, _SIZE])
+            elif table[row, _KEPT] > 0:
+                _put_header(run, table[row], out)
+            elif row == husk_row:
                 table[row, _NEW_SIZE] = _HEADER_SIZE
-                to += _HEADER_SIZE
-    if at < 0:
+                _put_header(run, table[row], out)
+            else:
+                table[row, _NEW_SIZE] = 0
+            to += table[row, _NEW_SIZE]
+    if found < 0:
         raise MalformedRecordsError(f"the records of the batch at offset {table[row, _BASE_OFFSET]} are not what its header says")
     return to, tombstones
 

@@ -2,7 +2,7 @@
 
 from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time
 from penstock.queue.cache import BlobCache
-from penstock.queue.compaction import Offload, PassSummary, compact, in_place
+from penstock.queue.compaction import Dirt, Offload, PassSummary, compact, dirt_of, in_place
 from penstock.queue.config import PartitionConfig
 from penstock.queue.errors import (
     BatchTooLargeError,
@@ -32,6 +32,7 @@ __all__ = [
     "BatchTooLargeError",
     "BlobCache",
     "CorruptBatchError",
+    "Dirt",
     "InvalidBatchError",
     "KeylessRecordError",
     "Offload",
@@ -54,6 +55,7 @@ __all__ = [
     "check_batch",
     "check_keys",
     "compact",
+    "dirt_of",
     "in_place",
     "make_marker",
     "marker_source",

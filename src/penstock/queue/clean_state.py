@@ -14,6 +14,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.core.format_version import check_version
+
 VERSION = 1
 PASSES_MAX = 64
 
@@ -65,5 +67,6 @@ class CleanState(NamedTuple):
     @classmethod
     def unpack(cls, raw: bytes) -> CleanState:
         """The state whose stored form this is."""
+        check_version(raw[0] if raw else 0, VERSION, "how far compaction has come")
         _, clean_to, ripe_to = _FIXED.unpack_from(raw)
         return cls(clean_to, ripe_to, tuple(CleanPass(*one) for one in _PASS.iter_unpack(raw[_FIXED.size :])))

@@ -28,6 +28,7 @@ from penstock.core.clock import Clock
 from penstock.queue import head, keys
 from penstock.queue.body import Body, BodyChange
 from penstock.queue.clean_state import CleanState
+from penstock.queue.errors import BodyReplacedError
 from penstock.queue.key_map import KeyMap
 from penstock.queue.partition import Partition
 from penstock.queue.piece import Marks
@@ -112,7 +113,7 @@ async def compact(
         return None
     async with partition.compacting:
         now_ms = int(clock.wall() * 1000)
-        if _is_overdue(partition.head_since_ms, partition.config.max_compaction_lag_ms, now_ms):
+        if _is_head_due(partition, now_ms):
             await partition.roll_head()
         dirt = dirt_of(partition, now_ms)
         if not is_due(partition, dirt, now_ms):
@@ -194,28 +195,33 @@ class _Pass:
         partition = self._partition
         await self._clear_staged()
         aborted = AbortedIndex(partition.aborted_between(partition.start_offset, partition.stable_offset))
-        noted_to = await self._note(key_map, aborted)
+        noted_to = self._dirt.clean_to
+        try:
+            noted_to = await self._note(key_map, aborted)
+            is_complete = await self._copy(key_map, aborted, noted_to)
+        except BodyReplacedError:
+            is_complete = False  # trimmed before it was read
+        return PassSummary(noted_to, self._bytes_read, self._bytes_freed, key_map.keys, is_complete)
+
+    async def _copy(self, key_map: KeyMap, aborted: AbortedIndex, noted_to: int) -> bool:
+        """Copy what is left of the bodies; False if a trim was faster."""
         covered = [body for body in self._dirt.bodies if body.first_offset < noted_to]
         sieve = Sieve(key_map, aborted, noted_to=noted_to, ripe_to=self._ripe_to)
         group = _Group()
         waiting = 0
-        is_complete = True
         for body in covered:
             data = await self._read(body)
             remnant = await self._offload(partial(sieve.sift, data, is_last=body is covered[-1]))
             waiting += remnant.waiting
             if not group.takes(body, remnant):
-                is_complete = await self._replace(group)
+                if not await self._replace(group):
+                    return False
                 group = _Group()
-                if not is_complete:
-                    break
             forgotten, sieve.forgotten = sieve.forgotten, []
             group.add(body, remnant, forgotten)
-        if is_complete:
-            now_ms = int(self._clock.wall() * 1000)
-            state = partition.clean.after(noted_to, self._ripe_to, now_ms, is_waiting=bool(waiting))
-            is_complete = await self._replace(group, state)
-        return PassSummary(noted_to, self._bytes_read, self._bytes_freed, key_map.keys, is_complete)
+        now_ms = int(self._clock.wall() * 1000)
+        state = self._partition.clean.after(noted_to, self._ripe_to, now_ms, is_waiting=bool(waiting))
+        return await self._replace(group, state)
 
     async def _note(self, key_map: KeyMap, aborted: AbortedIndex) -> int:
         """Fill the map from the dirty bodies; up to where it came."""
@@ -268,6 +274,14 @@ class _Pass:
         tablet = self._partition.tablet
         if next(tablet.keys(own, keys.past(own)), None) is not None:
             await tablet.execute(Request((DeleteRange(own, keys.past(own)),), makes_room=True))
+
+
+def _is_head_due(partition: Partition, now_ms: int) -> bool:
+    """Whether the head is too old or too large to be left out."""
+    config = partition.config
+    lags = (config.max_compaction_lag_ms, config.segment_ms)
+    is_large = config.segment_bytes is not None and partition.head_size >= config.segment_bytes
+    return is_large or any(_is_overdue(partition.head_since_ms, lag_ms, now_ms) for lag_ms in lags)
 
 
 def _records_max(dirt: Dirt) -> int:

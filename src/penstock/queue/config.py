@@ -23,4 +23,6 @@ class PartitionConfig:
     delete_retention_ms: int = 24 * 3600 * 1000  # how long a message without a value is still there after that
     min_compaction_lag_ms: int = 0  # a message is not compacted before it is this old
     max_compaction_lag_ms: int | None = None  # and not left alone for longer than this
+    segment_ms: int | None = None  # a head older than this is compacted too
+    segment_bytes: int | None = None  # and one that is larger
     min_dirty_ratio: float = 0.5  # of the bytes that compaction would go over, those it never has; with fewer it waits

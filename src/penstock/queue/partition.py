@@ -90,7 +90,7 @@ class Partition:
             partition._transactions.open[keys.producer_of(key)] = keys.unpack_offset(tablet.head(key) or b"")
         for key in partition._keys(b"a"):
             first_offset = keys.unpack_offset(tablet.head(key) or b"")
-            partition._transactions.aborted.append(Aborted(keys.last_offset_of(key), keys.producer_of(key), first_offset))
+            partition._transactions.load((Aborted(keys.last_offset_of(key), keys.producer_of(key), first_offset),))
         for key in partition._keys(b"e"):
             partition._epochs.begin(keys.epoch_of(key), keys.unpack_offset(tablet.head(key) or b""))
         return partition
@@ -267,6 +267,11 @@ class Partition:
         return tuple(self._bodies)
 
     @property
+    def head_size(self) -> int:
+        """Bytes of its head."""
+        return sum(piece.size for piece in self._head)
+
+    @property
     def head_since_ms(self) -> int | None:
         """The timestamp of the oldest batch in the head; None if it is empty."""
         return self._head[0].min_timestamp if self._head else None
@@ -298,8 +303,6 @@ class Partition:
             self.size += (0 if made is None else made.size) - sum(body.size for body in gone)
             self.clean = change.clean or self.clean
             self._transactions.forget(change.forgotten)
-            if self._next is not None:
-                self._next.transactions.forget(change.forgotten)
             for body in gone:
                 self._reader.forget(body)
         return True
@@ -419,7 +422,7 @@ class Partition:
         if plan.piece is not None:
             self._head.append(plan.piece.kept())
         self._transactions = cycle.transactions
-        self._transactions.forget_before(self.start_offset)  # it was copied before the last trim
+        self._transactions.settle()
         self.size += cycle.size
         if self._epochs.latest != self.epoch:
             self._epochs.begin(self.epoch, self.end_offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 
 from penstock.blob import TabletStorage
@@ -73,14 +74,25 @@ class QueueTablet:
 
     async def add_partition(self, number: int, first_offset: int = 0) -> Partition:
         """A new, empty partition; its first message gets `first_offset`."""
-        if not 0 <= number <= PARTITION_MAX or not 0 <= first_offset <= FIRST_OFFSET_MAX:
-            raise InvalidRequestError(f"cannot make partition {number} from offset {first_offset}: both count from 0")
+        await self.add_partitions([number], first_offset)
+        return self.partitions[number]
+
+    async def add_partitions(self, numbers: Sequence[int], first_offset: int = 0) -> None:
+        """New, empty partitions, all of them or none; the first message of each gets `first_offset`."""
+        for number in numbers:
+            if not 0 <= number <= PARTITION_MAX or not 0 <= first_offset <= FIRST_OFFSET_MAX:
+                raise InvalidRequestError(f"cannot make partition {number} from offset {first_offset}: both count from 0")
+        meta = Meta(first_offset, first_offset).pack()
         async with self._adding:
-            if number in self.partitions:
-                raise InvalidRequestError(f"partition {number} is there already")
-            meta = Meta(first_offset, first_offset).pack()
-            await self.tablet.execute(Request((Write(keys.prefix(b"m", number), meta),)))
-            return await self._load(number)
+            for number in numbers:
+                if number in self.partitions:
+                    raise InvalidRequestError(f"partition {number} is there already")
+            await self.tablet.execute(Request(tuple(Write(keys.prefix(b"m", number), meta) for number in numbers)))
+            for number in numbers:
+                # There is nothing of it yet that could be loaded.
+                made = Partition(self.tablet, number, self._config, self._cache, self._clock)
+                made.start_offset = made.end_offset = first_offset
+                self.partitions[number] = made
 
     def set_config(self, config: PartitionConfig) -> None:
         """What the topic asks has changed."""
@@ -92,7 +104,5 @@ class QueueTablet:
         """Finish what is under way and stop."""
         await self.tablet.stop()
 
-    async def _load(self, number: int) -> Partition:
-        partition = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
-        self.partitions[number] = partition
-        return partition
+    async def _load(self, number: int) -> None:
+        self.partitions[number] = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)

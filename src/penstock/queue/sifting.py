@@ -17,8 +17,7 @@ from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
 from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import compress_like, decompress
-from penstock.kernels import compaction
-from penstock.kernels.compaction import (
+from penstock.kernels.batch_list import (
     AT,
     ATTRIBUTES,
     BASE_OFFSET,
@@ -35,6 +34,8 @@ from penstock.kernels.compaction import (
     PRODUCER,
     SIFT,
     SIZE,
+    count_batches,
+    list_batches,
 )
 from penstock.queue.batch import CODEC_MASK, CONTROL, CRC_FROM, HEADER_SIZE, TRANSACTIONAL
 from penstock.queue.key_map import KeyMap
@@ -82,7 +83,7 @@ class Sieve:
     def __init__(self, keys: KeyMap, aborted: AbortedIndex, *, noted_to: int, ripe_to: int) -> None:
         self._keys = keys
         self._aborted = aborted
-        self._noted_to = noted_to
+        keys.bound(noted_to, ripe_to)
         self._ripe_to = ripe_to
         self._with_data: set[int] = set()  # producers of whose transaction something was there
         self.forgotten: list[Aborted] = []  # transactions whose marker goes, and nothing of them is left
@@ -97,9 +98,7 @@ class Sieve:
         for rows, run, plain in _runs(data, table):
             husk_row = len(plain) - 1 if is_last and rows.stop == len(table) else -1
             out = bytearray(len(run))
-            size, tombstones = self._keys.sift(
-                run, plain, noted_to=self._noted_to, ripe_to=self._ripe_to, husk_row=husk_row, out=out
-            )
+            size, tombstones = self._keys.sift(run, plain, husk_row, out)
             waiting += tombstones
             if run is data:
                 _seal(out, plain)
@@ -124,7 +123,7 @@ class Sieve:
             attributes, producer, offset = table[row, (ATTRIBUTES, PRODUCER, BASE_OFFSET)].tolist()
             if attributes & CONTROL:
                 # One whose data went only now stays for another pass: it was there for whoever reads at this moment.
-                is_needed = producer in self._with_data or table[row, NEXT_OFFSET] > self._ripe_to or row == last_row
+                is_needed = producer in self._with_data or offset >= self._ripe_to or row == last_row
                 table[row, FATE] = KEEP if is_needed else DROP
                 self._with_data.discard(producer)
                 waiting += is_needed
@@ -155,8 +154,8 @@ def note_keys(keys: KeyMap, data: Buffer, aborted: AbortedIndex, from_offset: in
 
 def table_of(data: Buffer) -> Table:
     """A row for each batch of a run (see kernels/compaction.py)."""
-    table: Table = np.empty((compaction.count_batches(data), BATCH_FIELDS), np.int64)
-    compaction.list_batches(data, table)
+    table: Table = np.empty((count_batches(data), BATCH_FIELDS), np.int64)
+    list_batches(data, table)
     return table
 
 

@@ -6,7 +6,8 @@ aborted ones wrote.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from penstock.queue import keys
@@ -22,12 +23,62 @@ class Aborted(NamedTuple):
     first_offset: int
 
 
+class _AbortedHistory:
+    """Aborted transactions by last offset. With each stands the lowest first offset of it and of all after it, which tells a
+    search how far it has to look."""
+
+    __slots__ = ("entries", "floors")
+
+    def __init__(self) -> None:
+        self.entries: list[Aborted] = []
+        self.floors: list[int] = []
+
+    def extend(self, entries: Iterable[Aborted]) -> None:
+        for entry in entries:
+            at = len(self.entries)
+            self.entries.append(entry)
+            self.floors.append(entry.first_offset)
+            while at and self.floors[at - 1] > entry.first_offset:
+                at -= 1
+                self.floors[at] = entry.first_offset
+
+    def between(self, begin: int, end: int) -> list[Aborted]:
+        found: list[Aborted] = []
+        for at in range(bisect_left(self.entries, (begin,)), len(self.entries)):
+            if self.floors[at] >= end:
+                break
+            if self.entries[at].first_offset < end:
+                found.append(self.entries[at])
+        return found
+
+    def cut(self, start_offset: int) -> None:
+        gone = bisect_left(self.entries, (start_offset,))
+        if gone:
+            del self.entries[:gone], self.floors[:gone]
+
+    def keep(self, entries: Iterable[Aborted]) -> None:
+        kept = list(entries)
+        del self.entries[:], self.floors[:]
+        self.extend(kept)
+
+
 class Transactions:
-    """Open and aborted transactions of one partition."""
+    """Open and aborted transactions of one partition. Those aborted by writes that are not durable yet stand apart, so that a copy
+    need not copy all that were aborted before."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        self.aborted: list[Aborted] = []  # by last offset
+        self._history = _AbortedHistory()
+        self._added: list[Aborted] = []
+
+    @property
+    def aborted(self) -> list[Aborted]:
+        """Every aborted transaction, by last offset."""
+        return [*self._history.entries, *self._added]
+
+    def load(self, aborted: Iterable[Aborted]) -> None:
+        """Take in aborted transactions that are stored, by last offset."""
+        self._history.extend(aborted)
 
     def stable_offset(self, end_offset: int) -> int:
         """Up to where everything is decided."""
@@ -35,14 +86,21 @@ class Transactions:
 
     def aborted_between(self, begin: int, end: int) -> list[Aborted]:
         """Aborted transactions with a part in begin <= offset < end."""
-        return [one for one in self.aborted if one.last_offset >= begin and one.first_offset < end]
+        added = (one for one in self._added if one.last_offset >= begin and one.first_offset < end)
+        return [*self._history.between(begin, end), *added]
 
     def copy(self) -> Transactions:
-        """A copy on which the effect of a write can be tried."""
+        """A copy on which the effect of later writes can be tried. It shares what was aborted durably; what this one adds to that
+        comes to be shared when it is settled."""
         twin = Transactions()
         twin.open = dict(self.open)
-        twin.aborted = list(self.aborted)
+        twin._history = self._history
         return twin
+
+    def settle(self) -> None:
+        """The writes noted here, and all before them, are durable."""
+        self._history.extend(self._added)
+        self._added.clear()
 
     def note(self, partition: int, batch: Batch, base_offset: int) -> list[tuple[bytes, bytes | None]]:
         """Take in a batch; the keys that change with it (None: to be deleted)."""
@@ -63,14 +121,14 @@ class Transactions:
             return []
         if is_commit:
             return [(key, None)]
-        self.aborted.append(Aborted(base_offset, producer, first_offset))
+        self._added.append(Aborted(base_offset, producer, first_offset))
         return [(key, None), (keys.aborted_key(partition, base_offset, producer), keys.pack_offset(first_offset))]
 
     def forget_before(self, start_offset: int) -> None:
         """Aborted transactions that nobody can read any more are forgotten."""
-        self.aborted = [one for one in self.aborted if one.last_offset >= start_offset]
+        self._history.cut(start_offset)
 
     def forget(self, gone: Collection[Aborted]) -> None:
         """Aborted transactions of which nothing is left, not even the marker, are forgotten."""
         if gone:
-            self.aborted = [one for one in self.aborted if one not in gone]
+            self._history.keep(one for one in self._history.entries if one not in gone)

@@ -26,7 +26,10 @@ class WriteQueue:
         """Raise WriteQueueFullError unless another write of this size may wait beside those here and in the cycles. One alone
         may always. Once one was refused, all are until it would fit and half of the room is free: else smaller ones that its
         source sent after it would overtake it."""
-        held = self._bytes + sum(cycle.taken_bytes for cycle in cycles if cycle is not None)
+        held = self._bytes
+        for cycle in cycles:
+            if cycle is not None:
+                held += cycle.taken_bytes
         if held and self._resume_at is None and held + size > bytes_max:
             self._resume_at = min(bytes_max // 2, bytes_max - size)
         if held and self._resume_at is not None and held > self._resume_at:

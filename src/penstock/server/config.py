@@ -55,6 +55,8 @@ class NodeConfig:
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
     retention_interval_s: float = 30.0
+    compaction_interval_s: float = 15.0
+    compaction_map_bytes: int = 64 << 20
     produce_bytes_per_s: int | None = None
     fetch_bytes_per_s: int | None = None
     group_initial_rebalance_delay_ms: int = 100
@@ -151,6 +153,13 @@ SETTINGS: Final = {
         ),
         Setting("cache_bytes", SIZE, "256MiB", "memory for blobs that were read"),
         Setting("retention_interval_s", SECONDS, "30", "how often, in seconds, old messages are looked for"),
+        Setting("compaction_interval_s", SECONDS, "15", "how often, in seconds, compacted topics are looked over"),
+        Setting(
+            "compaction_map_bytes",
+            SIZE,
+            "64MiB",
+            "memory for the keys of a partition while it is compacted, 32 bytes each; if there are more keys it is done in parts",
+        ),
         Setting("produce_bytes_per_s", or_none(SIZE), "none", "what one client may write per second; none is without limit"),
         Setting("fetch_bytes_per_s", or_none(SIZE), "none", "what one client may read per second; none is without limit"),
         Setting(

@@ -11,7 +11,7 @@ from ssl import SSLContext
 from typing import NamedTuple
 
 from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
-from penstock.broker import Broker, BrokerOptions
+from penstock.broker import Broker, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
@@ -131,6 +131,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         default_partitions=config.default_partitions,
         cache_bytes=config.cache_bytes,
         retention_interval_s=config.retention_interval_s,
+        compaction=CompactionOptions(config.compaction_interval_s, config.compaction_map_bytes),
         produce_bytes_per_s=config.produce_bytes_per_s,
         fetch_bytes_per_s=config.fetch_bytes_per_s,
         groups=GroupOptions(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.core.record_compression import decompress
+from penstock.core.record_compression import GZIP, LZ4, PLAIN_BYTES_MAX, SNAPPY, XERIAL_MAGIC, ZSTD, decompress
 
-_GZIP, _SNAPPY, _LZ4, _ZSTD = range(1, 5)
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
 FIRST_BYTES = 1 << 20
-PLAIN_BYTES_MAX = 128 << 20
 
 
 class Decompressor:
@@ -22,16 +19,16 @@ class Decompressor:
         self._scratch = bytearray(FIRST_BYTES)
         self._error: type[Exception] = cramjam.DecompressionError
         self._into: dict[int, Callable[[Any, bytearray], int]] = {
-            _GZIP: cramjam.gzip.decompress_into,
-            _SNAPPY: cramjam.snappy.decompress_raw_into,
-            _LZ4: cramjam.lz4.decompress_into,
-            _ZSTD: cramjam.zstd.decompress_into,
+            GZIP: cramjam.gzip.decompress_into,
+            SNAPPY: cramjam.snappy.decompress_raw_into,
+            LZ4: cramjam.lz4.decompress_into,
+            ZSTD: cramjam.zstd.decompress_into,
         }
 
     def __call__(self, codec: int, records: memoryview) -> memoryview:
         """The records without their compression. ValueError if they are not what they claim to be."""
         into = self._into.get(codec)
-        if into is None or (codec == _SNAPPY and bytes(records[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC):
+        if into is None or (codec == SNAPPY and bytes(records[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC):
             return decompress(codec, records)
         while True:
             try:

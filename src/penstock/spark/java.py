@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from penstock.spark.errors import JavaMissingError
+from penstock.spark.launchers import write_launcher
 
 JAVA_VERSION_MIN: Final = 17
 VERSION_SECONDS_MAX: Final = 30.0
@@ -58,18 +58,7 @@ def packaged_java() -> Path | None:
     except ImportError:
         return None
     java = Path(JAVA)
-    home = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}-{java_version(java)}"
-    launcher = home / "bin" / "java"
-    text = _WRAPPER.format(java=java)
-    if not (launcher.exists() and launcher.stat().st_uid == os.getuid() and launcher.read_text(encoding="utf-8") == text):
-        launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if launcher.parent.stat().st_uid != os.getuid():
-            raise JavaMissingError(f"{home} belongs to somebody else; remove it, or set JAVA_HOME to a Java of your own")
-        fresh = launcher.with_name(f"java.{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.chmod(0o755)
-        fresh.replace(launcher)
-    return home
+    return write_launcher(f"java-{java_version(java)}/bin/java", _WRAPPER.format(java=java)).parent.parent
 
 
 def java_version(java: Path) -> int | None:

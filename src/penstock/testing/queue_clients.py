@@ -146,15 +146,18 @@ class Writer:
         if self._may_be_trimmed(batch) or batch[0].epoch != self._epoch or (self._contiguous and not recent):
             return
         instance = await self._hosts.pick()
+        place = self._ledger.places[batch[0]]  # if it is written anew, a reader may tell of another before the writer hears
         try:
             answer = await self._write(instance, batch)
         except (*PASSING, UnknownPartitionError):
             return
         except SequenceError as error:
-            require(self._may_be_trimmed(batch) or self._is_stale(instance), f"{batch[0]} was refused as a duplicate: {error}")
+            is_gone = place < self._ledger.trim_bound
+            require(is_gone or self._is_stale(instance), f"{batch[0]} was refused as a duplicate: {error}")
             return
-        require(answer.duplicate or self._may_be_trimmed(batch), f"{batch[0]} was written twice")
-        self._judge(batch, answer, recent=recent and not self._may_be_trimmed(batch))
+        is_gone = place < self._ledger.trim_bound
+        require(answer.duplicate or is_gone, f"{batch[0]} was written twice")
+        self._judge(batch, answer, recent=recent and not is_gone)
 
 
 class AnonymousWriter:

@@ -1,4 +1,4 @@
-"""Runs of a simulation by seed: one to replay or many to search, and a report of what they did and how a failure is seen again."""
+"""Runs of a simulation by seed, one to replay or many to search, and a report of what they did and how to see a failure again."""
 
 from __future__ import annotations
 

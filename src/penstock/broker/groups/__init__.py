@@ -26,6 +26,7 @@ from penstock.broker.groups.errors import (
     UnknownGroupError,
     UnknownMemberError,
 )
+from penstock.broker.groups.group_configs import GROUP_CONFIG_KEYS
 from penstock.broker.groups.members import JoinAnswer, Joining, MemberIdRequiredError, OfferedProtocol, SyncAnswer
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CLASSIC, CONSUMER, DescribedMember, GroupDescription, Groups, GroupSummary
@@ -34,6 +35,7 @@ from penstock.broker.groups.topic_pattern import InvalidPatternError
 __all__ = [
     "CLASSIC",
     "CONSUMER",
+    "GROUP_CONFIG_KEYS",
     "Answer",
     "ConsumerCoordinator",
     "ConsumerGroup",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from penstock.broker.consumers import Queue
+from penstock.broker.groups.consumer_errors import StaleMemberError
 from penstock.broker.groups.consumer_group import JOIN_EPOCH, Answer, Changes, ConsumerGroup, ConsumerGroupOptions, Heartbeat
 from penstock.broker.groups.consumer_records import GROUP, MEMBER, PREFIX, GroupRecord, Member, key_of, unpack_target
 from penstock.broker.groups.errors import (
@@ -22,8 +23,10 @@ from penstock.broker.groups.errors import (
     InvalidGroupNameError,
     NonEmptyGroupError,
     NotCoordinatorError,
+    StaleGenerationError,
     UnknownGroupError,
 )
+from penstock.broker.groups.group_configs import GroupConfigs
 from penstock.broker.groups.registry import CONSUMER, GroupSummary
 from penstock.broker.groups.subscriptions import Topics
 from penstock.broker.topic import NAME_SIZE_MAX
@@ -79,6 +82,7 @@ class ConsumerCoordinator:
     ) -> None:
         self.options = options
         self._random = random
+        self.configs = GroupConfigs(tablet, options)
         self._tablet = tablet
         self._names = names
         self._topics = topics
@@ -107,6 +111,13 @@ class ConsumerCoordinator:
         self._wake(name, slot)
         return await answer
 
+    async def configure(self, name: str, own: Mapping[str, str]) -> None:
+        """Set all that is set for a group, whether or not it is there. InvalidConfigError if that cannot be had."""
+        await self.configs.set(name, own)
+        group = self.group(name)
+        if group is not None:
+            group.options = self.configs.options(name)
+
     def names(self) -> Iterable[str]:
         """Its groups, with and without members."""
         return [name for name, slot in self._slots.items() if slot.group is not None]
@@ -132,8 +143,13 @@ class ConsumerCoordinator:
 
     def check_commit(self, name: str, member_id: str, generation: int, instance_id: str | None, *, in_transaction: bool) -> None:
         """Raise unless the group takes positions from this member in this epoch. -1 and an empty id are of no member."""
-        if not (in_transaction and not member_id and generation < 0):
+        if in_transaction and not member_id and generation < 0:
+            return
+        try:
             self._group(name).check_commit(member_id, generation)
+        except StaleMemberError as error:
+            # A transaction cannot be told to ask again after a heartbeat; it ends, as in a group of the older kind.
+            raise StaleGenerationError(str(error)) if in_transaction else error from None
 
     def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
         """Raise if this member may not ask for positions of the group, because it is none, or behind. -1 is of no member."""
@@ -147,8 +163,7 @@ class ConsumerCoordinator:
         """Let go of a group without members; the commands that erase what the tablet keeps of it."""
         assert not self._group(name).members
         self._slots[name].group = None
-        begin = key_of(name)
-        return (DeleteRange(begin, begin[:-1] + b"\1"),)
+        return (DeleteRange(key_of(name), _past(name)),)
 
     async def stop(self) -> None:
         """Answer nobody any more."""
@@ -170,10 +185,17 @@ class ConsumerCoordinator:
 
     def _load(self) -> None:
         """Take up every group where it was left."""
+        for name, group in self._stored(PREFIX, bytes([PREFIX[0] + 1])).items():
+            slot = self._slots.setdefault(name, _Slot())
+            slot.group = group
+            self._set_timer(name, slot)
+
+    def _stored(self, begin: bytes, end: bytes) -> dict[str, ConsumerGroup]:
+        """The groups whose records are in a range of keys."""
         records: dict[str, GroupRecord] = {}
         members: dict[str, list[Member]] = {}
         targets: dict[str, dict[str, frozenset[Queue]]] = {}
-        for key in self._tablet.keys(PREFIX, bytes([PREFIX[0] + 1])):
+        for key in self._tablet.keys(begin, end):
             raw_name, _, rest = key[len(PREFIX) :].partition(b"\0")
             name, kind, member_id = raw_name.decode(), rest[:1], rest[1:].decode()
             raw = self._tablet.head(key) or b""
@@ -183,17 +205,17 @@ class ConsumerCoordinator:
                 members.setdefault(name, []).append(Member.unpack(member_id, raw))
             else:
                 targets.setdefault(name, {})[member_id] = unpack_target(raw)
-        for name, record in records.items():
-            slot = self._slots.setdefault(name, _Slot())
-            slot.group = ConsumerGroup.restore(
+        return {
+            name: ConsumerGroup.restore(
                 name,
-                self.options,
+                self.configs.options(name),
                 self._clock,
                 record=record,
                 members=members.get(name, ()),
                 targets=targets.get(name, {}),
             )
-            self._set_timer(name, slot)
+            for name, record in records.items()
+        }
 
     def _wake(self, name: str, slot: _Slot) -> None:
         if slot.worker is None and not self._stopped:
@@ -205,39 +227,51 @@ class ConsumerCoordinator:
         try:
             while slot.waiting or slot.is_late:
                 batch, slot.waiting = slot.waiting, []
-                await self._carry_out(name, slot, batch)
-        except BaseException as error:
-            _fail(batch, NotCoordinatorError(f"the broker is stopping: {error!r}"))
-            raise
+                try:
+                    await self._carry_out(name, slot, batch)
+                except Exception:
+                    log.exception("group %s broke down; it is taken up again as it was last stored", name)
+                    slot.group = self._stored(key_of(name), _past(name)).get(name)
+                    _fail(
+                        batch,
+                        CoordinatorUnavailableError("the heartbeat could not be carried out; the log of the broker says why"),
+                    )
         finally:
+            _fail(batch, NotCoordinatorError("the broker is stopping"))
             slot.worker = None
             self._tidy(name, slot)
 
     async def _carry_out(self, name: str, slot: _Slot, batch: list[_Waiting]) -> None:
-        answers: list[tuple[_Waiting, Answer]] = []
         if slot.is_late:
             slot.is_late = False
             if slot.group is not None:
                 slot.group.expire()
-        for waiting in batch:
-            try:
-                answers.append((waiting, self._group_for(name, slot, waiting.beat).heartbeat(waiting.beat, self._topics())))
-            except PenstockError as error:
-                _fail([waiting], error)
+        answered = self._answers(name, slot, batch)
         group = slot.group
         changes = group.take_changes() if group is not None else Changes((), {})
         trouble = await self._store(slot, changes.commands)
-        if trouble is None:
-            for waiting, answer in answers:
-                if not waiting.answer.done():
-                    waiting.answer.set_result(answer)
-            return
-        if group is not None:
-            group.roll_back(changes)
-        _fail([waiting for waiting, _ in answers], trouble)
-        if not batch:
-            # Nobody who would try again asked for this: late members are removed at the next turn of the timer.
-            log.warning("members of group %s that are late cannot be removed now: %s", name, trouble)
+        if trouble is not None:
+            if group is not None:
+                group.roll_back(changes)
+            if not batch:
+                # Nobody who would try again asked for this: late members are removed at the next turn of the timer.
+                log.warning("members of group %s that are late cannot be removed now: %s", name, trouble)
+        for waiting, answer in answered:
+            outcome = trouble or answer
+            if isinstance(outcome, PenstockError):
+                _fail([waiting], outcome)
+            elif not waiting.answer.done():
+                waiting.answer.set_result(outcome)
+
+    def _answers(self, name: str, slot: _Slot, batch: list[_Waiting]) -> list[tuple[_Waiting, Answer | PenstockError]]:
+        """What to answer a batch, once it is durable."""
+        if slot.group is None:
+            refused = self._make_group(name, slot, batch)
+            if refused is not None:
+                return [(waiting, refused) for waiting in batch]
+        assert slot.group is not None
+        answers = slot.group.heartbeats([waiting.beat for waiting in batch], self._topics())
+        return list(zip(batch, answers, strict=True))
 
     async def _store(self, slot: _Slot, commands: tuple[Command, ...]) -> PenstockError | None:
         """Make changes durable; the error to answer if they are not."""
@@ -253,18 +287,16 @@ class ConsumerCoordinator:
         slot.erasing = ()
         return None
 
-    def _group_for(self, name: str, slot: _Slot, beat: Heartbeat) -> ConsumerGroup:
-        """The group that a heartbeat is for; whoever joins makes it, if need be out of an empty one of another kind."""
-        if slot.group is not None:
-            return slot.group
-        if beat.epoch != JOIN_EPOCH:
-            raise UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}; join it")
+    def _make_group(self, name: str, slot: _Slot, batch: list[_Waiting]) -> PenstockError | None:
+        """Whoever joins makes the group, if need be out of an empty one of another kind. The error to answer if that fails."""
+        if all(waiting.beat.epoch != JOIN_EPOCH for waiting in batch):
+            return UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}; join it")
         try:
             slot.erasing += self._names.take(name, CONSUMER)
         except NonEmptyGroupError as error:
-            raise UnknownGroupError(str(error)) from error
-        slot.group = ConsumerGroup(name, self.options, self._clock)
-        return slot.group
+            return UnknownGroupError(str(error))
+        slot.group = ConsumerGroup(name, self.configs.options(name), self._clock)
+        return None
 
     def _tidy(self, name: str, slot: _Slot) -> None:
         """After a batch: forget a group that never came to be, and see to the timer of one that is there."""
@@ -293,6 +325,11 @@ class ConsumerCoordinator:
         slot.timer = None
         slot.is_late = True
         self._wake(name, slot)
+
+
+def _past(name: str) -> bytes:
+    """The end of the range of a group's keys."""
+    return key_of(name)[:-1] + b"\1"
 
 
 def _fail(batch: Iterable[_Waiting], error: PenstockError) -> None:

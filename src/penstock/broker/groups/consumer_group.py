@@ -8,7 +8,7 @@ follows when it has given up what the target takes from it. A partition is given
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -36,6 +36,7 @@ from penstock.broker.groups.errors import FencedInstanceError, GroupError, Group
 from penstock.broker.groups.reconciliation import reconcile
 from penstock.broker.groups.subscriptions import Subscriptions, Topics
 from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
 from penstock.tablet import Command, DeleteRange, Write
 
 JOIN_EPOCH: Final = 0
@@ -110,6 +111,7 @@ class ConsumerGroup:
         self._revocations: dict[str, float] = {}  # until when members may take to give up what they were told to
         self._subscriptions = Subscriptions()
         self._topics_version: int | None = None  # of the topics that the record was last compared with
+        self._resubscribed = False  # whether a member has come or subscribes otherwise since the last assignment
         self._undo: Undo = {}
 
     @classmethod
@@ -154,24 +156,18 @@ class ConsumerGroup:
 
     def heartbeat(self, beat: Heartbeat, topics: Topics) -> Answer:
         """What to answer a member. Raises a GroupError or FencedInstanceError, and then nothing has changed."""
-        if beat.epoch in (LEAVE_EPOCH, PAUSE_EPOCH):
-            return self._leave(beat)
-        self._check(beat, topics)
-        before = self._joining(beat) if beat.epoch == JOIN_EPOCH else self._known(beat)
-        member = _updated(before, beat)
-        resubscribed = before.id not in self.members or (before.names, before.pattern) != (member.names, member.pattern)
-        self._set_member(member.id, member)
-        self._follow(topics, resubscribed)
-        epoch, target = self.record.assignment_epoch, self.targets.get(member.id, NO_QUEUES)
-        member = reconcile(member, target, epoch, beat.owned, lambda queue: self._owners.get(queue, before.id) == before.id)
-        self._set_member(member.id, member)
-        if member.revoking != before.revoking:
-            self._revocations.pop(member.id, None)
-        self._keep_time(member)
-        repeats = beat.epoch != before.epoch  # the last answer may not have arrived
-        differs = beat.owned is not None and beat.owned != member.assigned
-        is_news = member.assigned != before.assigned or beat.epoch == JOIN_EPOCH or beat.is_full or repeats or differs
-        return Answer(member.id, member.epoch, self._interval_ms(member), member.assigned if is_news else None)
+        (answer,) = self.heartbeats([beat], topics)
+        if isinstance(answer, PenstockError):
+            raise answer
+        return answer
+
+    def heartbeats(self, beats: Sequence[Heartbeat], topics: Topics) -> list[Answer | PenstockError]:
+        """What to answer members that speak at the same time: whatever they change, partitions are divided anew only once."""
+        heard = [self._hear(beat, topics) for beat in beats]
+        if any(isinstance(one, Member) for one in heard):
+            self._follow(topics)
+        answers = zip(beats, heard, strict=True)
+        return [self._reconciled(beat, one) if isinstance(one, Member) else one for beat, one in answers]
 
     def expire(self) -> None:
         """Remove the members that have not been heard of, or have not given up partitions, for too long."""
@@ -233,6 +229,7 @@ class ConsumerGroup:
             elif isinstance(before, GroupRecord):
                 self._set_record(before)
         self._topics_version = None
+        self._resubscribed = False
         self._undo.clear()
 
     def _packed(self, kind: bytes, member_id: str) -> bytes | None:
@@ -252,6 +249,38 @@ class ConsumerGroup:
             )
         if beat.pattern is not None:
             self._subscriptions.check(beat.pattern, topics)
+
+    def _hear(self, beat: Heartbeat, topics: Topics) -> Member | Answer | PenstockError:
+        """Take what a member says of itself. The member as it was before, unless the answer is clear already."""
+        try:
+            if beat.epoch in (LEAVE_EPOCH, PAUSE_EPOCH):
+                return self._leave(beat)
+            self._check(beat, topics)
+            before = self._joining(beat) if beat.epoch == JOIN_EPOCH else self._known(beat)
+        except PenstockError as error:
+            self._forget_patterns()
+            return error
+        member = _updated(before, beat)
+        if before.id not in self.members or (before.names, before.pattern) != (member.names, member.pattern):
+            self._resubscribed = True
+        self._set_member(member.id, member)
+        return before
+
+    def _reconciled(self, beat: Heartbeat, before: Member) -> Answer | PenstockError:
+        """Bring a member closer to its target."""
+        member = self.members.get(before.id)
+        if member is None:
+            return UnknownMemberError(f"member {before.id!r} has left group {self.name!r} at the same time")
+        epoch, target = self.record.assignment_epoch, self.targets.get(member.id, NO_QUEUES)
+        member = reconcile(member, target, epoch, beat.owned, lambda queue: self._owners.get(queue, before.id) == before.id)
+        self._set_member(member.id, member)
+        if member.revoking != before.revoking:
+            self._revocations.pop(member.id, None)
+        self._keep_time(member)
+        repeats = beat.epoch != before.epoch  # the last answer may not have arrived
+        differs = beat.owned is not None and beat.owned != member.assigned
+        is_news = member.assigned != before.assigned or beat.epoch == JOIN_EPOCH or beat.is_full or repeats or differs
+        return Answer(member.id, member.epoch, self._interval_ms(member), member.assigned if is_news else None)
 
     def _joining(self, beat: Heartbeat) -> Member:
         """The member that joins: a new one, one that starts over, or a static one that takes the place of its former self."""
@@ -319,19 +348,24 @@ class ConsumerGroup:
 
     def _remove(self, member_id: str) -> None:
         self._drop(member_id)
-        self._subscriptions.retain({member.pattern for member in self.members.values()})
+        self._forget_patterns()
         emptied_ms = 0 if self.members else int(self._clock.wall() * 1000)
         self._set_record(replace(self.record, epoch=self.record.epoch + 1, empty_since_ms=emptied_ms))
+
+    def _forget_patterns(self) -> None:
+        """Keep what was found out about patterns for those that are in use."""
+        self._subscriptions.retain({member.pattern for member in self.members.values()})
 
     def _drop(self, member_id: str) -> None:
         self._set_member(member_id, None)
         self._set_target(member_id, None)
 
-    def _follow(self, topics: Topics, resubscribed: bool) -> None:
+    def _follow(self, topics: Topics) -> None:
         """See whether another assignment is asked for, and if so, compute it."""
         record = self.record
+        resubscribed, self._resubscribed = self._resubscribed, False
         if resubscribed:
-            self._subscriptions.retain({member.pattern for member in self.members.values()})
+            self._forget_patterns()
         if resubscribed or self._topics_version != topics.version:
             shapes = self.subscribed(topics)
             if resubscribed or shapes != record.topics:

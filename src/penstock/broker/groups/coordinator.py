@@ -33,6 +33,7 @@ from penstock.tablet import Command, KvTablet, Request
 log = logging.getLogger(__name__)
 
 NAME_SIZE_MAX = 1000
+STOPPED = "this coordinator has stopped; find the coordinator of the group again"
 A = TypeVar("A", JoinAnswer, SyncAnswer)
 
 
@@ -148,7 +149,7 @@ class GroupCoordinator:
         for hosted in self._hosted.values():
             if hosted.timer is not None:
                 hosted.timer.cancel()
-        error = NotCoordinatorError("this broker stops; find the coordinator of the group again")
+        error = NotCoordinatorError(STOPPED)
         for hosted in list(self._hosted.values()):
             self._apply(hosted, hosted.group.release(error))
 
@@ -211,8 +212,6 @@ class GroupCoordinator:
 
     async def _known_or_new(self, name: str) -> _Hosted:
         check_group_name(name)
-        if self._is_stopped:
-            raise NotCoordinatorError("this broker stops; find the coordinator of the group again")
         hosted = self._hosted.get(name)
         if hosted is not None:
             return hosted
@@ -232,6 +231,8 @@ class GroupCoordinator:
 
     async def _wait(self, hosted: _Hosted, ask: Callable[[int, float], list[Effect]]) -> A:
         """Ask the group something, and wait for the answer."""
+        if self._is_stopped:
+            raise NotCoordinatorError(STOPPED)
         ticket = next(self._tickets)
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = answer

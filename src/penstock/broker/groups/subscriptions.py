@@ -56,7 +56,7 @@ class Subscriptions:
 
     def check(self, pattern: str, topics: Topics) -> None:
         """InvalidPatternError unless the pattern can be used."""
-        if pattern and pattern not in self._names:
+        if pattern and pattern not in self._patterns:
             compiled = TopicPattern(pattern)
             for name in topics.by_name:
                 compiled.matches(name)

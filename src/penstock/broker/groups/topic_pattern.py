@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from penstock.core.errors import InvalidRequestError
 
 PATTERN_SIZE_MAX = 4096
-NODES_MAX = 5000
+NODES_MAX = 20_000
 REPEAT_MAX = 1000
 DEPTH_MAX = 100
 SETS_MAX = 10_000
-VISITS_MAX = 200_000  # for one name; patterns that people write need a few hundred
+VISITS_MAX = 1_000_000  # of states, over all names; what was found is remembered, so that patterns people write need few
 
 ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
 _DIGIT: Final = frozenset(string.digits)
@@ -70,10 +70,10 @@ class TopicPattern:
         self._visits = 0
         self._first = self._closure([start], "^")
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._verdicts: dict[frozenset[int], bool] = {}
 
     def matches(self, name: str) -> bool:
         """Whether the whole name fits. InvalidPatternError if that takes too long to find out."""
-        self._visits = 0
         states = self._first
         for character in name:
             following = self._steps.get((states, character))
@@ -82,8 +82,12 @@ class TopicPattern:
             if not following:
                 return False
             states = following
-        at_begin = () if name else ("^",)
-        return self._end in self._closure(states, "$", *at_begin)
+        if not name:
+            return self._end in self._closure(states, "^", "$")
+        verdict = self._verdicts.get(states)
+        if verdict is None:
+            verdict = self._verdicts[states] = self._end in self._closure(states, "$")
+        return verdict
 
     def _step(self, states: frozenset[int], character: str) -> frozenset[int]:
         reached: list[int] = []
@@ -95,6 +99,7 @@ class TopicPattern:
         self._count(len(states))
         if len(self._steps) >= SETS_MAX:
             self._steps.clear()
+            self._verdicts.clear()
         self._steps[states, character] = following
         return following
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.broker import TOPIC_CONFIG_KEYS
 from penstock.broker.groups import ConsumerGroupOptions
+from penstock.broker.transactions import TransactionOptions
 from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.security.sasl import MECHANISMS
+
+HOUR_MS = 3600 * 1000
 
 
 class BrokerConfig(NamedTuple):
@@ -44,6 +49,9 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
             str(groups.session_timeout_ms_min), "int", "the shortest session timeout that a member may ask for"
         ),
         **_consumer_group_configs(broker.consumer_groups),
+        **_storage_configs(node),
+        **_security_configs(node, listener),
+        **_transaction_configs(broker.transactions),
         "max.connections": BrokerConfig(str(options.connections_max), "int", "how many clients can be connected"),
         "max.incremental.fetch.session.cache.slots": BrokerConfig(
             str(options.fetch_sessions_max), "int", "how many fetch sessions are kept"
@@ -58,6 +66,50 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
         ),
         "offsets.topic.num.partitions": BrokerConfig("1", "int", "always 1: positions are kept in a tablet of their own"),
         "socket.request.max.bytes": BrokerConfig(str(options.frame_bytes_max), "int", "the largest request that is taken"),
+    }
+
+
+def _storage_configs(node: Node) -> dict[str, BrokerConfig]:
+    """Those of data and its copies."""
+    copies = "always 1: the storage group below keeps the copies"
+    hours = int(TOPIC_CONFIG_KEYS["retention.ms"].default) // HOUR_MS
+    return {
+        "auto.leader.rebalance.enable": BrokerConfig("false", "boolean", "always false: partitions are where they are"),
+        "log.dirs": BrokerConfig(
+            ",".join(str(path) for path in node.broker.data_directories()), "string", "the directories of the storage group"
+        ),
+        "log.retention.hours": BrokerConfig(str(hours), "int", "how long messages are kept, as in log.retention.ms"),
+        "offsets.topic.replication.factor": BrokerConfig("1", "short", copies),
+        "transaction.state.log.min.isr": BrokerConfig("1", "int", copies),
+        "transaction.state.log.replication.factor": BrokerConfig("1", "short", copies),
+    }
+
+
+def _security_configs(node: Node, listener: str) -> dict[str, BrokerConfig]:
+    """Those of who clients are and what they may do."""
+    security = node.broker.options.security
+    mechanisms = "" if security is None else ",".join(MECHANISMS)
+    admin = "" if security is None else f"User:{security.admin_user}"
+    allows = security is None or security.allow_without_rule
+    return {
+        "allow.everyone.if.no.acl.found": BrokerConfig(
+            str(allows).lower(), "boolean", "whether everyone may do what no access rule speaks of"
+        ),
+        "listeners": BrokerConfig(listener, "string", "the address of the listener, as clients are told"),
+        "sasl.enabled.mechanisms": BrokerConfig(mechanisms, "list", "the ways in which clients can say who they are"),
+        "super.users": BrokerConfig(admin, "string", "who may do everything"),
+    }
+
+
+def _transaction_configs(options: TransactionOptions) -> dict[str, BrokerConfig]:
+    """Those of transactions."""
+    return {
+        "transaction.max.timeout.ms": BrokerConfig(
+            str(int(options.timeout_max_s * 1000)), "int", "the longest timeout that a transaction may ask for"
+        ),
+        "transactional.id.expiration.ms": BrokerConfig(
+            str(int(options.id_expiration_s * 1000)), "int", "a transactional id that is not used for so long is forgotten"
+        ),
     }
 
 

@@ -17,7 +17,9 @@ HEADER_SIZE = 61
 CODEC_MASK = 0x07
 APPEND_TIME = 0x08
 
-_HEADER = Struct(">qii5xhiqq")
+EARLIEST = -(1 << 63)
+
+_HEADER = Struct(">qii5xhiqq14xi")
 
 
 class RecordTime(NamedTuple):
@@ -32,18 +34,21 @@ def first_record_since(batch: Buffer, timestamp: int, from_offset: int) -> Recor
     """The first record of a batch with this timestamp or a later one, at an offset from `from_offset` on; None if there is
     none."""
     view = memoryview(batch)
-    base_offset, _, epoch, attributes, last_delta, base_timestamp, max_timestamp = _HEADER.unpack_from(view)
+    base_offset, _, epoch, attributes, last_delta, base_timestamp, max_timestamp, count = _HEADER.unpack_from(view)
     if attributes & APPEND_TIME:
         # All records are from the moment the batch was stored.
         first = max(base_offset, from_offset)
         if max_timestamp < timestamp or first > base_offset + last_delta:
             return None
-        return RecordTime(first, max_timestamp, epoch)
+        if count == last_delta + 1:
+            return RecordTime(first, max_timestamp, epoch)
+        timestamp = EARLIEST  # compaction has taken some: which is the first that is left?
     try:
         plain = decompress(attributes & CODEC_MASK, view[HEADER_SIZE:])
-        return _scan(plain, (base_offset, base_timestamp, epoch), timestamp, from_offset)
+        found = _scan(plain, (base_offset, base_timestamp, epoch), timestamp, from_offset)
     except (ValueError, IndexError, OverflowError) as error:
         raise CorruptionError(f"the records of the batch at offset {base_offset} cannot be read: {error}") from error
+    return found._replace(timestamp=max_timestamp) if found is not None and attributes & APPEND_TIME else found
 
 
 def _scan(plain: memoryview, base: tuple[int, int, int], timestamp: int, from_offset: int) -> RecordTime | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig
 from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.kafka.apis.group_configs import change_group, describe_group, set_group
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.broker_configs import broker_configs
 from penstock.gateway.kafka.call import Call
@@ -24,6 +25,7 @@ from penstock.gateway.kafka.protocol.configs import (
     DescribeConfigsSynonym,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
@@ -40,11 +42,30 @@ CONFIG_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 
 BROKER_NAMES: Final = {
     "cleanup.policy": "log.cleanup.policy",
     "compression.type": "compression.type",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "max.message.bytes": "message.max.bytes",
+    "message.downconversion.enable": "log.message.downconversion.enable",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 
 
@@ -75,11 +96,15 @@ async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfig
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
+        settings = {one.name: one.value for one in resource.configs if one.value is not None}
         try:
-            topic = _alterable(call.node, resource.resource_type, resource.resource_name)
-            config = TopicConfig({one.name: one.value for one in resource.configs if one.value is not None})
-            if not request.validate_only:
-                await call.node.broker.configure_topic(topic.name, config)
+            if resource.resource_type == GROUP:
+                await set_group(call.node, resource.resource_name, settings, validate_only=request.validate_only)
+            else:
+                topic = _alterable(call.node, resource.resource_type, resource.resource_name)
+                config = TopicConfig(settings)
+                if not request.validate_only:
+                    await call.node.broker.configure_topic(topic.name, config)
         except PenstockError as error:
             result.error_code, result.error_message = topic_code(error), str(error)
         response.responses.append(result)
@@ -94,10 +119,14 @@ async def incremental_alter_configs(call: Call, request: IncrementalAlterConfigs
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            topic = _alterable(call.node, resource.resource_type, resource.resource_name)
-            config = _changed(topic.config, resource.configs)
-            if not request.validate_only:
-                await call.node.broker.configure_topic(topic.name, config)
+            if resource.resource_type == GROUP:
+                name, changes = resource.resource_name, resource.configs
+                await change_group(call.node, name, changes, validate_only=request.validate_only)
+            elif not _is_nothing(resource):
+                topic = _alterable(call.node, resource.resource_type, resource.resource_name)
+                config = _changed(topic.config, resource.configs)
+                if not request.validate_only:
+                    await call.node.broker.configure_topic(topic.name, config)
         except PenstockError as error:
             result.error_code, result.error_message = topic_code(error), str(error)
         response.responses.append(result)
@@ -117,6 +146,9 @@ async def list_config_resources(call: Call, request: ListConfigResourcesRequest)
         found += (ConfigResource(resource_name=topic.name, resource_type=TOPIC) for topic in topics)
     if BROKER in wanted:
         found.append(ConfigResource(resource_name=str(call.node.node_id), resource_type=BROKER))
+    if GROUP in wanted:
+        groups = call.node.broker.groups.consumer.configs.names()
+        found += (ConfigResource(resource_name=name, resource_type=GROUP) for name in groups)
     return ListConfigResourcesResponse(config_resources=found)
 
 
@@ -128,6 +160,8 @@ def _describe(node: Node, resource: DescribeConfigsResource) -> list[DescribeCon
             raise InvalidRequestError(f"this is broker {node.node_id}; broker {resource.resource_name!r} is not known")
         # Without a name, what is set for all brokers is asked for; nothing ever is.
         found = _describe_broker(node) if resource.resource_name else []
+    elif resource.resource_type == GROUP:
+        found = describe_group(node, resource.resource_name)
     else:
         raise InvalidRequestError(f"resources of type {resource.resource_type} have no settings here")
     wanted = resource.configuration_keys
@@ -169,7 +203,9 @@ def _describe_broker(node: Node) -> list[DescribeConfigsResourceResult]:
             )
         )
     for name, broker_name in BROKER_NAMES.items():
-        key = TOPIC_CONFIG_KEYS[name]
+        key = TOPIC_CONFIG_KEYS.get(name)
+        if key is None:
+            continue
         found.append(
             DescribeConfigsResourceResult(
                 name=broker_name,
@@ -182,6 +218,11 @@ def _describe_broker(node: Node) -> list[DescribeConfigsResourceResult]:
             )
         )
     return sorted(found, key=lambda one: one.name)
+
+
+def _is_nothing(resource: IncrementalAlterConfigsResource) -> bool:
+    """Whether a broker is only told to drop settings: none is ever set by its clients. Tools tidy up after themselves so."""
+    return resource.resource_type == BROKER and all(one.config_operation == DELETE for one in resource.configs)
 
 
 def _alterable(node: Node, kind: int, name: str) -> Topic:

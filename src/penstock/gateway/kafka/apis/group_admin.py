@@ -39,6 +39,10 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
     """Every group, or those in some states and of some types."""
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
+    try:
+        found = call.node.broker.groups.listed()
+    except PenstockError as error:
+        return ListGroupsResponse(error_code=coordinator_code(error))
     listed = [
         ListedGroup(
             group_id=group.name,
@@ -46,7 +50,7 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
             group_state=group.state,
             group_type=group.kind,
         )
-        for group in call.node.broker.groups.listed()
+        for group in found
         if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
     ]
     return ListGroupsResponse(groups=listed)

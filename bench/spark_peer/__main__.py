@@ -1,0 +1,167 @@
+"""`python -m bench.spark_peer [--quick]`: one Spark, the same topic, three ways in; a table of ratios, and JSON in bench/results.
+
+`ours` is format("penstock") and `connector` Spark's own format("kafka"), both reading the same topic of the same Penstock broker;
+`kafka` is the connector reading the same records from a real Kafka; `limit` is a Python source whose rows are ready. All into
+Spark's noop sink, in turns. Beside rows a second it tells the processor time of everything, brokers included: where others are
+at work on the machine that says more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from bench.kafka_peer.brokers import RESULTS, BrokerProcess, KafkaProcess, PenstockProcess
+from bench.kafka_peer.pair import load
+from bench.spark_peer.connector import connector_jars, connector_version
+from bench.spark_peer.processor_time import processor_time
+from bench.spark_peer.ready_source import ReadySource
+from penstock.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITIONS = 4
+LINE = "{:<44} {:>12} {:>12} {:>12} {:>12} {:>10} {:>9}"
+GOAL_PEER, GOAL_LIMIT = 2.0, 0.5
+
+Run = Callable[[], float]
+
+
+class Bench:
+    """A Spark session and two brokers."""
+
+    def __init__(self, directory: Path, *, quick: bool) -> None:
+        self.quick = quick
+        self.directory = directory
+        self.ours: BrokerProcess = PenstockProcess(directory / "penstock", synced=False)
+        self.kafka: BrokerProcess = KafkaProcess(directory / "kafka", synced=False)
+        os.environ["PYTHONPATH"] = str(ROOT)
+        settings = {
+            "spark.jars": ",".join(map(str, connector_jars())),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+            "spark.driver.memory": "4g",
+        }
+        self.spark: SparkSession = session("bench", master="local[2]", settings=settings)
+        self.spark.dataSource.register(ReadySource)
+
+    def __enter__(self) -> Bench:
+        self.ours.start()
+        self.kafka.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.spark.stop()
+        self.ours.stop()
+        self.kafka.stop()
+
+    def row(self, size: int, codec: str, *, streaming: bool) -> dict[str, Any]:
+        """One shape of records, read in one of two ways."""
+        rows = (2_000_000 if self.quick else 8_000_000) // (1 if size == 100 else 4)
+        topic = f"rows-{size}-{codec}"
+        if not streaming:
+            self._write(topic, size, codec, rows)
+        read = self._stream if streaming else self._scan
+        ways: dict[str, Run] = {
+            "ours": lambda: read("penstock", rows, self._topic(self.ours, topic)),
+            "connector": lambda: read("kafka", rows, self._topic(self.ours, topic)),
+            "kafka": lambda: read("kafka", rows, self._topic(self.kafka, topic)),
+            "limit": lambda: read("ready", rows, {"rows": str(rows), "size": str(size), "parts": str(PARTITIONS)}),
+        }
+        rounds = 2 if self.quick else 4
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        costs: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(rounds + 1):
+            for name, run in ways.items():
+                before = processor_time()
+                rate = rows / run()
+                if number:
+                    rates[name].append(rate)
+                    costs[name].append((processor_time() - before) / rows * 1e6)
+        found: dict[str, Any] = {name: median(values) for name, values in rates.items()}
+        way = "AvailableNow" if streaming else "batch scan"
+        peer = max(found["connector"], found["kafka"])
+        cost = {name: median(values) for name, values in costs.items()}
+        cheapest = min(cost["connector"], cost["kafka"])
+        found |= {"cpu_us": cost, "peer_cpu_ratio": cheapest / cost["ours"], "limit_cpu_ratio": cost["limit"] / cost["ours"]}
+        found |= {
+            "name": f"{way}, {size} B, {codec}",
+            "peer_ratio": found["ours"] / peer,
+            "limit_ratio": found["ours"] / found["limit"],
+        }
+        show(found)
+        return found
+
+    def _write(self, topic: str, size: int, codec: str, rows: int) -> None:
+        for broker in (self.ours, self.kafka):
+            load("create", broker, topic=topic, partitions=PARTITIONS)
+            load("produce", broker, topic=topic, size=size, count=rows - 1, codec=codec)
+
+    def _topic(self, broker: BrokerProcess, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def _scan(self, source: str, rows: int, options: dict[str, str]) -> float:
+        frame = self.spark.read.format(source).options(**options).load()
+        started = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        return time.perf_counter() - started
+
+    def _stream(self, source: str, rows: int, options: dict[str, str]) -> float:
+        frame = self.spark.readStream.format(source).options(**options).load()
+        checkpoint = tempfile.mkdtemp(dir=self.directory)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        started = time.perf_counter()
+        query = writer.start()
+        query.awaitTermination()
+        taken = time.perf_counter() - started
+        read = sum(progress["numInputRows"] for progress in query.recentProgress)
+        if read != rows:
+            raise RuntimeError(f"{source} read {read} rows of {rows}")
+        return taken
+
+
+def show(row: dict[str, Any]) -> None:
+    """One line of the table; rates in rows a second."""
+    rates = [f"{row[name] / 1e6:.2f} M" for name in ("ours", "connector", "kafka", "limit")]
+    print(LINE.format(row["name"], *rates, f"{row['peer_ratio']:.2f}", f"{row['limit_ratio']:.2f}"))
+    costs = [f"{row['cpu_us'][name]:.2f} us" for name in ("ours", "connector", "kafka", "limit")]
+    ratios = f"{row['peer_cpu_ratio']:.2f}", f"{row['limit_cpu_ratio']:.2f}"
+    print(LINE.format("  processor time a row", *costs, *ratios), flush=True)
+
+
+def main() -> int:
+    """Compare; 1 if a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_peer", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds: some minutes, and rougher")
+    quick = parser.parse_args().quick
+    directory = RESULTS / "spark-peer"
+    shutil.rmtree(directory, ignore_errors=True)
+    found = []
+    load_before = os.getloadavg()[0]
+    print(f"connector {connector_version()}; load average before {load_before:.2f} on {os.cpu_count()} cores")
+    with Bench(directory, quick=quick) as bench:
+        print(LINE.format("rows a second", "ours", "connector", "kafka", "limit", "to peer", "to limit"))
+        for size, codec in [(100, "none"), (1024, "lz4")] if quick else [(s, c) for s in (100, 1024) for c in ("none", "lz4")]:
+            found += [bench.row(size, codec, streaming=streaming) for streaming in (False, True)]
+    shutil.rmtree(directory, ignore_errors=True)
+    result = {"load_average_before": load_before, "connector": connector_version(), "quick": quick, "rows": found}
+    (RESULTS / "spark_peer.json").write_text(json.dumps(result, indent=1), encoding="ascii")
+    missed = [row["name"] for row in found if row["peer_ratio"] < GOAL_PEER or row["limit_ratio"] < GOAL_LIMIT]
+    print(f"\n{len(missed)} of {len(found)} rows below {GOAL_PEER:g} x the connector or {GOAL_LIMIT:g} of the limit")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The limit: a source in Python that hands over record batches it has ready, as many as asked, and does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.spark.columns import TYPES, Layout
+from penstock.spark.options import COLUMNS
+
+ROWS = 1 << 16
+
+
+class ReadySource(DataSource):
+    """`rows` rows with values of `size` bytes, in `parts` partitions, with the columns of a topic."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def schema(self) -> str:
+        return ", ".join(f"{name} {TYPES[name]}" for name in COLUMNS[:-1])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ReadyReader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 # Spark's name
+        return ReadyStreamReader(schema, self.options)
+
+
+class _Ready:
+    def __init__(self, schema: StructType, options: Any) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._layout = Layout(to_arrow_schema(schema, timezone="UTC"))
+        self.rows, self._size, self._parts = (int(options[name]) for name in ("rows", "size", "parts"))
+
+    def split(self) -> list[InputPartition]:
+        return [InputPartition(self.rows // self._parts) for _ in range(self._parts)]
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        columns = [
+            pa.nulls(ROWS, pa.binary()),
+            pa.repeat(pa.scalar(bytes(self._size), pa.binary()), ROWS),
+            pa.repeat("topic", ROWS),
+            pa.repeat(pa.scalar(0, pa.int32()), ROWS),
+            pa.array(range(ROWS), pa.int64()),
+            pa.array(range(ROWS), pa.int64()).cast(pa.timestamp("us", "UTC")),
+            pa.repeat(pa.scalar(0, pa.int32()), ROWS),
+        ]
+        ready = pa.RecordBatch.from_arrays(columns, schema=self._layout.schema)
+        while rows > 0:
+            yield ready.slice(0, min(rows, ROWS))
+            rows -= ROWS
+
+
+class ReadyReader(_Ready, DataSourceReader):
+    """A batch of them."""
+
+    def partitions(self) -> list[InputPartition]:
+        return self.split()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.batches(partition.value)
+
+
+class ReadyStreamReader(_Ready, DataSourceStreamReader):
+    """The same as one micro-batch."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 # Spark's name
+        return {"rows": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override] # noqa: N802 # the form without limits
+        return {"rows": self.rows}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return self.split() if end["rows"] > start["rows"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.batches(partition.value)

@@ -1,0 +1,82 @@
+"""Compaction: now and then the partitions of compacted topics let go of messages that later ones of their key supersede."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from random import Random
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.tablets import Tablets
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.queue import Offload, Partition, compact, dirt_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """How compaction behaves on a node."""
+
+    interval_s: float = 15.0
+    map_bytes: int = 64 << 20  # for the keys of one pass; there is one at a time
+    offload: Offload = asyncio.to_thread  # where bytes are worked on; a simulation has no threads
+
+
+class Compaction:
+    """Goes over the compacted partitions of a node, one at a time."""
+
+    def __init__(self, catalog: Catalog, tablets: Tablets, options: CompactionOptions, *, clock: Clock, random: Random) -> None:
+        self._catalog = catalog
+        self._tablets = tablets
+        self._options = options
+        self._clock = clock
+        self._random = random
+
+    async def run(self) -> None:
+        """Again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(self._options.interval_s)
+            await self.once()
+
+    async def once(self) -> None:
+        """Every compacted partition that is served now, the dirtiest first; one that fails is left for the next time."""
+        now_ms = int(self._clock.wall() * 1000)
+        found = self._compacted()
+        found.sort(key=lambda item: dirt_of(item[1], now_ms).ratio, reverse=True)
+        for name, partition in found:
+            try:
+                await self._compact(name, partition)
+            except PenstockError as error:
+                log.warning("compaction of %s will be tried again: %s", name, error)
+
+    def _compacted(self) -> list[tuple[str, Partition]]:
+        found: list[tuple[str, Partition]] = []
+        for topic in self._catalog.topics():
+            if not topic.config.is_compacted:
+                continue
+            for number, tablet_id in enumerate(topic.tablets):
+                try:
+                    found.append((f"{topic.name}-{number}", self._tablets.partition(tablet_id, number)))
+                except PartitionUnavailableError:
+                    continue
+        return found
+
+    async def _compact(self, name: str, partition: Partition) -> None:
+        options = self._options
+        summary = await compact(
+            partition, clock=self._clock, random=self._random, offload=options.offload, map_bytes=options.map_bytes
+        )
+        if summary is not None:
+            log.info(
+                "compacted %s up to offset %d: %d bytes read, %d freed, %d keys%s",
+                name,
+                summary.clean_to,
+                summary.bytes_read,
+                summary.bytes_freed,
+                summary.keys,
+                "" if summary.is_complete else "; it was trimmed meanwhile, and will be gone over again",
+            )

@@ -1,0 +1,26 @@
+"""Small scripts through which Spark starts other programs, kept in a directory of the user's own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from penstock.core.errors import ConfigError
+
+
+def write_launcher(name: str, text: str) -> Path:
+    """A script with this text, written if it is not there yet."""
+    home = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getuid()}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    # What is run from there must be our own: anybody may write to the directory above.
+    if home.is_symlink() or home.stat().st_uid != os.getuid() or home.stat().st_mode & 0o022:
+        raise ConfigError(f"{home} is not ours alone; remove it, or set TMPDIR to a directory of your own")
+    launcher = home / name
+    if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        fresh = launcher.with_name(f"{launcher.name}.{os.getpid()}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.chmod(0o755)
+        fresh.replace(launcher)
+    return launcher

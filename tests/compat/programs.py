@@ -1,0 +1,105 @@
+"""Programs in other languages, each using Penstock through a client of its language: topics, messages in every compression,
+groups, transactions. A program prints one line a step: "ok NAME" or "failed NAME: why"."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.kafka_peer.brokers import java
+from tests.compat.kafka_tools import check_java
+from tests.compat.outcome import Outcome
+from tests.compat.preparation import NotPreparedError
+from tests.compat.suites import HERE
+
+CLIENTS = HERE / "clients"
+PROGRAM_TIMEOUT_S = 300
+STEPS = ("topics", "messages", "compression", "group", "transactions", "exactly_once")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program: how it is made ready in a folder of its own, and the command that runs it there."""
+
+    name: str
+    build: Callable[[Path], None]
+    command: Callable[[Path], list[str]]
+    steps: tuple[str, ...] = STEPS
+
+    def prepare(self, home: Path) -> None:
+        """Make it ready; NotPreparedError if its language is not on this machine."""
+        home.mkdir(parents=True, exist_ok=True)
+        self.build(home)
+
+    def run(self, home: Path, bootstrap: str) -> dict[str, Outcome]:
+        """What became of each step. The names it uses are new in every run."""
+        prefix = f"{self.name}-{secrets.token_hex(4)}"
+        command = [*self.command(home), bootstrap, prefix]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_TIMEOUT_S, cwd=home)
+            printed, problem = done.stdout, f"the program ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+        except subprocess.TimeoutExpired:
+            printed, problem = "", f"the program was not done after {PROGRAM_TIMEOUT_S} s"
+        outcomes = dict.fromkeys(self.steps, Outcome("failed", problem))
+        for line in printed.splitlines():
+            verdict, _, rest = line.partition(" ")
+            step, _, reason = rest.partition(": ")
+            if step in outcomes:
+                outcomes[step] = Outcome("passed" if verdict == "ok" else "failed", reason)
+        return outcomes
+
+
+def _build_java(_home: Path) -> None:
+    check_java()
+
+
+def _java_command(_home: Path) -> list[str]:
+    return [*java("-XX:TieredStopAtLevel=1"), str(CLIENTS / "java" / "Client.java")]
+
+
+def _build_go(folder: str) -> Callable[[Path], None]:
+    def build(home: Path) -> None:
+        _need("go")
+        _run(["go", "build", "-o", str(home / "client"), "."], CLIENTS / folder)
+
+    return build
+
+
+def _go_command(home: Path) -> list[str]:
+    return [str(home / "client")]
+
+
+def _build_kafkajs(home: Path) -> None:
+    _need("node")
+    _need("npm")
+    for name in ("client.js", "package.json"):
+        shutil.copy(CLIENTS / "kafkajs" / name, home / name)
+    if not (home / "node_modules").exists():
+        _run(["npm", "install", "--silent", "--no-audit", "--no-fund"], home)
+
+
+def _node_command(home: Path) -> list[str]:
+    return ["node", str(home / "client.js")]
+
+
+def _need(tool: str) -> None:
+    if shutil.which(tool) is None:
+        raise NotPreparedError(f"{tool} is not on this machine")
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    if done.returncode != 0:
+        raise NotPreparedError(f"{' '.join(command[:2])} failed: {(done.stderr or done.stdout).strip()[-1000:]}")
+
+
+PROGRAMS = (
+    Program("java-client", _build_java, _java_command, (*STEPS, "new_group")),
+    Program("franz-go", _build_go("franz_go"), _go_command),
+    Program("sarama", _build_go("sarama"), _go_command),
+    Program("kafkajs", _build_kafkajs, _node_command),
+)

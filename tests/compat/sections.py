@@ -1,0 +1,141 @@
+"""What `make compat` consists of: the suites of clients, Kafka's own tools, and programs in other languages.
+
+Every section brings its tests and a broker together and tells what became of each test. A test that fails is run once more on
+the same broker; if it passes then, it is flaky.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tests.compat import kafka_tools, programs
+from tests.compat.outcome import Outcome
+from tests.compat.preparation import prepare
+from tests.compat.suite_run import run_suite
+from tests.compat.suites import CACHE, Suite, all_suites
+from tests.e2e.running_node import running_node
+
+
+class Ran(NamedTuple):
+    """What became of the tests of a section, and which of them needed a second try."""
+
+    outcomes: dict[str, Outcome]
+    flaky: set[str]
+
+
+class Section(Protocol):
+    """A part of the whole that has lists of its own."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bar(self) -> int:
+        """How many tests must pass at least."""
+        ...
+
+    def prepare(self) -> None:
+        """Fetch what is needed; NotPreparedError if it cannot be had."""
+        ...
+
+    def run(self, expression: str | None) -> Ran:
+        """Run all tests, or those that match."""
+        ...
+
+
+class SuiteSection:
+    """The own tests of a client."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+        self.name = suite.name
+        self.bar = suite.bar
+
+    def prepare(self) -> None:
+        self._python = prepare(self._suite)
+
+    def run(self, expression: str | None) -> Ran:
+        suite = self._suite
+        print(f"  see {(suite.home / 'pytest.log').relative_to(CACHE.parent)}", flush=True)
+        (suite.home / "pytest.log").unlink(missing_ok=True)
+        with broker(suite.home / "broker.log", suite.default_partitions) as bootstrap:
+            outcomes = run_suite(suite, self._python, bootstrap, (), expression)
+            failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
+            again = run_suite(suite, self._python, bootstrap, failed, None) if failed else {}
+        return _merged(outcomes, again)
+
+
+class ToolsSection:
+    """Kafka's own command line tools."""
+
+    name = "kafka-tools"
+    bar = len(kafka_tools.CHECKS)
+
+    def prepare(self) -> None:
+        kafka_tools.check_java()
+
+    def run(self, expression: str | None) -> Ran:
+        names = [check.__name__ for check in kafka_tools.CHECKS if _matches(check.__name__, expression)]
+        home = CACHE / self.name
+        home.mkdir(parents=True, exist_ok=True)
+        with broker(home / "broker.log", 1) as bootstrap:
+            outcomes = kafka_tools.run_checks(bootstrap, home, names)
+            failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
+            return _merged(outcomes, kafka_tools.run_checks(bootstrap, home, failed))
+
+
+class ProgramSection:
+    """A program in another language that uses a client of that language."""
+
+    def __init__(self, program: programs.Program) -> None:
+        self._program = program
+        self.name = program.name
+        self.bar = len(program.steps)
+
+    def prepare(self) -> None:
+        self._program.prepare(CACHE / self.name)
+
+    def run(self, expression: str | None) -> Ran:
+        with broker(CACHE / self.name / "broker.log", 1) as bootstrap:
+            outcomes = self._program.run(CACHE / self.name, bootstrap)
+            failed = any(outcome.verdict == "failed" for outcome in outcomes.values())
+            ran = _merged(outcomes, self._program.run(CACHE / self.name, bootstrap) if failed else {})
+        return Ran({name: one for name, one in ran.outcomes.items() if _matches(name, expression)}, ran.flaky)
+
+
+def all_sections() -> dict[str, Section]:
+    """Every section by name, in the order they are run."""
+    found: list[Section] = [SuiteSection(suite) for suite in all_suites().values()]
+    found.append(ToolsSection())
+    found += (ProgramSection(program) for program in programs.PROGRAMS)
+    return {section.name: section for section in found}
+
+
+@contextmanager
+def broker(log: Path, default_partitions: int, options: Sequence[str] = ()) -> Iterator[str]:
+    """A node with the settings that suites expect, on a scratch directory; where it listens."""
+    log.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-compat-") as scratch:
+        argv = ["--data-dir", str(Path(scratch) / "data"), "--host", "127.0.0.1", "--auto-create-topics", "true"]
+        # The suites take it that the first broker is number 0.
+        argv += ["--node-id", "0", "--default-partitions", str(default_partitions), *options]
+        with running_node(log, argv) as node:
+            yield node.bootstrap
+            node.stop()
+
+
+def _matches(name: str, expression: str | None) -> bool:
+    return expression is None or expression in name
+
+
+def _merged(outcomes: dict[str, Outcome], again: dict[str, Outcome]) -> Ran:
+    flaky = {
+        name
+        for name, outcome in again.items()
+        if outcome.verdict == "passed" and name in outcomes and outcomes[name].verdict == "failed"
+    }
+    return Ran(outcomes | {name: again[name] for name in flaky}, flaky)
