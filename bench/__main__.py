@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import arrow_decode, block42, million, none_puts, none_reads, put_cpu, queue_reads, queue_writes
+from bench import arrow_decode, block42, compaction, million, none_puts, none_reads, put_cpu, queue_reads, queue_writes
 from bench.measure import Row, Setting
 from penstock.core.memory import keep_freed_memory
 
@@ -30,6 +30,7 @@ TOPICS: dict[str, Callable[[Setting], Awaitable[list[Row]]]] = {
     "queue-writes": queue_writes.rows,
     "queue-reads": queue_reads.rows,
     "arrow-decode": arrow_decode.rows,
+    "compaction": compaction.rows,
 }
 LINE = "{:<66} {:>10} {:>20} {:>16} {:>9} {:>7}  {}"
 

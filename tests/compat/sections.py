@@ -121,8 +121,8 @@ def broker(log: Path, default_partitions: int, options: Sequence[str] = ()) -> I
     log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="penstock-compat-") as scratch:
         argv = ["--data-dir", str(Path(scratch) / "data"), "--host", "127.0.0.1", "--auto-create-topics", "true"]
-        # The suites take it that the first broker is number 0.
-        argv += ["--node-id", "0", "--default-partitions", str(default_partitions), *options]
+        # The suites take it that the first broker is number 0 and that it has access rules.
+        argv += ["--node-id", "0", "--allow-without-rule", "true", "--default-partitions", str(default_partitions), *options]
         with running_node(log, argv) as node:
             yield node.bootstrap
             node.stop()

@@ -35,7 +35,11 @@ class Load:
     """Everything that works against the node at once, until told to end."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000}
+        self.settings: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "socket.timeout.ms": 10_000,
+            "log_level": 0,  # a node that is gone for a moment is nothing to talk about here
+        }
         self.writing = threading.Event()
         self.reading = threading.Event()
         self.failures: list[str] = []
@@ -68,7 +72,7 @@ class Load:
             except BaseException as error:  # noqa: BLE001 - a worker that dies is what this test is about
                 self.failures.append(f"{work.__name__}{arguments}: {error!r}")
 
-        thread = threading.Thread(target=guarded, name=f"{work.__name__}-{arguments}")
+        thread = threading.Thread(target=guarded, name=f"{work.__name__}-{arguments}", daemon=True)
         thread.start()
         self._threads.append(thread)
 

@@ -40,6 +40,11 @@ def test_a_group_of_a_later_format_asks_for_an_upgrade() -> None:
         unpack_group(b"\2" + _pinned("classic_group")[1:])
 
 
+def test_a_group_in_no_format_is_corrupt() -> None:
+    with pytest.raises(CorruptionError, match="no format"):
+        unpack_group(b"\0" + _pinned("classic_group")[1:])
+
+
 def test_a_group_cut_anywhere_is_refused() -> None:
     raw = _pinned("classic_group")
     for length in range(len(raw)):

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from penstock.blob import Reply, Status
-from penstock.core.errors import FencedError
+from penstock.core.errors import ClosedError, FencedError, PenstockError, UnavailableError
 from penstock.queue import BlobCache, Partition, PartitionConfig, SourceWrite, WriteResult
+from penstock.queue.write_cycle import WriteCycle
 from penstock.tablet import Request, Write
 from penstock.testing.batches import make_batch
 from tests.sim_tablet import LOG, PAGES, Fate, SimNode, content, history, on_node, turns
@@ -97,5 +98,67 @@ def test_a_source_that_was_forgotten_with_all_its_data_writes_the_same_numbers_a
             partition = (await node.queue(generation)).partition(0)
             assert await _write(partition, b"0", 0) == WriteResult(2, duplicate=True)
             assert await history(partition) == [(2, b"0"), (3, b"8")]
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("broken", ["_advance", "plan"])
+def test_a_partition_that_breaks_down_in_the_midst_of_a_write_writes_nothing_more_and_starts_anew_whole(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write may be durable while memory says otherwise: another would be given the same offset."""
+
+    def break_down(*_: object) -> None:
+        raise ZeroDivisionError("a bug that the test has made")
+
+    async def scenario(node: SimNode) -> None:
+        queue = await node.queue(1)
+        partition = await queue.add_partition(0)
+        await _write(partition, b"0", 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition if broken == "_advance" else WriteCycle, broken, break_down)
+            sent = [asyncio.create_task(_write(partition, b"%d" % seqno, seqno)) for seqno in (1, 2)]
+            await turns(1)
+            writer = partition._writer
+            assert writer is not None
+            with pytest.raises(ZeroDivisionError):
+                await writer
+            with pytest.raises(UnavailableError, match="stopped writing"):
+                await sent[0]
+        with pytest.raises(PenstockError):
+            await sent[1]
+        assert queue.stopped.is_set()
+        with pytest.raises(ClosedError, match="must be started anew"):
+            await _write(partition, b"3", 3)
+        partition = (await node.queue(2)).partition(0)
+        for seqno in (1, 2, 3):
+            await _write(partition, b"%d" % seqno, seqno)
+        assert await history(partition) == [(seqno, b"%d" % seqno) for seqno in range(4)]
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("change", ["trim", "roll_head"])
+def test_a_change_whose_asker_went_away_before_its_answer_leaves_no_partition_that_is_wrong_about_itself(change: str) -> None:
+    """It is stored, but nobody is left to note it: the next write would refer to pieces that are gone."""
+
+    async def scenario(node: SimNode) -> None:
+        queue = await node.queue(1)
+        partition = await queue.add_partition(0)
+        await _write(partition, content(3000), 0)
+        held = asyncio.Event()
+        node.hooked.on(LOG, Fate(gate=held))
+        asked = asyncio.create_task(partition.trim(1) if change == "trim" else partition.roll_head())
+        await turns()
+        asked.cancel()
+        await turns()
+        held.set()
+        node.hooked.on(LOG, Fate())
+        with pytest.raises(ClosedError, match="must be started anew"):
+            await _write(partition, b"1", 1)
+        partition = (await node.queue(2)).partition(0)
+        await _write(partition, b"1", 1)
+        expected = [(0, content(3000)), (1, b"1")]
+        assert await history(partition) == (expected[1:] if change == "trim" else expected)
 
     on_node(scenario)

@@ -276,16 +276,28 @@ def _simulate(seed: int, crashes: int) -> int:
     return run_simulation(_main(seed, crashes), seed=seed, timer_slack_s=0.0005, shuffle_ties=True, time_s_max=3600.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version", [TRANSACTIONS_V1, TRANSACTIONS_V2])
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_crash_at_any_step_leaves_the_transaction_whole(version: int, commit: bool) -> None:
-    async def main() -> None:
-        steps = await _one_transaction(None, version=version, commit=commit)
-        for step in range(0, steps, 1 if commit else 4):
-            await _one_transaction(step, version=version, commit=commit)
+each_kind = pytest.mark.parametrize(
+    ("version", "commit"), [(version, commit) for version in (TRANSACTIONS_V1, TRANSACTIONS_V2) for commit in (True, False)]
+)
 
-    run_simulation(main())
+
+@pytest.mark.slow
+@each_kind
+def test_a_crash_at_any_step_leaves_the_transaction_whole(version: int, commit: bool) -> None:
+    run_simulation(_crash_everywhere(version, commit=commit, stride=7))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@each_kind
+def test_a_crash_at_every_single_step_leaves_the_transaction_whole(version: int, commit: bool) -> None:
+    run_simulation(_crash_everywhere(version, commit=commit, stride=1))
+
+
+async def _crash_everywhere(version: int, *, commit: bool, stride: int) -> None:
+    steps = await _one_transaction(None, version=version, commit=commit)
+    for step in range((version + 2 * commit) % stride, steps, stride):
+        await _one_transaction(step, version=version, commit=commit)
 
 
 async def _one_transaction(crash_at: int | None, *, version: int, commit: bool) -> int:

@@ -1,4 +1,4 @@
-"""The same script with the word kafka changed: `python -m tests.spark.same_rows BOOTSTRAP JARS` compares what both sources read.
+"""The same script with the word kafka changed: `python -m tests.spark.same_rows BOOTSTRAP JARS TIME` compares what both read.
 
 Prints one line of JSON a case: its name, whether schema and rows were the same, and how many rows there were.
 """
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOPICS = ("rows.gzip", "rows.lz4", "rows.none", "rows.snappy", "rows.transactions", "rows.zstd")
-TIMED = json.dumps({"rows.none": {str(number): 1_700_000_000_000 + number * 100 for number in range(3)}})
-
 BATCHES: dict[str, dict[str, str]] = {
     "every topic and codec": {"subscribePattern": r"rows\..*", "includeHeaders": "true"},
     "topics by name": {"subscribe": ",".join(TOPICS)},
@@ -27,19 +25,27 @@ BATCHES: dict[str, dict[str, str]] = {
         "startingOffsets": '{"rows.none":{"0":5,"1":-2,"2":0}}',
         "endingOffsets": '{"rows.none":{"0":9,"1":-1,"2":1}}',
     },
-    "a time": {"subscribe": "rows.none,rows.zstd", "startingTimestamp": "1700000000050", "endingTimestamp": "1700000000500"},
-    "times": {"subscribe": "rows.none", "startingOffsetsByTimestamp": TIMED},
     "more tasks than partitions": {"subscribe": "rows.gzip", "minPartitions": "7"},
     "committed only": {"subscribe": "rows.transactions", "kafka.isolation.level": "read_committed"},
     "uncommitted as well": {"subscribe": "rows.transactions"},
 }
 
 
-def main(bootstrap: str, jars: str) -> None:
+def timed(time_ms: int) -> dict[str, dict[str, str]]:
+    """Cases by time; the first record is from `time_ms`."""
+    by_partition = json.dumps({"rows.none": {str(number): time_ms + number * 100 for number in range(3)}})
+    bounds = {"startingTimestamp": str(time_ms + 50), "endingTimestamp": str(time_ms + 500)}
+    return {
+        "a time": {"subscribe": "rows.none,rows.zstd", **bounds},
+        "times": {"subscribe": "rows.none", "startingOffsetsByTimestamp": by_partition},
+    }
+
+
+def main(bootstrap: str, jars: str, time_ms: str) -> None:
     """Compare every case."""
-    settings = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    settings = {"spark.jars": jars, "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     spark = session("same-rows", master="local[2]", settings=settings)
-    for name, options in BATCHES.items():
+    for name, options in (BATCHES | timed(int(time_ms))).items():
         ours, theirs = (spark.read.format(one).options(**_with(bootstrap, options)).load() for one in ("penstock", "kafka"))
         _report(name, _content(ours), _content(theirs))
     for limit in ("100", "7000"):

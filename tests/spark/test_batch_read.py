@@ -13,9 +13,8 @@ from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, Str
 
 from penstock.core.errors import PenstockError
 from penstock.spark.cluster import RefusedError
-from penstock.spark.errors import BrokerUnreachableError, DataLossError, OptionError
+from penstock.spark.errors import BrokerUnreachableError, DataLossError, MalformedValueError, OptionError
 from penstock.spark.options import COLUMNS
-from penstock.spark.value_formats import MalformedValueError
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.spark.reads import batch_reader, produce, read, rows_of, schema, source, values
 
@@ -268,6 +267,17 @@ def test_a_value_that_is_not_json_is_null_or_an_error_that_names_it(gateway: Run
     assert values(found) == [*expected[:5], None, *expected[5:]]
     with pytest.raises(MalformedValueError, match="the value at offset 5 is not JSON"):
         read(gateway.bootstrap, columns, subscribe=topic, valueFormat="json", onMalformed="fail")
+
+
+def test_avro_values_become_columns(gateway: RunningGateway, topic: str) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
+    written = json.dumps({"type": "record", "name": "Person", "fields": fields})
+    produce(gateway.bootstrap, topic, [b"\x0e\x02\x06ann", None, b"\x0e\0", b"\x0e"])
+    people = StructType([StructField("id", LongType()), StructField("name", StringType())])
+    options: dict[str, Any] = {"subscribe": topic, "valueFormat": "avro", "valueSchema": written}
+    assert source(gateway.bootstrap, columns="value", **options).schema() == "`value` STRUCT<`id`: BIGINT, `name`: STRING>"
+    found = values(read(gateway.bootstrap, schema("value", "offset", value=people), **options))
+    assert found == [{"id": 7, "name": "ann"}, None, {"id": 7, "name": None}, None]
 
 
 def test_values_are_decoded_only_to_a_struct() -> None:

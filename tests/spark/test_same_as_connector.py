@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import confluent_kafka
@@ -22,7 +23,7 @@ CODECS = ("gzip", "lz4", "none", "snappy", "zstd")
 HEADERS: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("b", None), ("a", "ü")]
 
 
-def fill(bootstrap: str) -> None:
+def fill(bootstrap: str, time_ms: int) -> None:
     """Topics of three partitions with keys, nulls, headers and times of their own; one of them in transactions."""
     for codec in CODECS:
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 5})
@@ -32,7 +33,7 @@ def fill(bootstrap: str) -> None:
                 None if number % 17 == 0 else f"value {number} ".encode() * (number % 5),
                 None if number % 3 == 0 else f"key {number % 50}",
                 number % 3,
-                timestamp=1_700_000_000_000 + number,
+                timestamp=time_ms + number,
                 headers=HEADERS[: number % 4],
             )
         assert producer.flush(30) == 0
@@ -53,9 +54,10 @@ def test_the_same_script_gives_the_same_rows(tmp_path: Path) -> None:
     with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data")]) as node:
         for topic in same_rows.TOPICS:
             node.ok("topic", "create", topic, "--partitions", "3")
-        fill(node.bootstrap)
+        time_ms = int(time.time() * 1000) - 60_000
+        fill(node.bootstrap, time_ms)
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.same_rows", node.bootstrap, jars],
+            [sys.executable, "-m", "tests.spark.same_rows", node.bootstrap, jars, str(time_ms)],
             capture_output=True,
             text=True,
             timeout=500,
@@ -65,6 +67,6 @@ def test_the_same_script_gives_the_same_rows(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr[-5000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(found) == len(same_rows.BATCHES) + 2
+    assert len(found) == len(same_rows.BATCHES) + 4
     assert [one["case"] for one in found if not one["same"]] == []
     assert all(one["rows"] for one in found)

@@ -23,8 +23,8 @@ from penstock.broker.groups import (
     SyncAnswer,
     UnknownMemberError,
 )
-from penstock.broker.groups.classic import ClassicGroup, GroupState
-from penstock.broker.groups.members import Effect, Reply
+from penstock.broker.groups.classic import PENDING_MAX, ClassicGroup
+from penstock.broker.groups.members import Effect, GroupState, Reply
 from penstock.core.errors import PenstockError, UnavailableError
 
 SESSION_S, REBALANCE_S = 10.0, 60.0
@@ -170,6 +170,15 @@ def test_an_id_that_is_not_used_in_time_is_forgotten() -> None:
     assert driver.group.is_idle
 
 
+def test_ids_are_not_given_out_without_end() -> None:
+    driver = Driver()
+    for _ in range(PENDING_MAX):
+        assert isinstance(driver.error(driver.start_join(takes_id_first=True)), MemberIdRequiredError)
+    assert isinstance(driver.error(driver.start_join(takes_id_first=True)), GroupFullError)
+    driver.wait(SESSION_S)
+    assert isinstance(driver.error(driver.start_join(takes_id_first=True)), MemberIdRequiredError)
+
+
 def test_a_rebalance_waits_for_those_who_were_given_an_id() -> None:
     driver = Driver()
     (first,) = driver.stable(1)
@@ -226,6 +235,20 @@ def test_an_assignment_that_cannot_be_stored_is_divided_anew() -> None:
     driver.finish_store(UnavailableError("no disks"))
     assert isinstance(driver.error(ticket), CoordinatorUnavailableError)
     assert driver.join(joined.member_id).generation == 2
+
+
+def test_an_assignment_that_takes_too_long_to_store_is_divided_anew() -> None:
+    driver = Driver()
+    joined = driver.join()
+    driver.holds_stores = True
+    ticket = driver.start_sync(joined)
+    driver.wait(REBALANCE_S - 1)
+    assert ticket not in driver.answers
+    driver.wait(2)
+    assert isinstance(driver.error(ticket), CoordinatorUnavailableError)
+    assert driver.join(joined.member_id).generation == 2
+    driver.finish_store()
+    assert driver.state == "CompletingRebalance"
 
 
 def test_a_rebalance_during_the_store_makes_the_assignment_void() -> None:

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from penstock.core.checksum import crc32c
 from penstock.queue import (
     Aborted,
     BlobCache,
@@ -508,6 +509,27 @@ def test_a_message_without_a_key_that_is_there_already_stays() -> None:
         await partition.write(make_keyed_batch([(b"a", b"2" * 1200)]))
         await _compact(node, partition)
         assert sorted(await _shown(partition)) == [0, 1, 3]
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_batch_that_nobody_can_read_stays_and_holds_up_nothing(codec: int) -> None:
+    """As a client may have sent it before the topic became compacted."""
+
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node)
+        raw = bytearray(make_keyed_batch([(b"a", b"x" * 100)], codec=codec))
+        raw[61:] = b"\xff" * len(raw[61:])
+        raw[17:21] = crc32c(memoryview(raw)[21:]).to_bytes(4, "big")
+        await _put(node, partition, (b"a", b"old" * 400))
+        await partition.write(bytes(raw))
+        await _put(node, partition, (b"a", b"new" * 400))
+        summary = await _compact(node, partition)
+        assert summary is not None
+        stored, _ = await raw_batches(partition, 0, 10_000)
+        assert stored[16 : len(raw)] == raw[16:]
+        assert int.from_bytes(stored[len(raw) : len(raw) + 8], "big") == 2
 
     on_node(scenario)
 

@@ -118,20 +118,55 @@ def test_what_is_left_is_the_last_of_each_key(batches: list[Pairs]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_the_same_outcome(data: bytes) -> None:
+def test_records_that_are_none_stay_as_they_are(data: bytes) -> None:
     header = make_keyed_batch([(b"k", b"v")])[:61]
     run = header[:8] + (49 + len(data)).to_bytes(4, "big") + header[12:57] + (3).to_bytes(4, "big") + data
     outcomes: list[object] = []
     for lists, kernel in KERNELS.values():
         table = _table(lists, run)
         keys = _keys(kernel)
-        try:
-            kernel.note_keys(run, table, 0, keys)
-            keys.bound(1 << 60, 0)
-            outcomes.append(kernel.sift(run, table, keys, -1, bytearray(len(run))))
-        except MalformedRecordsError as error:
-            outcomes.append(str(error))
+        assert kernel.note_keys(run, table, 0, keys) == -1
+        keys.bound(1 << 60, 0)
+        out = bytearray(len(run))
+        size, _ = kernel.sift(run, table, keys, -1, out)
+        outcomes.append((keys.used, table.tolist(), bytes(out[:size])))
+        assert out[:size] == run or table[0, FATE] == SIFT
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("delta", [-1, 2, 1 << 40])
+def test_a_record_that_lies_about_its_offset_supersedes_nothing(kernels: tuple[Any, Any], delta: int) -> None:
+    lists, kernel = kernels
+    lying = bytearray(make_keyed_batch([(b"a", b"later"), (b"b", b"")]))
+    record = bytes(_lying(delta))
+    lying[61:] = record * 2
+    lying[8:12] = (len(lying) - 12).to_bytes(4, "big")
+    run = bytes(lying) + _run([[(b"a", b"1")]], 2)
+    table = _table(lists, run)
+    keys = _keys(kernel)
+    assert kernel.note_keys(run, table, 0, keys) == -1
+    keys.bound(1 << 60, 1 << 60)
+    out = bytearray(len(run))
+    size, _ = kernel.sift(run, table, keys, -1, out)
+    assert bytes(out[:size]) == run
+    with pytest.raises(MalformedRecordsError):
+        kernel.first_keyless(record, 1)
+
+
+def _lying(delta: int) -> bytes:
+    """A record of key `a` and no value with this offset delta."""
+    body = b"\0\0" + _varint(delta) + b"\2a\1\0"
+    return _varint(len(body)) + body
+
+
+def _varint(number: int) -> bytes:
+    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
+    out = bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    out.append(zigzag)
+    return bytes(out)
 
 
 def test_a_full_map_says_at_which_record_it_was_full(kernels: tuple[Any, Any]) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import new as new_hash
 from hashlib import pbkdf2_hmac
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.broker import Credential, Mechanism
+from penstock.cli.sign_in import Identity
 from penstock.gateway.kafka.security.scram import AuthenticationError, ScramServer
 
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -18,6 +22,14 @@ CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 FIRST = f"n,,n=user,r={CLIENT_NONCE}".encode()
 PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+# Mostly what belongs into such messages, so that more than the first look at them is tried.
+PIECES = (
+    st.lists(
+        st.sampled_from(["n,,", "n=", "r=", "user", CLIENT_NONCE, SERVER_NONCE, "c=biws", ",", "p=", "=", "AAAA", "ü", "\0"])
+        | st.text()
+    ).map(lambda parts: "".join(parts).encode())
+    | st.binary()
+)
 FINAL = f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE},p={PROOF}".encode()
 
 
@@ -100,6 +112,29 @@ def test_a_last_message_that_does_not_fit_is_refused(change: Callable[[bytes], b
     with pytest.raises(AuthenticationError):
         exchange.step(change(FINAL))
     assert not exchange.is_complete
+
+
+@given(first=PIECES, final=PIECES)
+def test_whatever_is_sent_is_answered_or_refused(first: bytes, final: bytes) -> None:
+    exchange = server()
+    with suppress(AuthenticationError):
+        exchange.step(first)
+        exchange.step(final)
+    assert not exchange.is_complete
+
+
+@given(name=st.text(min_size=1), password=st.text())
+def test_a_command_signs_in_whatever_its_name_and_password(name: str, password: str) -> None:
+    users: list[str] = []
+
+    def credential_of(user: str) -> Credential:
+        users.append(user)
+        return Credential.of_password(Mechanism.SCRAM_SHA_256, 1, SALT, password)
+
+    exchange = ScramServer(credential_of, SERVER_NONCE)
+    Identity(name, password).prove(exchange.step)
+    assert exchange.is_complete
+    assert users == [name]
 
 
 def test_an_exchange_that_is_over_does_not_go_on() -> None:

@@ -160,7 +160,6 @@ def test_members_report_more_often_than_their_sessions_last() -> None:
         ({"sasl": "true"}, "no password"),
         ({"sasl": "true", "admin_password": "a", "admin_password_file": "b"}, "give the password once"),
         ({"admin_password": "a"}, "sasl is false"),
-        ({"allow_without_rule": "true"}, "sasl is false"),
         ({"tls_cert": "a"}, "one of them is missing"),
         ({"tls_key": "a"}, "one of them is missing"),
     ],

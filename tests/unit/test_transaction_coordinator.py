@@ -150,6 +150,29 @@ def test_the_next_producer_aborts_what_the_one_before_left_and_partitions_refuse
     _run(scenario)
 
 
+def test_a_producer_that_goes_on_after_an_error_loses_only_what_it_had_open() -> None:
+    async def scenario(host: SimBroker) -> None:
+        producer = await _begun(host)
+        old = producer.identity
+        transactions = host.broker.transactions
+        assert await host.do(transactions.initialise("id", 1000, old)) == (old.id, old.epoch + 2)
+        assert await _values(host) == [[], []]
+
+    _run(scenario)
+
+
+def test_a_zombie_that_wants_to_go_on_does_not_abort_what_its_heir_has_open() -> None:
+    async def scenario(host: SimBroker) -> None:
+        zombie = await _begun(host)
+        heir = await _begun(host, values=(b"heir",))
+        with pytest.raises(ProducerFencedError):
+            await host.do(host.broker.transactions.initialise("id", 1000, zombie.identity))
+        await heir.end(commit=True)
+        assert await _values(host) == [[b"heir"]] * 2
+
+    _run(scenario)
+
+
 def test_in_version_2_a_late_message_never_becomes_part_of_the_next_transaction() -> None:
     async def scenario(host: SimBroker) -> None:
         producer = await _begun(host, version=TRANSACTIONS_V2)

@@ -25,7 +25,10 @@ from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
 from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
+from penstock.broker.namespace import Namespace, Tree
+from penstock.broker.queue_agent import QueueAgent
 from penstock.broker.quotas import FETCH, PRODUCE, Quotas
+from penstock.broker.registrations import Registrations
 from penstock.broker.retention import Retention
 from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.tablets import Tablets, tablet_info
@@ -35,6 +38,7 @@ from penstock.broker.topic_config import TopicConfig
 from penstock.broker.transactional_offsets import TransactionalOffsets
 from penstock.broker.transactions import Ending, TransactionCoordinator, TransactionOptions, TransactionStore
 from penstock.broker.users import Security, Users
+from penstock.broker.weights import Weights
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.queue import (
@@ -56,6 +60,7 @@ log = logging.getLogger(__name__)
 SYSTEM_TABLET = 2
 CONSUMERS_TABLET = 3
 TRANSACTIONS_TABLET = 4
+NAMESPACE_TABLET = 5
 STARTS_AT_ONCE = 64
 NEW_STARTS_AT_ONCE = 1024  # they have nothing to read
 CATCH_UP_S = 1.0
@@ -77,6 +82,8 @@ class BrokerOptions:
     consumer_groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)  # those the broker assigns partitions to
     transactions: TransactionOptions = field(default_factory=TransactionOptions)
     security: Security | None = None  # without it everyone may do everything
+    cluster_name: str = "penstock"  # of this cluster, in registrations
+    rules_for_anonymous: bool = False  # unless access rules count all the same, for those whom nobody asks who they are
 
 
 class Produced(NamedTuple):
@@ -122,6 +129,10 @@ class Broker:
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}  # of what works on a system tablet, to be stopped before it
         self.catalog: Catalog
         self.consumers: Consumers
+        self.registrations: Registrations
+        self.namespace: Namespace
+        self.weights = Weights()
+        self.queue_agent: QueueAgent
         self._offsets: TransactionalOffsets
         self.groups: Groups
         self.transactions: TransactionCoordinator
@@ -134,8 +145,11 @@ class Broker:
         """Start the system tablets, then those of every topic."""
         broker = cls(storage, options, clock=clock, random=random)
         try:
-            system, consumers, transactions = await asyncio.gather(
-                broker._boot(SYSTEM_TABLET), broker._boot(CONSUMERS_TABLET), broker._boot(TRANSACTIONS_TABLET)
+            system, consumers, transactions, namespace = await asyncio.gather(
+                broker._boot(SYSTEM_TABLET),
+                broker._boot(CONSUMERS_TABLET),
+                broker._boot(TRANSACTIONS_TABLET),
+                broker._boot(NAMESPACE_TABLET),
             )
             broker.catalog = Catalog(system, random)
             broker.consumers = Consumers(consumers, clock)
@@ -145,6 +159,7 @@ class Broker:
             await broker._host(broker.catalog.topics())
             broker._offsets = TransactionalOffsets(consumers, broker.consumers, clock)
             await broker._start_transactions(transactions.latest)
+            await broker._start_namespace(namespace, consumers)
             # The sessions of members begin anew with this, so nothing that takes long may come after it.
             await broker._start_groups(consumers.latest)
             system.on_restart(broker._system_restarted)
@@ -154,10 +169,12 @@ class Broker:
         except BaseException:
             await broker.stop()
             raise
-        retention = Retention(broker.catalog, broker.consumers, broker._tablets, options.retention_interval_s)
+        needed_from = broker.queue_agent.needed_from
+        retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, options.retention_interval_s)
         broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
         compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random)
         broker._tasks.append(asyncio.create_task(compaction.run(), name="compaction"))
+        broker._tasks.append(asyncio.create_task(broker.queue_agent.run(), name="queue-agent"))
         return broker
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
@@ -288,6 +305,8 @@ class Broker:
                 admins=frozenset({f"User:{options.security.admin_user}"}),
                 allow_without_rule=options.security.allow_without_rule,
             )
+        elif options.rules_for_anonymous:
+            self.access = Access(AccessRules(system), admins=frozenset(), allow_without_rule=True)
 
     async def _system_restarted(self, tablet: KvTablet) -> None:
         """The tables of the system tablet are read anew, and what they say now is carried out."""
@@ -317,6 +336,32 @@ class Broker:
                 await asyncio.sleep(CATCH_UP_S)
             else:
                 return
+
+    async def _start_namespace(self, tablet: SystemTablet, consumers: SystemTablet) -> None:
+        """What is under which path, who is registered where, and the agent that looks after both."""
+        tree = Tree(tablet)
+        self.registrations = Registrations(consumers)
+        self.namespace = Namespace(
+            tree,
+            self.catalog,
+            self,
+            self.consumers,
+            group_names=lambda: [summary.name for summary in self.groups.listed()],
+            clock=self.clock,
+            random=self._random,
+        )
+        self.queue_agent = QueueAgent(
+            self.options.cluster_name,
+            namespace=self.namespace,
+            registrations=self.registrations,
+            consumers=self.consumers,
+            partition_of=self.partition,
+            weights=self.weights,
+            clock=self.clock,
+        )
+        await self.namespace.repair()
+        tablet.on_restart(tree.reload)
+        consumers.on_restart(self.registrations.reload)
 
     async def _start_transactions(self, tablet: KvTablet) -> None:
         """Whatever was decided before the last stop, of the broker or of the tablet, is carried out from here on."""
@@ -387,7 +432,6 @@ class Broker:
             await asyncio.gather(*(self._tablets.host(*one, is_new=are_new) for one in wanted[begin : begin + at_once]))
 
     async def _finish_deleting(self, topic: Topic) -> None:
-        for tablet_id in sorted(set(topic.tablets)):
-            await self._tablets.erase(tablet_id)
+        await self._tablets.erase_all(sorted(set(topic.tablets)))
         await self.consumers.forget_topic(topic.id)
         await self.catalog.forget(topic)

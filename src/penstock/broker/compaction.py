@@ -16,6 +16,8 @@ from penstock.queue import Offload, Partition, compact, dirt_of
 
 log = logging.getLogger(__name__)
 
+PASSES_MAX = 8  # over one partition before the others have their turn
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
@@ -67,10 +69,12 @@ class Compaction:
 
     async def _compact(self, name: str, partition: Partition) -> None:
         options = self._options
-        summary = await compact(
-            partition, clock=self._clock, random=self._random, offload=options.offload, map_bytes=options.map_bytes
-        )
-        if summary is not None:
+        for _ in range(PASSES_MAX):
+            summary = await compact(
+                partition, clock=self._clock, random=self._random, offload=options.offload, map_bytes=options.map_bytes
+            )
+            if summary is None:
+                return
             log.info(
                 "compacted %s up to offset %d: %d bytes read, %d freed, %d keys%s",
                 name,

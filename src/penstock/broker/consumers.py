@@ -20,6 +20,7 @@ from penstock.tablet import Command, DeleteRange, Request, Write
 VERSION = 1
 METADATA_MAX = 4096
 CONSUMER_SIZE_MAX = 1000
+OBJECT_PREFIX = "\1"  # names of consumers and producers that are objects of the namespace, and no groups, begin with it
 
 _POSITION = Struct(">BqiQ")
 _QUEUE = Struct(">16sI")

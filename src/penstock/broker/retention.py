@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import Consumers, Queue
@@ -12,16 +13,22 @@ from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
 from penstock.core.errors import PenstockError
 
+NeededFrom = Callable[[Topic, int], int | None]
+"""The first offset of a partition that is needed by somebody; None if by nobody."""
+
 log = logging.getLogger(__name__)
 
 
 class Retention:
     """Goes over all partitions of a node."""
 
-    def __init__(self, catalog: Catalog, consumers: Consumers, tablets: Tablets, interval_s: float) -> None:
+    def __init__(
+        self, catalog: Catalog, consumers: Consumers, tablets: Tablets, vital_from: NeededFrom, interval_s: float
+    ) -> None:
         self._catalog = catalog
         self._consumers = consumers
         self._tablets = tablets
+        self._vital_from = vital_from
         self._interval_s = interval_s
 
     async def run(self) -> None:
@@ -42,8 +49,12 @@ class Retention:
                     log.warning("retention of %s-%d will be tried again: %s", topic.name, number, error)
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
-        """The first offset that an important consumer still needs; None if there are no such consumers."""
+        """The first offset that an important or vital consumer still needs; None if there are no such consumers."""
         queue = Queue(topic.id, number)
         positions = (self._consumers.position(name, queue) for name in topic.config.important_consumers)
         # One that has never committed has read nothing.
-        return min((0 if position is None else position.offset for position in positions), default=None)
+        offsets = [0 if position is None else position.offset for position in positions]
+        vital_from = self._vital_from(topic, number)
+        if vital_from is not None:
+            offsets.append(vital_from)
+        return min(offsets, default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
 FIRST_GENERATION = 1
+ERASES_AT_ONCE = 64
 
 
 def tablet_info(tablet_id: int, group: int) -> TabletInfo:
@@ -101,6 +102,14 @@ class Tablets:
         reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
         if reply.status is not Status.OK:
             raise UnavailableError(f"the data of tablet {tablet_id} cannot be let go of now: {reply.reason}")
+
+    async def erase_all(self, tablet_ids: Sequence[int]) -> None:
+        """Erase tablets, some at a time. Raises what the first that failed did, after all that were begun with it are through."""
+        for begin in range(0, len(tablet_ids), ERASES_AT_ONCE):
+            erasing = (self.erase(tablet_id) for tablet_id in tablet_ids[begin : begin + ERASES_AT_ONCE])
+            for outcome in await asyncio.gather(*erasing, return_exceptions=True):
+                if outcome is not None:
+                    raise outcome
 
     async def stop(self) -> None:
         """Stop every tablet."""

@@ -53,10 +53,10 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def _policies(value: str) -> str:
-    asked = {name.strip() for name in value.split(",")}
-    if not asked or asked - {COMPACT, DELETE}:
-        raise InvalidConfigError(f"{value!r} is not one of: {DELETE}, {COMPACT}, or both with a comma between them")
-    return ",".join(sorted(asked))
+    asked = list(dict.fromkeys(name.strip() for name in value.split(","))) if value.strip() else []
+    if set(asked) - {COMPACT, DELETE}:
+        raise InvalidConfigError(f"{value!r} is not one of: {DELETE}, {COMPACT}, both with a comma between them, or nothing")
+    return ",".join(asked)
 
 
 def _ratio(value: str) -> str:
@@ -81,7 +81,7 @@ KEYS: dict[str, ConfigKey] = {
         _policies,
         "list",
         "what becomes of old messages: delete lets go of them by age and size, compact of those that a later one of their key "
-        "supersedes",
+        "supersedes; nothing keeps everything",
     ),
     "compression.type": ConfigKey(
         AS_SENT, _one_of(AS_SENT, *CODECS), "string", "what messages are stored compressed with; producer: what they are sent in"

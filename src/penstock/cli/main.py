@@ -21,6 +21,8 @@ COMMANDS: Final = {
     "up": "start a node",
     "topic": "make, list, describe, change, delete and trim topics",
     "group": "list, describe, reset and delete groups of consumers",
+    "user": "make, list and remove users",
+    "access": "say which users may do what",
     "produce": "write messages to a topic",
     "consume": "read messages from a topic",
     "demo": "show storage and broker surviving what they should survive",

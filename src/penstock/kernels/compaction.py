@@ -37,6 +37,7 @@ _KEPT = cython.declare(cython.Py_ssize_t, 12)
 _KEEP = cython.declare(cython.longlong, 0)
 _SIFT = cython.declare(cython.longlong, 2)
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
+_TIME_MAX = cython.declare(cython.longlong, 1 << 61)  # two of them are still a number of 64 bits
 _APPEND_TIME = cython.declare(cython.longlong, 0x08)
 _CODEC_BYTE = cython.declare(cython.Py_ssize_t, 22)
 _WORD = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -303,22 +304,25 @@ def _record(
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def first_keyless(data: cython.const[cython.uchar][::1], count: cython.Py_ssize_t) -> int:
-    """Which of the records in `data` is the first without a key; -1 if all `count` have one."""
+    """Which of the records in `data` is the first without a key; -1 if all `count` have one. MalformedRecordsError if they are
+    not so many records, numbered through from 0."""
     at: cython.Py_ssize_t = 0
     row: cython.Py_ssize_t
     found: cython.Py_ssize_t = -1
     key_size: cython.longlong
+    delta: cython.longlong
     size: cython.Py_ssize_t = len(data)
     with cython.nogil:
         for row in range(count):
-            at, _, _, _, key_size, _ = _record(data, at, size)
-            if at < 0:
+            at, _, delta, _, key_size, _ = _record(data, at, size)
+            if at < 0 or delta != row:
+                at = -1
                 break
             if key_size < 0:
                 found = row
                 break
     if at < 0:
-        raise MalformedRecordsError(f"record {row} of a batch is cut short or longer than the batch")
+        raise MalformedRecordsError(f"record {row} of a batch does not fit into it, or is not numbered {row}")
     return found
 
 
@@ -330,7 +334,8 @@ def first_keyless(data: cython.const[cython.uchar][::1], count: cython.Py_ssize_
 def _note_batch(
     run: cython.const[cython.uchar][::1], batch: cython.longlong[::1], from_offset: cython.longlong, keys: KeySlots
 ) -> cython.longlong:
-    """Put the keys of a batch into the map: -1 if all found room, -2 if it is malformed, else the first offset that did not."""
+    """Put the keys of a batch into the map: -1 if all found room, else the first offset that did not. From where its records are
+    not what they should be, it has none."""
     at: cython.Py_ssize_t = batch[_AT] + _HEADER_SIZE
     end: cython.Py_ssize_t = batch[_AT] + batch[_SIZE]
     key_at: cython.Py_ssize_t
@@ -338,8 +343,8 @@ def _note_batch(
     delta: cython.longlong
     for _ in range(batch[_COUNT]):
         at, _, delta, key_at, key_size, _ = _record(run, at, end)
-        if at < 0:
-            return -2
+        if at < 0 or delta < 0 or delta >= batch[_NEXT_OFFSET] - batch[_BASE_OFFSET]:
+            return -1
         if key_size < 0 or batch[_BASE_OFFSET] + delta < from_offset:
             continue
         if not keys._put(run, key_at, key_size, batch[_BASE_OFFSET] + delta):
@@ -363,8 +368,6 @@ def note_keys(
             full_at = _note_batch(run, table[row], from_offset, keys)
             if full_at != -1:
                 break
-    if full_at == -2:
-        raise MalformedRecordsError(f"the records of the batch at offset {table[row, _BASE_OFFSET]} are not what its header says")
     return full_at
 
 
@@ -380,7 +383,7 @@ def _sift_batch(
     out: cython.uchar[::1],
 ) -> cython.longlong:
     """Copy the records of a batch that stay, behind room for its header, and note how many bytes and records that is; how many
-    of them are tombstones, -1 if the batch is malformed."""
+    of them are tombstones, -1 if they are not what they should be."""
     to: cython.Py_ssize_t = batch[_NEW_AT] + _HEADER_SIZE
     at: cython.Py_ssize_t = batch[_AT] + _HEADER_SIZE
     kept_from: cython.Py_ssize_t = at
@@ -394,10 +397,14 @@ def _sift_batch(
     delta: cython.longlong
     timestamp_delta: cython.longlong
     offset: cython.longlong
+    if batch[_BASE_TIMESTAMP] > _TIME_MAX or batch[_BASE_TIMESTAMP] < -_TIME_MAX:
+        return -1
     for _ in range(batch[_COUNT]):
         begin = at
         at, timestamp_delta, delta, key_at, key_size, value_size = _record(run, at, end)
-        if at < 0:
+        if at < 0 or delta < 0 or delta >= batch[_NEXT_OFFSET] - batch[_BASE_OFFSET]:
+            return -1
+        if timestamp_delta > _TIME_MAX or timestamp_delta < -_TIME_MAX:
             return -1
         offset = batch[_BASE_OFFSET] + delta
         if key_size >= 0 and keys._lets_go(run, key_at, key_size, offset, value_size < 0):
@@ -455,9 +462,10 @@ def sift(
             if table[row, _FATE] == _SIFT:
                 found = _sift_batch(run, table[row], keys, out)
                 if found < 0:
-                    break
-                tombstones += found
-            elif table[row, _FATE] == _KEEP:
+                    table[row, _FATE] = _KEEP  # whoever wrote it may know what it is
+                else:
+                    tombstones += found
+            if table[row, _FATE] == _KEEP:
                 table[row, _KEPT] = table[row, _COUNT]
             if table[row, _KEPT] > 0 and table[row, _KEPT] == table[row, _COUNT]:
                 table[row, _NEW_SIZE] = table[row, _SIZE]
@@ -470,8 +478,6 @@ def sift(
             else:
                 table[row, _NEW_SIZE] = 0
             to += table[row, _NEW_SIZE]
-    if found < 0:
-        raise MalformedRecordsError(f"the records of the batch at offset {table[row, _BASE_OFFSET]} are not what its header says")
     return to, tombstones
 
 

@@ -83,10 +83,11 @@ def dirt_of(partition: Partition, now_ms: int) -> Dirt:
     bodies: list[Body] = []
     clean_bytes = dirty_bytes = 0
     is_overdue = False
+    stable_offset = partition.stable_offset
     for body in partition.bodies:
         is_dirty = body.next_offset > clean_to
         is_young = config.min_compaction_lag_ms > 0 and body.max_timestamp > now_ms - config.min_compaction_lag_ms
-        if body.next_offset > partition.stable_offset or (is_dirty and is_young):
+        if body.next_offset > stable_offset or (is_dirty and is_young):
             break
         bodies.append(body)
         if is_dirty:
@@ -243,11 +244,14 @@ class _Pass:
         partition = self._partition
         if not group.is_changed:
             return state is None or await partition.swap((), None, BodyChange(clean=state))
-        made = group.made()
+        made = await self._offload(group.made)
         made_by: tuple[Command, ...] = ()
         if made is not None:
             body, marks = made
-            staged = await self._stage([buffer for remnant in group.remnants for buffer in remnant.buffers])
+            # On a full disk, what gives back more than it takes may go on.
+            makes_room = 2 * body.size <= sum(one.size for one in group.bodies)
+            buffers = [buffer for remnant in group.remnants for buffer in remnant.buffers]
+            staged = await self._stage(buffers, makes_room=makes_room)
             packed = keys.staged_key(partition.number, len(staged))
             made_by = (Write(packed, marks.pack()), Concat((*staged, packed), body.key, body.description.pack()))
         new_body = None if made is None else made[0]
@@ -258,14 +262,15 @@ class _Pass:
             await self._clear_staged()
         return was_replaced
 
-    async def _stage(self, buffers: list[Buffer]) -> list[bytes]:
+    async def _stage(self, buffers: list[Buffer], *, makes_room: bool) -> list[bytes]:
         """Write the bytes of a body under keys of their own, a request each for a little of it: others write in between."""
         staged: list[bytes] = []
         for buffer in buffers:
             view = memoryview(buffer)
             for begin in range(0, len(view), STAGE_BYTES):
                 staged.append(keys.staged_key(self._partition.number, len(staged)))
-                await self._partition.tablet.execute(Request((Write(staged[-1], view[begin : begin + STAGE_BYTES]),)))
+                write = Write(staged[-1], view[begin : begin + STAGE_BYTES])
+                await self._partition.tablet.execute(Request((write,), makes_room=makes_room))
         return staged
 
     async def _clear_staged(self) -> None:

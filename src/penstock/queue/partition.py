@@ -8,7 +8,7 @@ behind it, since dedup would otherwise refuse the failed writes for ever.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from penstock.queue.arrivals import Arrivals
 from penstock.queue.batch import Batch, check_batch
 from penstock.queue.body import Body, BodyChange, BodyReader
 from penstock.queue.cache import BlobCache
+from penstock.queue.change_lock import ChangeLock
 from penstock.queue.clean_state import CleanState
 from penstock.queue.config import PartitionConfig
 from penstock.queue.epochs import Epochs
@@ -70,7 +71,7 @@ class Partition:
         self._next: WriteCycle | None = None  # being filled meanwhile
         self._queue = WriteQueue()  # what does not fit there
         self._writer: asyncio.Task[None] | None = None
-        self._changing = asyncio.Lock()  # one request that moves data is under way at a time
+        self._changing = ChangeLock(tablet, number)  # one request that moves data is under way at a time
         self.arrivals = Arrivals(clock)
         self._sources_checked_to = b""
         self.clean = CleanState()
@@ -130,6 +131,7 @@ class Partition:
         """Queue a checked batch behind those before it; `done` is told when it is stored."""
         if source is not None:
             check_source(source, batch.messages)
+        self._tablet.check_open()
         self._check_limits()
         self._queue.admit(len(batch.data), self.config.waiting_bytes_max, self._current, self._next)
         self._queue.append(WaitingWrite(batch, source, done))
@@ -295,7 +297,7 @@ class Partition:
         """Put a body in place of some neighbours with one request. False, and nothing is done, if any of these is gone
         already."""
         async with self._changing:
-            at = self._bodies.index(gone[0]) if gone and gone[0] in self._bodies else 0
+            at = bisect_left(self._bodies, gone[0].first_offset, key=lambda body: body.first_offset) if gone else 0
             if self._bodies[at : at + len(gone)] != list(gone):
                 return False
             await self._tablet.execute(Request(change.commands(self.number, gone), makes_room=True))
@@ -371,8 +373,11 @@ class Partition:
                     await self._write_cycle(self._current)
                     self._current = None
         finally:
+            stopped = UnavailableError(f"partition {self.number} stopped writing; try again")
+            if self._current is not None:
+                self._current.fail(stopped)
             self._current = self._writer = None
-            self._fail_queued(UnavailableError(f"partition {self.number} stopped writing; try again"))
+            self._fail_queued(stopped)
 
     async def _write_cycle(self, cycle: WriteCycle) -> None:
         """Commit a cycle as a whole, and tell everyone."""
@@ -380,7 +385,6 @@ class Partition:
             plan = cycle.plan(self._head, self.config.low_watermark)
             if plan is not None:
                 await self._tablet.execute(Request(cycle.commands(self._head, plan) + self._epoch_commands()))
-                self._advance(cycle, plan)
         except PenstockError as error:
             if isinstance(error, OutOfSpaceError):
                 error = PartitionFullError(f"the storage of partition {self.number} is full: {error}")
@@ -388,9 +392,8 @@ class Partition:
             # What is queued behind may be of the same sources: were it written, what failed now never could be.
             self._fail_queued(error)
             return
-        except BaseException:
-            cycle.fail(UnavailableError(f"partition {self.number} stopped writing; try again"))
-            raise
+        if plan is not None:
+            self._advance(cycle, plan)
         if self._next is None:
             cycle.acknowledge()
         else:

@@ -75,6 +75,11 @@ class Marks:
                 return position
         return None
 
+    @property
+    def packed_size(self) -> int:
+        """Bytes of the stored form."""
+        return len(self.offsets) * _MARK.size
+
     def pack(self) -> bytes:
         """The stored form."""
         rows = zip(self.offsets, self.positions, self.latest, strict=True)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
-from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import compress_like, decompress
 from penstock.kernels.batch_list import (
     AT,
@@ -186,8 +185,9 @@ def _plain_batch(view: memoryview, row: Table) -> bytes:
         return bytes(batch)
     try:
         records = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
-    except ValueError as error:
-        raise CorruptionError(f"the batch at offset {int(row[BASE_OFFSET])} cannot be decompressed: {error}") from error
+    except ValueError:
+        row[FATE] = KEEP  # a client sent it so, and may know what it is
+        return bytes(batch)
     head = bytearray(batch[:HEADER_SIZE])
     head[8:12] = (HEADER_SIZE - 12 + len(records)).to_bytes(4, "big")
     return b"".join((head, records))

@@ -63,8 +63,8 @@ class _AbortedHistory:
 
 
 class Transactions:
-    """Open and aborted transactions of one partition. Those aborted by writes that are not durable yet stand apart, so that a copy
-    need not copy all that were aborted before."""
+    """Open and aborted transactions of one partition. Those aborted by writes that are not durable yet stand apart, so that a
+    copy need not copy all that were aborted before."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}

@@ -162,7 +162,7 @@ def head_key(number: int, piece: Piece) -> bytes:
 
 def body_of(number: int, piece: Piece) -> Body:
     """A run of batches as the partition remembers it once it is a body."""
-    marks_size = len(piece.marks.pack())
+    marks_size = piece.marks.packed_size
     return Body(number, piece.first_offset, piece.count, piece.size, marks_size, piece.min_timestamp, piece.max_timestamp)
 
 

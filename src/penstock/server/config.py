@@ -209,7 +209,8 @@ SETTINGS: Final = {
             "allow_without_rule",
             FLAG,
             "false",
-            "whether every user may do what no access rule speaks of; otherwise nobody but the administrator may",
+            "whether every user may do what no access rule speaks of; otherwise nobody but the administrator may. Without sasl, "
+            "it has access rules kept to for User:ANONYMOUS, who is everyone then, and who may also change them",
         ),
         Setting(
             "tls_cert",
@@ -253,8 +254,6 @@ def _check_security(config: NodeConfig) -> None:
         raise BadSettingError("sasl is true, but the administrator has no password; set admin_password or admin_password_file")
     if any(passwords) and not config.sasl:
         raise BadSettingError("the administrator has a password, but sasl is false and nobody is asked for it; set sasl to true")
-    if config.allow_without_rule and not config.sasl:
-        raise BadSettingError("allow_without_rule is true, but sasl is false and there are no access rules; set sasl to true")
     if (config.tls_cert is None) != (config.tls_key is None):
         raise BadSettingError("TLS needs both tls_cert and tls_key; one of them is missing")
 

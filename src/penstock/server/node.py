@@ -140,6 +140,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
             offsets_retention_s=config.offsets_retention_minutes * 60.0,
         ),
         security=security_of(config),
+        rules_for_anonymous=config.allow_without_rule and not config.sasl,
         consumer_groups=ConsumerGroupOptions(
             session_timeout_ms=int(config.consumer_session_timeout_s * 1000),
             heartbeat_interval_ms=max(int(config.consumer_heartbeat_interval_s * 1000), 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import ConfigError, PenstockError, UnavailableError
+from penstock.core.errors import ConfigError, CorruptionError, PenstockError, UnavailableError
 
 
 class OptionError(ConfigError):
@@ -51,3 +51,9 @@ class JavaMissingError(ConfigError):
     """Spark runs on Java, and there is none that it can use."""
 
     code = "java_missing"
+
+
+class MalformedValueError(CorruptionError):
+    """A value is not what valueFormat says."""
+
+    code = "malformed_value"

@@ -8,16 +8,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.json
 
-from penstock.core.errors import CorruptionError
-from penstock.spark.errors import OptionError
+from penstock.spark.avro_format import AvroFormat, avro_type
+from penstock.spark.errors import MalformedValueError, OptionError
 
 Decode = Callable[[int, int], pa.Array]
-
-
-class MalformedValueError(CorruptionError):
-    """A value is not what valueFormat says."""
-
-    code = "malformed_value"
 
 
 class ValueFormat(Protocol):
@@ -103,7 +97,9 @@ def value_format(name: str | None, kind: pa.DataType | None, schema: str | None,
         return None
     if name == "json":
         return JsonFormat(kind, fails=fails)
-    raise OptionError(f"valueFormat {name} is not known")
+    if schema is None:
+        raise OptionError("valueFormat avro needs valueSchema: the schema that the values were written with")
+    return AvroFormat(kind, schema, fails=fails)
 
 
 def value_type_of(name: str | None, schema: str | None) -> str | None:
@@ -112,4 +108,4 @@ def value_type_of(name: str | None, schema: str | None) -> str | None:
         return None
     if schema is None:
         raise OptionError(f"valueFormat {name} needs to know the columns: give valueSchema, or a schema with value as a struct")
-    return f"STRUCT<{schema}>"
+    return avro_type(schema) if name == "avro" else f"STRUCT<{schema}>"

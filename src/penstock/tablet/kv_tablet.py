@@ -125,7 +125,7 @@ class KvTablet:
 
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request; one result for each of its commands (None for a change)."""
-        self._check_open()
+        self.check_open()
         if request.generation is not None and request.generation != self.generation:
             raise FencedError(f"the request is for generation {request.generation}, the tablet is in {self.generation}")
         if all(isinstance(command, Question) for command in request.commands):
@@ -153,6 +153,11 @@ class KvTablet:
         """The same as pieces of open files, where all of it can be had so."""
         return self._reader.pieces(key, offset, length)
 
+    def break_down(self, reason: str) -> None:
+        """Stop at once, because whoever works on the tablet cannot go on: a new generation must take up what is stored."""
+        log.error("tablet %d is stopped: %s", self._storage.info.tablet, reason)
+        self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped: {reason}; it must be started anew"))
+
     async def stop(self) -> None:
         """Finish what is under way and stop."""
         self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped"))
@@ -161,14 +166,15 @@ class KvTablet:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _enqueue(self, request: Request) -> asyncio.Future[list[Result]]:
-        self._check_open()
+        self.check_open()
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         size = sum(command.size for command in request.commands if isinstance(command, Write))
         self._queue.append(_Pending(request, done, size))
         self._wake.set()
         return done
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise what the tablet was stopped for, if it was."""
         if self._stop_cause is not None:
             raise self._stop_cause
 
@@ -384,7 +390,7 @@ class KvTablet:
     async def collect_garbage(self) -> None:
         """Let BlobStorage drop what no key refers to."""
         async with self._tidying:
-            self._check_open()
+            self.check_open()
             _check(await self._garbage.collect(self._settled), "garbage cannot be collected")
             self._collected = self._garbage.barrier
 

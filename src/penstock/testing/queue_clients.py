@@ -9,16 +9,19 @@ from penstock.blob import Buffer, FilePiece
 from penstock.core.errors import ClosedError, FencedError, OutOfSpaceError, PenstockError, UnavailableError
 from penstock.queue import (
     OffsetOutOfRangeError,
+    Partition,
     ReadResult,
     SequenceError,
     SourceWrite,
     UnknownPartitionError,
     WriteResult,
+    compact,
+    in_place,
 )
 from penstock.testing.fault_ledger import InvariantError, require
 from penstock.testing.queue_hosts import Hosts, Instance
 from penstock.testing.queue_ledger import Message, PartitionLedger
-from penstock.testing.sim_loop import ProcessDiedError
+from penstock.testing.sim_loop import ProcessDiedError, SimClock
 
 BATCH_MESSAGES_MAX = 5
 RECENT_BATCHES = 5
@@ -228,7 +231,7 @@ class Reader:
 
     def _take(self, instance: Instance, offset: int, found: ReadResult) -> None:
         self._hosts.count("read")
-        self._ledger.judge_run(offset, _buffers(found.batches), found.start_offset, found.next_offset)
+        self._ledger.judge_run(offset, _buffers(found.batches), found.next_offset)
         known = found.next_offset >= min(offset, found.end_offset)
         require(known, f"a read of {offset} goes on at {found.next_offset}")
         if found.next_offset >= self._offset:
@@ -270,6 +273,9 @@ class Janitor:
     async def _clear(self, instance: Instance) -> None:
         ledger = self._ledger
         own = instance.partition(ledger.number)
+        if own.config.is_compacted and self._random.random() < 0.7:
+            await self._compact(instance, own)
+            return
         if self._random.random() < 0.5:
             with ledger.retention(own):
                 await instance.do(own.retain())
@@ -283,18 +289,40 @@ class Janitor:
         ledger.trim_acked = max(ledger.trim_acked, offset)
         self._hosts.count("trim")
 
+    async def _compact(self, instance: Instance, own: Partition) -> None:
+        newest = self._hosts.booted_generation
+        rng = Random(self._random.getrandbits(64))
+        map_bytes = self._random.choice([1, 500, 1 << 20])
+        clock = SimClock(self._hosts.world.loop)
+        summary = await instance.do(compact(own, clock=clock, random=rng, offload=in_place, map_bytes=map_bytes))
+        if summary is None:
+            return
+        told = f"generation {instance.generation} compacted though {newest} had booted"
+        require(newest <= instance.generation or not summary.is_complete, told)
+        self._hosts.count("compact" if summary.is_complete else "compact overtaken")
+
+
+async def compact_whole(instance: Instance, ledger: PartitionLedger, clock: SimClock) -> None:
+    """On healthy storage, go over a partition until no pass is due any more; what is read then is still right."""
+    own = instance.partition(ledger.number)
+    await instance.do(own.roll_head())
+    while await instance.do(compact(own, clock=clock, random=Random(1), offload=in_place)) is not None:
+        pass
+    await read_whole(instance, ledger)
+
 
 async def read_whole(instance: Instance, ledger: PartitionLedger) -> None:
     """Read a partition from start to end and judge it as a whole; nothing may be writing."""
     own = instance.partition(ledger.number)
     ledger.judge_bounds(instance.generation, own.start_offset, own.end_offset)
     offset = own.start_offset
+    present: set[int] = set()
     while offset < own.end_offset:
         found = await instance.do(own.read(offset, 1 << 20))
         require(found.next_offset > offset, f"a read at {offset} does not get on")
-        ledger.judge_run(offset, _buffers(found.batches), found.start_offset, found.next_offset)
+        present |= ledger.judge_run(offset, _buffers(found.batches), found.next_offset)
         offset = found.next_offset
-    ledger.judge_whole(own.start_offset, own.end_offset)
+    ledger.judge_whole(own.start_offset, own.end_offset, present)
     for consumer, position in ledger.positions_acked.items():
         known = own.committed(consumer)
         allowed = {position, *ledger.positions_tried[consumer]}
@@ -307,4 +335,4 @@ def _buffers(batches: tuple[Buffer | FilePiece, ...]) -> tuple[Buffer, ...]:
     return found
 
 
-__all__ = ["AnonymousWriter", "Janitor", "PenstockError", "Reader", "Writer", "read_whole"]
+__all__ = ["AnonymousWriter", "Janitor", "PenstockError", "Reader", "Writer", "compact_whole", "read_whole"]

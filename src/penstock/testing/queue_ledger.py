@@ -1,7 +1,8 @@
 """What the partition simulation knows of every message: who sent it, where it was seen, and so what readers may be shown.
 
 A message is told apart by its source, the source's epoch and its seqno, all of which its value begins with. Once an offset is
-known to hold a message, by an acknowledgement or because a reader saw it, it holds that message for ever, until it is trimmed.
+known to hold a message, by an acknowledgement or because a reader saw it, it holds that message for ever, until it is trimmed
+or, if messages have keys, a later one of its key has taken its place.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
 from penstock.queue import Partition, check_batch, split_batches
-from penstock.testing.batches import make_batch, values_of
+from penstock.queue.batch import span_at
+from penstock.testing.batches import keyed_records_of, make_batch, make_keyed_batch
 from penstock.testing.fault_ledger import require
 
 BATCH_BYTES_MAX = 1 << 20
@@ -30,11 +32,12 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizeProfile:
-    """How large the values of a run are: most small, one in `every` up to `large`."""
+    """How large the values of a run are: most small, one in `every` up to `large`; and how many keys they share, if any."""
 
     small: int
     large: int
     every: int
+    keys: int = 0
 
     def value_of(self, partition: int, message: Message) -> bytes:
         """The only value that a message may have."""
@@ -43,9 +46,17 @@ class SizeProfile:
         size = len(head) + draw % (self.large if draw % self.every == 0 else self.small)
         return (head * (size // len(head) + 1))[:size]
 
+    def key_of(self, message: Message) -> bytes:
+        """The key of a message, where there are any."""
+        return b"key-%d" % (crc32c(repr(message).encode()) % self.keys)
+
     def batch_of(self, partition: int, messages: list[Message], timestamp: int) -> bytes:
         """A batch of these messages, always the same bytes."""
-        return make_batch([self.value_of(partition, message) for message in messages], timestamp=timestamp)
+        values = [self.value_of(partition, message) for message in messages]
+        if not self.keys:
+            return make_batch(values, timestamp=timestamp)
+        own = [self.key_of(message) for message in messages]
+        return make_keyed_batch(list(zip(own, values, strict=True)), timestamps=[timestamp])
 
 
 @dataclass(slots=True)
@@ -99,24 +110,28 @@ class PartitionLedger:
             self.learn(base_offset + at, message)
             self.acked.add(message)
 
-    def judge_run(self, offset: int, batches: tuple[Buffer, ...], start_offset: int, next_offset: int) -> None:
-        """What a read from an offset gave: whole batches, numbered through, with the messages that belong there."""
+    def judge_run(self, offset: int, batches: tuple[Buffer, ...], next_offset: int) -> set[int]:
+        """What a read from an offset gave: whole batches, numbered through, with the messages that belong there; which these
+        are. Compaction leaves gaps between them."""
+        has_gaps = self.sizes.keys > 0
         at = None
+        present: set[int] = set()
         for raw in split_batches(b"".join(batches)):
-            checked = check_batch(raw, BATCH_BYTES_MAX)
-            for place, value in values_of(raw):
-                if at is None:
-                    first = max(offset, start_offset)
-                    span = f"{place}..{place + checked.messages}"
-                    if offset >= self.trim_bound:
-                        first = offset
-                        require(place <= first < place + checked.messages, f"a read of {offset} began with the batch {span}")
-                    require(place + checked.messages > offset, f"a read of {offset} began with the batch {span}")
-                else:
-                    require(place == at, f"after offset {at - 1} of partition {self.number} comes {place}")
-                self.learn(place, self._parsed(value, place))
-                at = place + 1
-        require(at is None or at == next_offset, f"a read ended at {at} and said that {next_offset} comes next")
+            if not has_gaps:
+                check_batch(raw, BATCH_BYTES_MAX)
+            begin, end, _ = span_at(raw, 0)
+            if at is None:
+                is_first = begin <= offset or has_gaps or offset < self.trim_bound
+                require(is_first and end > offset, f"a read of {offset} began with the batch {begin}..{end}")
+            else:
+                require(begin == at or (has_gaps and begin > at), f"after offset {at - 1} of {self.number} comes {begin}")
+            for record in keyed_records_of(raw):
+                self.learn(record.offset, self._parsed(record.value or b"", record.offset))
+                present.add(record.offset)
+            at = end
+        is_next = at is None or at == next_offset or (has_gaps and at <= next_offset)
+        require(is_next, f"a read ended at {at} and said that {next_offset} comes next")
+        return present
 
     def judge_bounds(self, generation: int, start_offset: int, end_offset: int) -> None:
         """Where an instance says that the partition starts and ends."""
@@ -125,15 +140,22 @@ class PartitionLedger:
         require(end_offset >= known, f"generation {generation} ends at {end_offset}, {known} was the end before")
         self.end_seen[generation] = end_offset
 
-    def judge_whole(self, start_offset: int, end_offset: int) -> None:
-        """After everything from start to end was read, with no newer write under way."""
+    def judge_whole(self, start_offset: int, end_offset: int, present: set[int]) -> None:
+        """After everything from start to end was read, with no newer write under way, and these offsets were there."""
         require(start_offset >= self.trim_acked, f"trimmed to {self.trim_acked}, but starts at {start_offset}")
         held = {offset for offset in self.facts if offset >= start_offset}
-        require(held == set(range(start_offset, end_offset)), f"{start_offset}..{end_offset} is not what is held: {_runs(held)}")
+        require(held <= set(range(start_offset, end_offset)), f"{start_offset}..{end_offset} is not what is held: {_runs(held)}")
+        missing = set(range(start_offset, end_offset)) - present
+        if self.sizes.keys:
+            last = {self.sizes.key_of(self.facts[offset]): offset for offset in sorted(present)}
+            missing = {at for at in missing & held if last.get(self.sizes.key_of(self.facts[at]), -1) < at}
+        require(not missing, f"of {start_offset}..{end_offset} these are not there: {_runs(missing)}")
         lost = [message for message in self.acked if self.places[message] >= start_offset and not self._is_here(message)]
         require(not lost, f"acknowledged and not there: {lost[:3]}")
         latest: dict[tuple[str, int], int] = {}
-        for offset in range(start_offset, end_offset):
+        for offset in sorted(present):
+            if offset < start_offset:
+                continue
             source, epoch, seqno = self.facts[offset]
             before = latest.get((source, epoch), -1)
             require(seqno > before, f"source {source} has seqno {seqno} at offset {offset}, after {before}")

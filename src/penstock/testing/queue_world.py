@@ -35,7 +35,7 @@ from penstock.blob.quorum import recoverable
 from penstock.blob.topology import main_part
 from penstock.blob.vdisk import VDisk
 from penstock.core.errors import ClosedError
-from penstock.queue import head, partition, piece
+from penstock.queue import compaction, head, partition, piece
 from penstock.tablet import CHANNELS, garbage, kv_tablet
 from penstock.testing.fault_ledger import InvariantError, Ledger
 from penstock.testing.fault_nemesis import Fault, Nemesis
@@ -65,6 +65,7 @@ SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
     (piece, "BUFFER_BYTES"): (500, piece.BUFFER_BYTES),
     (piece, "PINNED_MAX"): (1, piece.PINNED_MAX),
     (kv_tablet, "VECTOR_BYTES"): (700, kv_tablet.VECTOR_BYTES),
+    (compaction, "STAGE_BYTES"): (200, 3000, compaction.STAGE_BYTES),
 }
 
 

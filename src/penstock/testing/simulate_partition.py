@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -20,12 +21,12 @@ from penstock.tablet import KvOptions
 from penstock.tablet.boot import DATA, LOG, PAGES
 from penstock.testing.fault_checks import settle
 from penstock.testing.fault_ledger import InvariantError, require
-from penstock.testing.queue_clients import AnonymousWriter, Janitor, Reader, Writer, read_whole
+from penstock.testing.queue_clients import AnonymousWriter, Janitor, Reader, Writer, compact_whole, read_whole
 from penstock.testing.queue_hosts import Hosts, Instance, TabletSettings
 from penstock.testing.queue_ledger import Message, PartitionLedger, SizeProfile
 from penstock.testing.queue_world import INFO, TABLET, QueueNemesis, QueueWorld, Wire, drawn_sizes
 from penstock.testing.seed_runs import Run, simulate
-from penstock.testing.sim_loop import current_loop
+from penstock.testing.sim_loop import SimClock, current_loop
 
 TIME_S_MAX = 7200.0
 EPOCH_S_MAX = 600.0
@@ -54,10 +55,17 @@ async def _main(run: Run) -> None:
     rng = loop.fork_random(f"partition/{run.erasure.value}")
     world = QueueWorld(loop, run.erasure, rng)
     run.faults = world.log
-    sizes = SizeProfile(rng.choice([10, 100, 1000]), rng.choice([1000, 10_000]), rng.choice([5, 50]))
+    # Apart from the rest: without keys, a seed is what it was before there was compaction.
+    key_rng = loop.fork_random("keys")
+    key_count = key_rng.choice([0, 0, 1, 5, 40])
+    sizes = SizeProfile(rng.choice([10, 100, 1000]), rng.choice([1000, 10_000]), rng.choice([5, 50]), key_count)
     firsts = [rng.choice([0, 0, 1000, 1 << 40]) for _ in range(rng.randint(1, 3))]
     ledgers = {number: PartitionLedger(number, first, sizes, trim_tried=first) for number, first in enumerate(firsts)}
-    hosts = Hosts(world, _draw_settings(rng), ledgers, loop.fork_random("hosts"))
+    settings = _draw_settings(rng)
+    if key_count:
+        config = replace(settings.config, is_compacted=True, min_dirty_ratio=key_rng.choice([0.0, 0.5]))
+        settings = replace(settings, config=config)
+    hosts = Hosts(world, settings, ledgers, loop.fork_random("hosts"))
     run.counts = hosts.counts
     nemesis = QueueNemesis(world, loop.fork_random("nemesis"))
     await world.start()
@@ -171,6 +179,8 @@ async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
     for ledger in hosts.ledgers.values():
         await _write_one(hosts, instance, ledger, f"{epoch}-{ledger.number}-judge")
         await read_whole(instance, ledger)
+        if ledger.sizes.keys:
+            await compact_whole(instance, ledger, SimClock(world.loop))
     # What this generation itself failed to write is found by the next.
     instance = await hosts.boot_healthy()
     await hosts.bury_zombies()

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from penstock.broker import Credential, Mechanism
+from penstock.broker import BrokerOptions, Credential, Mechanism
 from penstock.gateway.kafka.dispatch import CALLS
 from penstock.gateway.kafka.protocol import (
     Message,
@@ -489,6 +489,23 @@ def test_what_no_rule_speaks_of_can_be_open_to_all(tmp_path_factory: pytest.Temp
         gateway.create_topic("free")
         authenticate(client, "x", "x")
         assert client.produce("free", batch_of(b"x")).error_code == errors.NONE
+
+
+def test_rules_can_be_kept_to_though_nobody_is_asked_who_they_are(tmp_path_factory: pytest.TempPathFactory) -> None:
+    options = BrokerOptions(rules_for_anonymous=True)
+    with RunningGateway(tmp_path_factory.mktemp("anonymous"), broker_options=options) as gateway:
+        gateway.create_topic("free")
+        gateway.create_topic("closed")
+        admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+        allow(admin, "somebody", ResourceType.TOPIC, "closed", AclOperation.WRITE)
+        with RawClient(gateway.port) as client:
+            assert client.produce("free", batch_of(b"x")).error_code == errors.NONE
+            assert codes_in(client.call(keys.PRODUCE, 9, produce_request("closed", batch_of(b"x")), ProduceResponse)) == {
+                NOT_TOPIC
+            }
+        allow(admin, "ANONYMOUS", ResourceType.TOPIC, "closed", AclOperation.WRITE)
+        with RawClient(gateway.port) as client:
+            assert client.produce("closed", batch_of(b"x")).error_code == errors.NONE
 
 
 def test_without_security_there_are_no_rules(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -38,6 +38,7 @@ from penstock.gateway.kafka.protocol.topics import (
 from tests.e2e.kafka.raw_client import CLIENT_ID, RawClient, fetch_request, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.secured import ADMIN, authenticate, python_options, secured
+from tests.e2e.kafka.test_clients import Read, aiokafka_read, confluent_read, kafka_python_read
 from tests.e2e.kafka.test_produce import batch_of
 from tests.e2e.kafka.untidy_client import untidy_client
 
@@ -246,6 +247,20 @@ def test_a_real_client_is_told_that_it_is_throttled(quiet: RawClient, gateway: R
         consumer.close()
     assert told
     assert max(event.throttle_time for event in told) > 0.05
+
+
+@pytest.mark.parametrize("read", [confluent_read, kafka_python_read, aiokafka_read])
+def test_every_client_reads_on_through_throttled_replies(
+    quiet: RawClient, gateway: RunningGateway, topic: str, read: Read
+) -> None:
+    sent = [b"%d " % number * 30_000 for number in range(8)]
+    for value in sent:
+        quiet.produce(topic, batch_of(value))
+    assert alter(quiet, {"client-id": None}, {FETCH: 200_000}) == (errors.NONE, None)
+    started = time.monotonic()
+    assert read(gateway.bootstrap, topic, len(sent)) == sent
+    # A second's worth is free; the rest takes its time.
+    assert time.monotonic() - started > 0.3
 
 
 def test_an_admin_client_is_told_that_it_changes_too_much(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -178,12 +178,6 @@ def test_other_clients_commit_as_well(gateway: RunningGateway) -> None:
     consumer.close()
 
 
-def test_a_transactional_producer_is_told_at_once(gateway: RunningGateway) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": gateway.bootstrap, "transactional.id": "t"})
-    with pytest.raises(confluent_kafka.KafkaException):
-        producer.init_transactions(20)
-
-
 def test_aiokafka_reads_by_time(gateway: RunningGateway) -> None:
     aiokafka_write(gateway.bootstrap, "timely", "none")
 

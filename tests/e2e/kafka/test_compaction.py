@@ -232,7 +232,7 @@ def test_the_configuration_is_shown_and_can_be_changed(gateway: RunningGateway, 
     resource = ConfigResource(ResourceType.TOPIC, topic)
     found = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
     assert {key: found[key].value for key in config} == config
-    assert found["cleanup.policy"].value == "compact,delete"
+    assert found["cleanup.policy"].value == "delete,compact"
     asked = _partition(gateway, topic).config
     assert (asked.is_compacted, asked.retention_ms, asked.min_dirty_ratio) == (True, 7 * 24 * 3600 * 1000, 0.25)
     assert (asked.delete_retention_ms, asked.min_compaction_lag_ms, asked.max_compaction_lag_ms) == (1000, 20, 3000)
@@ -244,7 +244,7 @@ def test_the_configuration_is_shown_and_can_be_changed(gateway: RunningGateway, 
 @pytest.mark.parametrize(
     "config",
     [
-        {"cleanup_policy": ""},
+        {"cleanup_policy": ","},
         {"cleanup_policy": "shrink"},
         {"cleanup_policy": "compact,shrink"},
         {"min_cleanable_dirty_ratio": "1.5"},
@@ -259,6 +259,16 @@ def test_a_configuration_that_makes_no_sense_is_refused(admin: AdminClient, conf
         _made(admin, **config)
     assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
     assert next(iter(config)).replace("_", ".") in caught.value.args[0].str()
+
+
+def test_a_topic_without_a_policy_keeps_everything(gateway: RunningGateway, admin: AdminClient) -> None:
+    topic = _made(admin, cleanup_policy="delete", retention_ms="1000", retention_bytes="1000")
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource.add_incremental_config(ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SUBTRACT))
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    asked = _partition(gateway, topic).config
+    assert (asked.is_compacted, asked.retention_ms, asked.retention_bytes) == (False, None, None)
+    assert admin.describe_configs([resource])[resource].result(TIMEOUT_S)["cleanup.policy"].value == ""
 
 
 def test_a_topic_that_becomes_compacted_is_compacted(gateway: RunningGateway, admin: AdminClient) -> None:

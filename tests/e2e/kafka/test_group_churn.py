@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from threading import Lock, Thread
@@ -15,10 +15,12 @@ import pytest
 from penstock.broker import BrokerOptions
 from penstock.broker.groups import GroupOptions
 from tests.e2e.kafka.running_gateway import RunningGateway
+from tests.e2e.running_node import running_node
 
 MEMBERS = 50
 PARTITIONS = 50
 CHURN_S = 4.0
+KILLS = 15
 WAIT_S = 60.0
 TOPIC = "churn"
 SILENT = logging.getLogger("librdkafka")
@@ -101,7 +103,7 @@ class Member:
     def _on_revoke(self, consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         done = [one for one in consumer.position(partitions) if one.offset >= 0]
         # One that leaves while it joins may be behind; whoever comes next reads again what it has read.
-        with contextlib.suppress(confluent_kafka.KafkaException):
+        with suppress(confluent_kafka.KafkaException):
             if done:
                 consumer.commit(offsets=done, asynchronous=False)
         for one in partitions:
@@ -118,7 +120,7 @@ class Crowd:
         self.ledger = Ledger()
         self._members: list[Member] = []
         self._leaving: list[Member] = []
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "logger": SILENT})
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "logger": SILENT})
 
     def add(self) -> None:
         """One more member."""
@@ -180,3 +182,32 @@ def test_each_partition_has_one_owner_at_a_time_and_nothing_is_skipped(tmp_path:
             crowd.leave()
         assert crowd.ledger.errors == []
         assert crowd.ledger.hand_overs > PARTITIONS
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_nothing_is_skipped_while_members_come_and_go_and_the_broker_is_killed(tmp_path: Path, strategy: str) -> None:
+    random = Random(2)
+    settings = ["--data-dir", str(tmp_path / "data"), "--default-partitions", str(PARTITIONS)]
+    with ExitStack() as running:
+        node = running.enter_context(running_node(tmp_path / "log", settings))
+        settings += ["--kafka-port", node.bootstrap.rsplit(":", 1)[1]]
+        crowd = Crowd(node.bootstrap, strategy)
+        running.callback(crowd.leave)
+        crowd.write()
+        for _ in range(MEMBERS // 5):
+            crowd.add()
+        crowd.wait_until_settled()
+        for _ in range(KILLS):
+            for _ in range(random.randrange(1, 20)):
+                crowd.write()
+                time.sleep(0.1)
+            crowd.churn()
+            time.sleep(random.random())
+            node.kill()
+            time.sleep(random.choice([0.0, 0.5, 2.0]))
+            node = running.enter_context(running_node(tmp_path / "log", settings))
+        crowd.wait_until_settled()
+        crowd.leave()
+        assert crowd.ledger.errors == []

@@ -293,6 +293,17 @@ def test_positions_are_committed_and_found_in_every_version(
     assert (found.topics[0].partitions[0].committed_offset, found.topics[0].partitions[0].metadata) == (42, "so far")
 
 
+def test_positions_that_are_sent_one_after_another_are_set_in_that_order(client: RawClient, topic: str, group: str) -> None:
+    for offset in range(200):
+        asked = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[asked])])
+        client.send(keys.OFFSET_COMMIT, 9, request)
+    for _ in range(200):
+        answer = client.receive(keys.OFFSET_COMMIT, 9, OffsetCommitResponse)[1]
+        assert answer.topics[0].partitions[0].error_code == errors.NONE
+    assert committed(client, group, topic) == 199
+
+
 # Looking after groups.
 
 

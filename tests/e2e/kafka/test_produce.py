@@ -134,7 +134,7 @@ def of_magic(batch: bytes, magic: int) -> bytes:
         (b"short", errors.INVALID_RECORD),
         (batch_of(bytes(2 << 20)), errors.MESSAGE_TOO_LARGE),
         (make_marker(commit=True, producer_id=1), errors.INVALID_RECORD),
-        (batch_of(b"a", producer_id=1, epoch=0, sequence=0, attributes=0x10), errors.INVALID_TXN_STATE),
+        (batch_of(b"a", producer_id=1, epoch=0, sequence=0, attributes=0x10), errors.INVALID_PRODUCER_ID_MAPPING),
     ],
     ids=[
         "checksum",

@@ -14,7 +14,6 @@ A join or a sync comes with a ticket, under which it is answered at once or late
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 
 from penstock.broker.groups.errors import (
     CoordinatorUnavailableError,
@@ -28,6 +27,7 @@ from penstock.broker.groups.errors import (
 from penstock.broker.groups.members import (
     Effect,
     GroupRecord,
+    GroupState,
     JoinAnswer,
     Joining,
     ListedMember,
@@ -42,15 +42,7 @@ from penstock.core.errors import PenstockError
 
 # A new member waits for the first generation for as long as that takes, but for no longer than this.
 NEW_MEMBER_TIMEOUT_S = 300.0
-
-
-class GroupState(Enum):
-    """Where a group stands; the values are Kafka's names."""
-
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
+PENDING_MAX = 10_000
 
 
 class ClassicGroup:
@@ -206,6 +198,9 @@ class ClassicGroup:
             self._sync_due = None
             for member_id in sorted(self._unsynced):
                 self._remove(self.members[member_id], now)
+            if self.state is GroupState.COMPLETING:
+                self._fail_syncs(CoordinatorUnavailableError("the assignment could not be stored in time; join again"), now)
+                self._prepare(now)
         self._complete_join_if_all(now)
         if self._join_due is not None and self._join_due <= now:
             self._join_time_is_up(now)
@@ -243,6 +238,8 @@ class ClassicGroup:
                 self._enter(ticket, asked, new_id, now)
         elif asked.takes_id_first:
             # A client that gives up before it is answered would leave a member behind that nobody knows.
+            if len(self._pending) >= PENDING_MAX:
+                raise GroupFullError(f"{PENDING_MAX} members of group {self.name!r} were given an id and have not joined with it")
             self._pending[new_id] = now + asked.session_timeout_ms / 1000
             raise MemberIdRequiredError(new_id)
         else:
@@ -413,10 +410,9 @@ class ClassicGroup:
         if self.state is GroupState.PREPARING:
             raise RebalanceError(f"group {self.name!r} divides its partitions anew; join it again")
         self._unsynced.discard(member.id)
-        if not self._unsynced:
-            self._sync_due = None
         self._renew(member, now)
         if self.state is GroupState.STABLE:
+            self._sync_due = self._sync_due if self._unsynced else None
             self._reply(ticket, self._assigned(member))
             return
         self._answer_waiting(member, RebalanceError("the member has sent another request since"))
@@ -428,6 +424,7 @@ class ClassicGroup:
 
     def _become_stable(self, now: float) -> None:
         self.state = GroupState.STABLE
+        self._sync_due = self._sync_due if self._unsynced else None
         for member in self.members.values():
             if member.sync_ticket is not None:
                 self._reply(member.sync_ticket, self._assigned(member))

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from penstock.broker.groups.classic import ClassicGroup, GroupState
+from penstock.broker.groups.classic import ClassicGroup
 from penstock.broker.groups.consumer_metadata import CONSUMER_PROTOCOL, subscribed_topics
 from penstock.broker.groups.errors import (
     CoordinatorUnavailableError,
@@ -22,7 +22,7 @@ from penstock.broker.groups.errors import (
     UnknownGroupError,
     UnknownMemberError,
 )
-from penstock.broker.groups.members import Effect, JoinAnswer, Joining, Reply, Store, SyncAnswer
+from penstock.broker.groups.members import Effect, GroupState, JoinAnswer, Joining, Reply, Store, SyncAnswer
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CLASSIC, DescribedMember, GroupDescription, Groups, GroupSummary
 from penstock.broker.groups.store import GroupStore, pack_group

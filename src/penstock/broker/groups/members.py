@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from penstock.broker.groups.errors import GroupError
 from penstock.core.errors import PenstockError
+
+
+class GroupState(Enum):
+    """Where a group stands; the values are Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
 
 
 class MemberIdRequiredError(GroupError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.broker.consumers import Consumers
+from penstock.broker.consumers import OBJECT_PREFIX, Consumers
 from penstock.broker.groups.consumer_metadata import CONSUMER_PROTOCOL
 from penstock.broker.groups.errors import NonEmptyGroupError, StaleGenerationError, SubscribedTopicError, UnknownGroupError
 from penstock.tablet import Command, KvTablet, Request
@@ -132,6 +132,8 @@ class Groups:
         """Every group, by name."""
         found = {name: groups.summary(name) for groups in self._kinds.values() for name in groups.names()}
         for name in self._consumers.consumers():
+            if name.startswith(OBJECT_PREFIX):
+                continue
             found.setdefault(name, GroupSummary(name, CLASSIC, EMPTY_STATE, ""))
         return [found[name] for name in sorted(found)]
 

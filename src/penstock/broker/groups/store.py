@@ -18,7 +18,8 @@ from struct import Struct
 from struct import error as struct_error
 
 from penstock.broker.groups.members import GroupRecord, Member, OfferedProtocol
-from penstock.core.errors import ConfigError, CorruptionError
+from penstock.core.errors import CorruptionError
+from penstock.core.format_version import check_version
 from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 
 VERSION = 1
@@ -76,8 +77,7 @@ def unpack_group(raw: bytes) -> GroupRecord:
     reader = _Reader(raw)
     try:
         version, generation, empty_since_ms = reader.take(_GROUP)
-        if version > VERSION:
-            raise ConfigError(f"a group has format {version}; upgrade Penstock")
+        check_version(version, VERSION, "a group")
         protocol_type, protocol_name, leader_id = reader.text(), reader.text(), reader.text()
         members = tuple(reader.member() for _ in range(reader.take(_LENGTH)[0]))
     except (struct_error, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from the decision on it will come.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
@@ -88,6 +89,7 @@ class TransactionCoordinator:
         self._records: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_ms = self._now_ms()
+        self._is_stopped = False
 
     def start(self) -> None:
         """Take up what is stored: carry out what was decided, and look after the rest."""
@@ -101,6 +103,7 @@ class TransactionCoordinator:
 
     async def stop(self) -> None:
         """Leave everything as it is; the next start takes it up."""
+        self._is_stopped = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -253,8 +256,10 @@ class TransactionCoordinator:
                     changes.append((held, new))
                 owners[transactional_id] = new.owner
             await self._decide(changes, record=record)
-        for held, _ in changes:
-            await held.wait_ended(self._options.end_wait_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.end_wait_s):
+                for held, _ in changes:
+                    await held.ended.wait()
         return Committed.NOW, owners
 
     # Within.
@@ -339,7 +344,9 @@ class TransactionCoordinator:
 
     def _begin_ending(self, held: Held) -> None:
         held.ended.clear()
-        self._spawn(self._carry_out(held), "transaction-end")
+        if not self._is_stopped:
+            # Whoever comes next carries it out. Were it done here too, a late marker could end the transaction after this one.
+            self._spawn(self._carry_out(held), "transaction-end")
 
     async def _carry_out(self, held: Held) -> None:
         await self._ending.carry_out(held.transaction, self.epoch)

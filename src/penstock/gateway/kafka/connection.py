@@ -1,6 +1,6 @@
 """One connection: frames come in, requests are started in their order, replies leave in the same order.
 
-Requests of one kind that cannot disturb each other (Produce among themselves, Fetch among themselves) are under way together;
+Requests of one kind that cannot disturb each other (Produce among themselves, Fetch, OffsetCommit) are under way together;
 any other waits until all before it are answered, as with Kafka itself. What cannot be started yet stays in the receive buffer
 and nothing more is read, so a connection holds a bounded number of bytes. Replies that are ready when the loop comes round go
 out in one write.
@@ -20,7 +20,7 @@ from penstock.gateway.kafka.dispatch import BEFORE_AUTHENTICATION, CALLS, TokenC
 from penstock.gateway.kafka.file_sender import FileSender
 from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import ProtocolError, Request, UnsupportedVersionError, decode_request, keys
+from penstock.gateway.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
 from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 WRITE_BYTES_MAX = 4 << 20  # of replies handed to the transport at a time
 JOIN_BYTES_MAX = 64 << 10  # small replies leave as one buffer
 BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is let go of
-CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH})
+CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH, keys.OFFSET_COMMIT})
 
 _API_KEY = Struct(">h")
 
@@ -252,21 +252,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start(self, frame: memoryview) -> None:
         self._frame_since = self.active_at
-        if self.sasl is not None and self.sasl.takes_tokens:
-            self._begin(TokenCall, token_request(frame), frame)
-            return
-        try:
-            request = decode_request(frame)
-        except UnsupportedVersionError as error:
-            request = unknown_version(error)
-        kind = CALLS.get(request.api_key)
+        if self.sasl is not None and self._is_token(self.sasl, frame):
+            kind: type[Call] | None = TokenCall
+            request = token_request(frame)
+        else:
+            try:
+                request = decode_request(frame)
+            except UnsupportedVersionError as error:
+                request = unknown_version(error)
+            kind = CALLS.get(request.api_key)
         if kind is None:
             raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
-        if self.sasl is not None and request.api_key not in BEFORE_AUTHENTICATION:
-            raise SaslStateError(f"a request with api key {request.api_key} came before the client has said who it is")
-        self._begin(kind, request, frame)
-
-    def _begin(self, kind: type[Call], request: Request, frame: memoryview) -> None:
         cost = len(frame) + SIZE_BYTES
         call = kind(request, cost, self._node, self)
         self._calls.append(call)
@@ -275,6 +271,15 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes += cost
         self._memory.used += cost
         call.start()
+
+    def _is_token(self, sasl: SaslExchange, frame: memoryview) -> bool:
+        """Whether a client that has not said who it is sends a bare token; if not, it is a request that may come that early."""
+        if sasl.takes_tokens:
+            return True
+        key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
+        if key not in BEFORE_AUTHENTICATION:
+            raise SaslStateError(f"a request with api key {key} came before the client has said who it is")
+        return False
 
     def _flush_soon(self) -> None:
         self._flush_due = False

@@ -38,6 +38,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 TYPED_FROM = 1
 
 CONFIG_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
+# What the broker alone decides on; tools show it among what is set, as they do with newer Kafka.
+FIXED: Final = frozenset({"min.insync.replicas"})
 # What a topic's setting is called where it is set for all topics.
 BROKER_NAMES: Final = {
     "cleanup.policy": "log.cleanup.policy",
@@ -174,12 +176,13 @@ def _describe_topic(config: TopicConfig) -> list[DescribeConfigsResourceResult]:
         synonyms = []
         if name in config.own:
             synonyms.append(DescribeConfigsSynonym(name=name, value=config[name], source=TOPIC_SOURCE))
-        synonyms.append(DescribeConfigsSynonym(name=BROKER_NAMES.get(name, name), value=key.default, source=DEFAULT_SOURCE))
+        source = STATIC_BROKER_SOURCE if name in FIXED else DEFAULT_SOURCE
+        synonyms.append(DescribeConfigsSynonym(name=BROKER_NAMES.get(name, name), value=key.default, source=source))
         found.append(
             DescribeConfigsResourceResult(
                 name=name,
                 value=config[name],
-                config_source=TOPIC_SOURCE if name in config.own else DEFAULT_SOURCE,
+                config_source=TOPIC_SOURCE if name in config.own else source,
                 synonyms=synonyms,
                 config_type=CONFIG_TYPES[key.kind],
                 documentation=key.doc,

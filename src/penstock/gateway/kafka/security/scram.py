@@ -10,7 +10,6 @@ The client proves that it knows the password, the server that it knows the crede
 
 from __future__ import annotations
 
-import binascii
 import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Callable
@@ -114,5 +113,5 @@ def _plain_name(name: str) -> str:
 def _decoded(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise AuthenticationError("a field of a SCRAM message is not base64") from error

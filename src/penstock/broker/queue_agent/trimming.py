@@ -1,0 +1,50 @@
+"""Up to where a partition may be trimmed. Pure: a decision from what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class TrimConfig(NamedTuple):
+    """What `auto_trim_config` of a queue says."""
+
+    enable: bool = False
+    retained_rows: int | None = None
+    retained_lifetime_ms: int | None = None
+
+
+class VitalConsumer(NamedTuple):
+    """Where a vital consumer stands in a partition; an offset of None: it cannot be known."""
+
+    name: str
+    offset: int | None
+    trouble: str = ""
+
+
+class Decision(NamedTuple):
+    """Trim to `offset`, or to nothing if it is None; `alert` says what an operator should look at."""
+
+    offset: int | None
+    alert: str | None = None
+
+
+def decide(
+    config: TrimConfig, *, start: int, end: int, vital: Sequence[VitalConsumer], young_from: int | None = None
+) -> Decision:
+    """Up to the slowest vital consumer, and never into what is to be retained. `young_from` is the first row that is young enough
+    to stay, if the configuration asks for that."""
+    if not config.enable:
+        return Decision(None)
+    if not vital:
+        return Decision(None, "automatic trimming is enabled, but no vital consumer is registered: nothing is trimmed")
+    unknown = [consumer for consumer in vital if consumer.offset is None]
+    if unknown:
+        return Decision(None, f"nothing is trimmed: vital consumer {unknown[0].name} is in error: {unknown[0].trouble}")
+    limits = [end, *(consumer.offset for consumer in vital if consumer.offset is not None)]
+    if config.retained_rows is not None:
+        limits.append(end - config.retained_rows)
+    if config.retained_lifetime_ms is not None:
+        limits.append(start if young_from is None else young_from)
+    offset = min(limits)
+    return Decision(offset if offset > start else None)

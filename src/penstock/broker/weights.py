@@ -1,0 +1,167 @@
+"""How much data the rows of a queue are, counted as the seed counts it and stored with them.
+
+The first record of a batch of rows carries a header, "penstock.weights":
+
+version 1 | weight of all rows of the partition before this batch 8 | weight of each row 4
+
+so that the weight of any stretch of a partition is known from its first and last batch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.blob import Buffer, FilePiece
+from penstock.core.errors import CorruptionError
+from penstock.core.format_version import check_version
+from penstock.core.record_compression import decompress
+from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
+from penstock.queue import Partition, ReadResult, split_batches
+from penstock.tablet import KvTablet
+
+VERSION = 1
+HEADER = b"penstock.weights"
+LOOKED_BACK_MAX = 1000  # batches of others, or markers, behind the last one with weights
+BATCH_HEADER_SIZE = 61
+CODEC_MASK = 0x07
+
+_PREFIX = Struct(">Bq")
+WEIGHT = np.dtype(">u4")
+
+
+class BatchWeights(NamedTuple):
+    """Weights of the rows of a batch, and of all before it."""
+
+    before: int
+    rows: npt.NDArray[np.uint32]
+
+    @property
+    def after(self) -> int:
+        """The weight of all rows up to the end of the batch."""
+        return self.before + int(self.rows.sum(dtype=np.int64))
+
+
+def pack_weights(before: int, rows: npt.ArrayLike) -> bytes:
+    """The value of the header."""
+    return _PREFIX.pack(VERSION, before) + np.asarray(rows, WEIGHT).tobytes()
+
+
+def weights_of(batch: Buffer) -> BatchWeights | None:
+    """The weights that a stored batch carries; None if it has none, being of a Kafka producer or a marker."""
+    view = memoryview(batch)
+    attributes = int.from_bytes(view[21:23], "big")
+    try:
+        plain = decompress(attributes & CODEC_MASK, view[BATCH_HEADER_SIZE:])
+    except ValueError as error:
+        raise CorruptionError(f"a batch does not decompress: {error}") from error
+    return weights_of_records(plain)
+
+
+def weights_of_records(plain: Buffer) -> BatchWeights | None:
+    """The same, of records that are not compressed any more."""
+    table = np.empty((1, FIELDS), np.int64)
+    scan_records(plain, table)
+    at = int(table[0, HEADERS_AT])
+    if plain[at] == 0:
+        return None
+    at += 1
+    size, at = _varint(plain, at)
+    if bytes(plain[at : at + size]) != HEADER:
+        return None
+    at += size
+    size, at = _varint(plain, at)
+    raw = bytes(plain[at : at + size])
+    check_version(raw[0] if raw else 0, VERSION, "weights of rows")
+    return BatchWeights(_PREFIX.unpack_from(raw)[1], np.frombuffer(raw, WEIGHT, offset=_PREFIX.size))
+
+
+class Weights:
+    """The weight of all rows of each partition, kept in memory while its tablet runs."""
+
+    def __init__(self) -> None:
+        self._after: dict[Partition, tuple[KvTablet, int]] = {}
+
+    async def load(self, partition: Partition) -> int:
+        """The weight of all rows written so far, read from the last of them if need be."""
+        known = self._after.get(partition)
+        if known is not None:
+            return known[1]
+        after = await _last_weight(partition)
+        return self._after.setdefault(partition, (partition.tablet, after))[1]
+
+    def known(self, partition: Partition) -> int | None:
+        """The same, if it was loaded."""
+        found = self._after.get(partition)
+        return None if found is None else found[1]
+
+    def add(self, partition: Partition, weight: int) -> int:
+        """Rows of this weight are queued behind all others; the weight of those. It must be loaded."""
+        tablet, before = self._after[partition]
+        self._after[partition] = (tablet, before + weight)
+        return before
+
+    def forget(self, partition: Partition) -> None:
+        """A write failed, or the partition is gone: what was added may not be there."""
+        self._after.pop(partition, None)
+
+    def sweep(self) -> None:
+        """Forget partitions whose tablets have stopped."""
+        for partition in [one for one, (tablet, _) in self._after.items() if tablet.stopped.is_set()]:
+            del self._after[partition]
+
+
+async def weight_before(partition: Partition, offset: int) -> int | None:
+    """The weight of all rows before an offset; None if the batch there does not say."""
+    if offset >= partition.end_offset:
+        return await _last_weight(partition)
+    batch = await batch_at(partition, offset)
+    found = None if batch is None else weights_of(batch)
+    if batch is None or found is None:
+        return None
+    inside = max(offset, partition.start_offset) - int.from_bytes(batch[:8], "big")
+    return found.before + int(found.rows[:inside].sum(dtype=np.int64))
+
+
+async def _last_weight(partition: Partition) -> int:
+    offset = partition.end_offset - 1
+    for _ in range(LOOKED_BACK_MAX):
+        if offset < partition.start_offset:
+            break
+        batch = await batch_at(partition, offset)
+        if batch is None:
+            break
+        found = weights_of(batch)
+        if found is not None:
+            return found.after
+        offset = int.from_bytes(batch[:8], "big") - 1
+    return 0
+
+
+async def batch_at(partition: Partition, offset: int) -> memoryview | None:
+    """The batch that holds an offset, or the next one if compaction has taken it."""
+    read = await partition.read(offset, 1)
+    for batch in split_batches(joined(read)):
+        base_offset = int.from_bytes(batch[:8], "big")
+        if base_offset + int.from_bytes(batch[23:27], "big") >= offset:
+            return batch
+    return None
+
+
+def joined(read: ReadResult) -> bytes:
+    """The batches of a read in one piece; a large one may come in several."""
+    return b"".join(part for part in read.batches if not isinstance(part, FilePiece))
+
+
+def _varint(data: Buffer, at: int) -> tuple[int, int]:
+    zigzag = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        zigzag |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (zigzag >> 1) ^ -(zigzag & 1), at
+        shift += 7

@@ -1,0 +1,37 @@
+"""`penstock user`: its subcommands and their options."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.client_options import client_options, make_client
+from penstock.cli.output import Output
+
+
+def parser() -> argparse.ArgumentParser:
+    """A subparser for everything that can be done to a user."""
+    made = argparse.ArgumentParser(
+        prog="penstock user", description="Make, list and remove users, for nodes that ask their clients who they are."
+    )
+    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    parent = client_options()
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
+
+    setter = action("set", "make a user, or give it another password, which is read from a terminal, a pipe or a file")
+    setter.add_argument("name", metavar="NAME")
+    setter.add_argument("--new-password-file", metavar="FILE", help="a file with the password that the user gets")
+    action("list", "list users and how they can sign in")
+    remove = action("remove", "remove users; their connections stay until they end")
+    remove.add_argument("names", nargs="+", metavar="NAME")
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Carry out one subcommand."""
+    arguments = parser().parse_args(argv)
+    from penstock.cli.user_actions import ACTIONS
+
+    with make_client(arguments) as client:
+        return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))

@@ -1,0 +1,178 @@
+"""Formats of parameters, values and rows: YSON in all its forms and JSON, by the library that is made for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from yt import yson
+from yt.yson import YsonEntity, YsonStringProxy, YsonType
+
+from penstock.gateway.yt.errors import INVALID_FORMAT, YtError
+
+YSON, JSON = "yson", "json"
+YSON_FORMS = ("text", "binary", "pretty")
+
+
+class Format(NamedTuple):
+    """How values are written; `form` is of YSON, `is_latin` of JSON: whether each of its characters stands for a byte."""
+
+    name: str
+    form: str = "text"
+    is_latin: bool = True
+    is_pretty: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """Its name in HTTP."""
+        if self.name == JSON:
+            return "application/json"
+        return "application/x-yt-yson-binary" if self.form == "binary" else f"application/x-yt-yson-{self.form}"
+
+
+DEFAULT = Format(JSON)
+
+
+def format_of(given: object) -> Format:
+    """The format that a parameter asks for; without one it is JSON."""
+    if given is None:
+        return DEFAULT
+    if isinstance(given, bytes | str) and not isinstance(given, YsonType) and str(given).startswith("<"):
+        given = parse_yson(given if isinstance(given, bytes) else given.encode(), "a format")
+    name = str(given)
+    attributes: dict[str, Any] = dict(given.attributes) if isinstance(given, YsonType) else {}
+    if name == YSON:
+        form = str(attributes.get("format", "binary"))
+        if form not in YSON_FORMS:
+            raise YtError(INVALID_FORMAT, f"YSON is written as {', '.join(YSON_FORMS)}, not as {form!r}")
+        return Format(YSON, form)
+    if name == JSON:
+        is_latin = _is_true(attributes.get("encode_utf8", True))
+        return Format(JSON, is_latin=is_latin, is_pretty=attributes.get("format") == "pretty")
+    raise YtError(INVALID_FORMAT, f"format {name!r} is not supported; use yson or json")
+
+
+def parse_yson(raw: bytes, what: str) -> Any:
+    """One value."""
+    try:
+        return yson.loads(raw, always_create_attributes=False)
+    except (yson.YsonError, UnicodeDecodeError, RuntimeError) as error:
+        raise YtError(INVALID_FORMAT, f"{what} is not YSON: {error}") from error
+
+
+def parse_json(raw: bytes, what: str, *, is_latin: bool = False) -> Any:
+    """One value in YT's JSON, in which attributes stand beside a $value."""
+    try:
+        plain = json.loads(raw)
+        return _from_latin(_bare(yson.json_to_yson(plain))) if is_latin else _bare(yson.json_to_yson(plain))
+    except (ValueError, yson.YsonError, RecursionError) as error:
+        raise YtError(INVALID_FORMAT, f"{what} is not JSON: {error}") from error
+
+
+def read_value(format_: Format, raw: bytes) -> Any:
+    """The value in the body of a request."""
+    if format_.name == JSON:
+        return parse_json(raw, "the value", is_latin=format_.is_latin)
+    return parse_yson(raw, "the value")
+
+
+def read_rows(format_: Format, raw: bytes) -> list[dict[str, Any]]:
+    """The rows in the body of a request; whether YSON is text or binary, its bytes tell."""
+    if format_.name == JSON:
+        rows = [parse_json(line, "a row", is_latin=format_.is_latin) for line in raw.splitlines() if line.strip()]
+    else:
+        try:
+            rows = list(yson.loads(raw, yson_type="list_fragment", always_create_attributes=False))
+        except (yson.YsonError, UnicodeDecodeError, RuntimeError, TypeError) as error:
+            raise YtError(INVALID_FORMAT, f"the rows are not YSON: {error}") from error
+    for row in rows:
+        if not isinstance(row, dict):
+            raise YtError(INVALID_FORMAT, f"a row is a map of columns, not {type(row).__name__}")
+    return rows
+
+
+def write_value(format_: Format, value: object) -> bytes:
+    """A value as it is sent."""
+    if format_.name == JSON:
+        plain = yson.yson_to_json(value)
+        if format_.is_latin:
+            plain = _to_latin(plain)
+        return json.dumps(plain, indent=4 if format_.is_pretty else None, ensure_ascii=False).encode()
+    return bytes(yson.dumps(value, yson_format=format_.form))
+
+
+def write_rows(format_: Format, rows: Iterable[dict[str, Any]]) -> bytes:
+    """Rows as they are sent."""
+    if format_.name == JSON:
+        encode = _to_latin if format_.is_latin else _same
+        lines = [json.dumps(encode(yson.yson_to_json(row)), ensure_ascii=False) for row in rows]
+        return "".join(f"{line}\n" for line in lines).encode()
+    form = "text" if format_.form == "pretty" else format_.form
+    return bytes(yson.dumps(list(rows), yson_format=form, yson_type="list_fragment"))
+
+
+def text_yson(value: object) -> bytes:
+    """A value as one line of ASCII."""
+    return bytes(yson.dumps(value, yson_format="text"))
+
+
+def _is_true(value: object) -> bool:
+    return value not in (False, "false", b"false")
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _bare(value: Any) -> Any:
+    """Values without attributes as plain ones, as the parser of YSON gives them."""
+    if isinstance(value, YsonType) and value.has_attributes():
+        return value
+    if isinstance(value, dict):
+        return {key: _bare(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_bare(each) for each in value]
+    if isinstance(value, YsonEntity):
+        return None
+    if isinstance(value, yson.YsonBoolean):
+        return bool(value)
+    if isinstance(value, yson.YsonUint64):
+        return value
+    for plain in (str, int, float):
+        if isinstance(value, plain):
+            return plain(value)
+    return value
+
+
+def _from_latin(value: Any) -> Any:
+    """Strings whose characters stand for bytes, as the text that these bytes are, if they are any."""
+    if isinstance(value, str):
+        try:
+            raw = value.encode("latin-1")
+        except UnicodeEncodeError:
+            return value  # it was sent as text after all
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return _proxy(raw)
+    if isinstance(value, dict):
+        return {_from_latin(key): _from_latin(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_from_latin(each) for each in value]
+    return value
+
+
+def _proxy(raw: bytes) -> YsonStringProxy:
+    """A string that is no text."""
+    return yson.loads(yson.dumps(raw, yson_format="binary"), always_create_attributes=False)
+
+
+def _to_latin(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode().decode("latin-1")
+    if isinstance(value, dict):
+        return {_to_latin(key): _to_latin(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_to_latin(each) for each in value]
+    return value
