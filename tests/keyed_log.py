@@ -8,6 +8,8 @@ from penstock.blob import FilePiece
 from penstock.queue import Partition
 from penstock.testing.batches import KeyedRecord, keyed_records_of
 
+ABORT = b"\0\0\0\0"
+
 
 class Written(NamedTuple):
     """A message as it was written; without a producer it belongs to no transaction."""
@@ -129,7 +131,8 @@ async def read_committed(partition: Partition, bytes_max: int = 2000) -> list[Ke
             while waiting and waiting[0].first_offset <= base:
                 dropped.add(waiting.pop(0).producer_id)
             if attributes & 0x20:
-                dropped.discard(producer)
+                if keyed_records_of(batch)[0].key == ABORT:
+                    dropped.discard(producer)
             elif not (attributes & 0x10 and producer in dropped):
                 found += keyed_records_of(batch)
         assert next_offset > offset

@@ -7,7 +7,7 @@ the same broker; if it passes then, it is flaky.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from tests.compat import kafka_tools, programs
 from tests.compat.outcome import Outcome
 from tests.compat.preparation import prepare
-from tests.compat.suite_run import run_suite
+from tests.compat.suite_run import CERTIFICATE, KEY, BrokerAddress, run_suite
 from tests.compat.suites import CACHE, Suite, all_suites
 from tests.e2e.running_node import running_node
 
@@ -62,10 +62,10 @@ class SuiteSection:
         suite = self._suite
         print(f"  see {(suite.home / 'pytest.log').relative_to(CACHE.parent)}", flush=True)
         (suite.home / "pytest.log").unlink(missing_ok=True)
-        with broker(suite.home / "broker.log", suite.default_partitions) as bootstrap:
-            outcomes = run_suite(suite, self._python, bootstrap, (), expression)
+        with broker(suite.home / "broker.log", suite.default_partitions) as address:
+            outcomes = run_suite(suite, self._python, address, (), expression)
             failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
-            again = run_suite(suite, self._python, bootstrap, failed, None) if failed else {}
+            again = run_suite(suite, self._python, address, failed, None) if failed else {}
         return _merged(outcomes, again)
 
 
@@ -82,10 +82,10 @@ class ToolsSection:
         names = [check.__name__ for check in kafka_tools.CHECKS if _matches(check.__name__, expression)]
         home = CACHE / self.name
         home.mkdir(parents=True, exist_ok=True)
-        with broker(home / "broker.log", 1) as bootstrap:
-            outcomes = kafka_tools.run_checks(bootstrap, home, names)
+        with broker(home / "broker.log", 1) as address:
+            outcomes = kafka_tools.run_checks(address.bootstrap, home, names)
             failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
-            return _merged(outcomes, kafka_tools.run_checks(bootstrap, home, failed))
+            return _merged(outcomes, kafka_tools.run_checks(address.bootstrap, home, failed))
 
 
 class ProgramSection:
@@ -100,10 +100,10 @@ class ProgramSection:
         self._program.prepare(CACHE / self.name)
 
     def run(self, expression: str | None) -> Ran:
-        with broker(CACHE / self.name / "broker.log", 1) as bootstrap:
-            outcomes = self._program.run(CACHE / self.name, bootstrap)
+        with broker(CACHE / self.name / "broker.log", 1) as address:
+            outcomes = self._program.run(CACHE / self.name, address.bootstrap)
             failed = any(outcome.verdict == "failed" for outcome in outcomes.values())
-            ran = _merged(outcomes, self._program.run(CACHE / self.name, bootstrap) if failed else {})
+            ran = _merged(outcomes, self._program.run(CACHE / self.name, address.bootstrap) if failed else {})
         return Ran({name: one for name, one in ran.outcomes.items() if _matches(name, expression)}, ran.flaky)
 
 
@@ -116,15 +116,16 @@ def all_sections() -> dict[str, Section]:
 
 
 @contextmanager
-def broker(log: Path, default_partitions: int, options: Sequence[str] = ()) -> Iterator[str]:
+def broker(log: Path, default_partitions: int) -> Iterator[BrokerAddress]:
     """A node with the settings that suites expect, on a scratch directory; where it listens."""
     log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="penstock-compat-") as scratch:
         argv = ["--data-dir", str(Path(scratch) / "data"), "--host", "127.0.0.1", "--auto-create-topics", "true"]
         # The suites take it that the first broker is number 0 and that it has access rules.
-        argv += ["--node-id", "0", "--allow-without-rule", "true", "--default-partitions", str(default_partitions), *options]
+        argv += ["--node-id", "0", "--allow-without-rule", "true", "--default-partitions", str(default_partitions)]
+        argv += ["--kafka-tls-port", "0", "--tls-cert", str(CERTIFICATE), "--tls-key", str(KEY)]
         with running_node(log, argv) as node:
-            yield node.bootstrap
+            yield BrokerAddress(node.bootstrap, int(node.ready["listeners"]["kafka_tls"]["port"]))
             node.stop()
 
 

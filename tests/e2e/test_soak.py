@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -16,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,6 +28,8 @@ PARTITIONS = 4
 PRODUCERS = 4
 MEMBERS = 3
 IN_FLIGHT = 2000
+BURST, PAUSE_S = 100, 0.2
+WORKER = Path(__file__).parent / "kafka" / "transform_worker.py"
 DRAIN_S = 120.0
 
 Written = dict[int, list[tuple[int, int]]]  # by producer: the partition and offset of each message, in order of their numbers
@@ -45,7 +49,6 @@ class Load:
         self.failures: list[str] = []
         self.acknowledged: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         self.read_by_group: set[tuple[int, int]] = set()
-        self.copies = 0
         self._threads: list[threading.Thread] = []
         self.writing.set()
         self.reading.set()
@@ -89,6 +92,8 @@ class Load:
         producer = Producer({**self.settings, "enable.idempotence": True, "delivery.timeout.ms": 300_000, "linger.ms": 5})
         sent = 0
         while self.writing.is_set():
+            if sent % BURST == 0:
+                time.sleep(PAUSE_S)  # no faster than the pipeline copies
             if sent - len(acknowledged) < IN_FLIGHT:
                 producer.produce(
                     "source", b"%d:%d:" % (number, sent) + os.urandom(100), key=b"%d" % number, on_delivery=delivered
@@ -112,39 +117,13 @@ class Load:
         consumer.close()
 
     def _copy(self) -> None:
-        """Consume, transform, produce; a transaction that fails is taken back and begun anew from the committed positions."""
+        """Keep a worker at it that consumes, transforms and produces in transactions."""
+        command = [sys.executable, str(WORKER), str(self.settings["bootstrap.servers"]), "source", "copied", "copier", "500"]
         while self.reading.is_set():
-            consumer = Consumer(
-                {
-                    **self.settings,
-                    "group.id": "copier",
-                    "auto.offset.reset": "earliest",
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed",
-                }
-            )
-            producer = Producer({**self.settings, "transactional.id": "copier", "transaction.timeout.ms": 20_000})
-            consumer.subscribe(["source"])
-            try:
-                producer.init_transactions(60)
-                while self.reading.is_set():
-                    self._copy_some(consumer, producer)
-            except KafkaException:
-                time.sleep(0.2)
-            finally:
-                consumer.close()
-
-    def _copy_some(self, consumer: Consumer, producer: Producer) -> None:
-        messages = [message for message in consumer.consume(500, 0.2) if message.error() is None]
-        if not messages:
-            return
-        producer.begin_transaction()
-        for message in messages:
-            producer.produce("copied", message.value(), key=message.key())
-        positions = consumer.position(consumer.assignment())
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 60)
-        producer.commit_transaction(60)
-        self.copies += len(messages)
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+                while worker.poll() is None and self.reading.is_set():
+                    time.sleep(0.1)
+                worker.kill()
 
 
 @pytest.mark.soak

@@ -380,3 +380,27 @@ def test_a_disk_that_missed_a_keep_does_not_hide_the_blob() -> None:
         assert (found.status, [listed for listed, _ in found.blobs]) == (Status.OK, [blob_id])
 
     run_group(Erasure.MIRROR_3_DC, scenario)
+
+
+def test_with_a_realm_out_and_all_other_disks_full_a_blob_is_read_and_listed_again_once_there_is_room() -> None:
+    """With only two of its three replicas in sight it looks half written, and cannot be completed: a listing does not vouch for
+    it, but nothing is lost and nothing is said to be absent."""
+    size = 200_000  # more than is left of what disks have set aside
+
+    async def scenario(group: SimGroup) -> None:
+        blob_id, data = blob_at(1, size), payload(size)
+        assert await group.put(blob_id, data) is Status.OK
+        await group.settle()
+        capacities = [faults.capacity for faults in group.faults]
+        for faults in group.faults:
+            faults.capacity = 0
+        await group.take_out(*(order for order in group.orders if order // 3 == group.subgroup(blob_id)[0] // 3))
+        assert (await group.do(group.proxy.range(blob_id, blob_id))).status is Status.ERROR
+        assert (await group.do(group.proxy.discover(1))).status is Status.ERROR
+        assert await group.get(blob_id) == (Status.OK, data)
+        for faults, capacity in zip(group.faults, capacities, strict=True):
+            faults.capacity = capacity
+        found = await group.do(group.proxy.discover(1))
+        assert (found.status, found.blobs) == (Status.OK, ((blob_id, data),))
+
+    run_group(Erasure.MIRROR_3_DC, scenario)

@@ -29,6 +29,7 @@ from penstock.queue import (
     head,
     in_place,
 )
+from penstock.queue.key_map import KeyMap
 from penstock.testing.batches import make_keyed_batch, make_marker
 from tests.keyed_log import raw_batches, read_committed, read_log
 from tests.sim_tablet import DATA, ERROR, FINE, Fate, SimNode, on_node
@@ -277,6 +278,12 @@ def test_a_map_that_is_full_leaves_the_rest_to_the_next_pass() -> None:
         assert sorted(await _shown(partition)) == list(range(35, 60))
 
     on_node(scenario)
+
+
+def test_the_map_takes_no_more_memory_than_it_may_nor_than_it_needs() -> None:
+    for bytes_max in (1 << 16, 1 << 20, 1 << 24):
+        assert 0.95 * bytes_max < KeyMap(10**9, bytes_max, Random(1)).bytes_held <= bytes_max + 100
+    assert KeyMap(1000, 1 << 24, Random(1)).bytes_held < 50_000
 
 
 async def _transaction(partition: Partition, producer: int, *pairs: tuple[bytes, bytes | None]) -> None:

@@ -181,3 +181,24 @@ def test_a_piece_that_is_kept_does_not_hold_on_to_much_larger_buffers(copies: in
     assert (id(receive_buffer) not in owners) is is_copied
     assert b"".join(kept.buffers) == raw
     assert kept.find(0) == 0
+
+
+@given(st.lists(specs, min_size=1, max_size=5))
+def test_marks_put_behind_others_stay_far_apart_and_tell_the_latest_time_up_to_the_next(runs: list[list[Spec]]) -> None:
+    offset = size = 0
+    marks = Marks()
+    whole: list[tuple[int, int, int]] = []
+    for run in runs:
+        piece = piece_of(run, offset)
+        marks.extend(piece.marks, size)
+        at = size
+        for base, timestamp, raw in stored(run, offset):
+            whole.append((base, at, timestamp))
+            at += len(raw)
+        offset, size = piece.next_offset, size + piece.size
+    found = list(zip(marks.offsets, marks.positions, strict=True))
+    assert found[0] == (0, 0)
+    assert set(found) <= {(base, at) for base, at, _ in whole}
+    assert all(other - one >= MARK_EVERY for one, other in pairwise(marks.positions))
+    for (begin, end), latest in zip(pairwise([*marks.positions, size]), marks.latest, strict=True):
+        assert latest == max(timestamp for _, at, timestamp in whole if begin <= at < end)

@@ -162,6 +162,7 @@ def test_members_report_more_often_than_their_sessions_last() -> None:
         ({"admin_password": "a"}, "sasl is false"),
         ({"tls_cert": "a"}, "one of them is missing"),
         ({"tls_key": "a"}, "one of them is missing"),
+        ({"kafka_tls_port": "9093"}, "no certificate"),
     ],
 )
 def test_security_that_is_only_half_there_is_refused(settings: dict[str, str], said: str) -> None:

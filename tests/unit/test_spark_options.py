@@ -12,6 +12,10 @@ from penstock.spark.options import COLUMNS, ReadOptions, Wanted, read_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 ON_T = {**SERVERS, "subscribe": "t"}
+USER = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.jaas.config": 'x.PlainLoginModule required username="ann" password="a \\"b\\"";',
+}
 
 
 def batch(**options: str) -> ReadOptions:
@@ -82,7 +86,8 @@ def test_settings_of_kafkas_own_consumer_do_no_harm() -> None:
         ({**ON_T, "valueSchema": "id INT"}, "goes with valueFormat"),
         ({**ON_T, "path": "x"}, "takes no path"),
         ({**ON_T, "kafka.security.protocol": "TLS"}, "PLAINTEXT, SSL"),
-        ({**ON_T, "kafka.security.protocol": "SASL_SSL"}, "only PLAIN"),
+        ({**ON_T, "kafka.security.protocol": "SASL_SSL"}, "a user and a password"),
+        ({**ON_T, **USER, "kafka.sasl.mechanism": "GSSAPI"}, "it takes PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ({**ON_T, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "a user and a password"),
         ({**ON_T, "kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "x.jks"}, "a file in PEM"),
     ],
@@ -141,15 +146,7 @@ def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
 
 
 def test_a_user_is_read_from_the_form_that_java_takes() -> None:
-    read = read_options(
-        {
-            **ON_T,
-            "kafka.security.protocol": "SASL_PLAINTEXT",
-            "kafka.sasl.mechanism": "PLAIN",
-            "kafka.sasl.jaas.config": 'x.PlainLoginModule required username="ann" password="a \\"b\\"";',
-        },
-        "batch",
-    )
+    read = read_options({**ON_T, **USER, "kafka.sasl.mechanism": "PLAIN"}, "batch")
     security = read.client.security
     assert (security.tls, security.username, security.password) == (False, "ann", 'a "b"')
     assert 'a "b"' not in repr(security)

@@ -148,10 +148,10 @@ class Partition:
             self._writer = asyncio.create_task(self._write_prepared())
         return await done
 
-    async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool = False) -> ReadResult:
+    async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False) -> ReadResult:
         """Batches from the one that holds `offset`: at least one, then up to `bytes_max` bytes, none that begins from `until` on.
         An offset before the start is taken as the start; at the end there is nothing yet. With `files`, what is not in memory
-        comes as pieces of open files."""
+        comes as pieces of open files; with None, all that is in files, up to the first that is not."""
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
@@ -178,7 +178,7 @@ class Partition:
                     raise
                 continue
             run_size = sum(part.length if isinstance(part, FilePiece) else len(part) for part in run)
-            if found and size + run_size > bytes_max:
+            if found and (size + run_size > bytes_max or (files is None and run and not isinstance(run[0], FilePiece))):
                 break
             found.extend(run)
             size += run_size
@@ -432,14 +432,16 @@ class Partition:
         self.end_offset = cycle.next_offset
         self.arrivals.tell()
 
-    async def _read_run(self, offset: int, limit: int, until: int, *, files: bool) -> tuple[list[Buffer] | list[FilePiece], int]:
+    async def _read_run(
+        self, offset: int, limit: int, until: int, *, files: bool | None
+    ) -> tuple[Sequence[Buffer | FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
         at = bisect_right(self._bodies, offset, key=lambda body: body.first_offset) - 1
         if at < 0 or offset >= self._bodies[at].next_offset:
             at += 1  # compaction may have left a gap: what is asked for is what follows it
         if at < len(self._bodies):
             body = self._bodies[at]
-            if files and body.next_offset <= until and not self._reader.is_warm(body):
+            if files is not False and body.next_offset <= until and (files is None or not self._reader.is_warm(body)):
                 stretch = await self._reader.files(body, offset, limit)
                 if stretch is not None:
                     return stretch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from struct import Struct
 
 from penstock.blob import Buffer
@@ -41,8 +42,14 @@ class Marks:
 
     def extend(self, other: Marks, shift: int) -> None:
         """The marks of a run that follows, whose first byte is at `shift`."""
-        for offset, position, timestamp in zip(other.offsets, other.positions, other.latest, strict=True):
-            self.add(offset, position + shift, timestamp)
+        begin = 0
+        while begin < len(other.offsets) and self.offsets and other.positions[begin] + shift - self.positions[-1] < MARK_EVERY:
+            self.latest[-1] = max(self.latest[-1], other.latest[begin])
+            begin += 1
+        # From here on they are far enough from each other, as they were among themselves.
+        self.offsets += other.offsets[begin:]
+        self.positions.extend(position + shift for position in other.positions[begin:])
+        self.latest += other.latest[begin:]
 
     def repeat_last(self) -> None:
         """Have the last mark twice."""
@@ -153,11 +160,8 @@ class Piece:
         self.buffers = buffers
         self.marks = marks
         self.min_timestamp, self.max_timestamp = timestamps
-        self.starts: list[int] = []
-        self.size = 0
-        for buffer in buffers:
-            self.starts.append(self.size)
-            self.size += len(buffer)
+        self.starts = list(accumulate(map(len, buffers), initial=0))
+        self.size = self.starts.pop()
 
     @property
     def next_offset(self) -> int:

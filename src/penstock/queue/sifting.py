@@ -7,6 +7,7 @@ is that of those left. A compressed one is compressed again as it was.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -63,17 +64,24 @@ class AbortedIndex:
     """Aborted transactions by producer."""
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
-        self._by_producer: dict[int, list[Aborted]] = {}
-        for one in aborted:
+        self._by_producer: dict[int, list[Aborted]] = {}  # in order: those of one producer follow one another
+        for one in sorted(aborted):
             self._by_producer.setdefault(one.producer_id, []).append(one)
 
     def has(self, producer_id: int, offset: int) -> bool:
         """Whether a batch of this producer at this offset was aborted."""
-        return any(one.first_offset <= offset < one.last_offset for one in self._by_producer.get(producer_id, ()))
+        found = self._ending_from(producer_id, offset)
+        return found is not None and found.first_offset <= offset < found.last_offset
 
-    def ended_at(self, producer_id: int, offset: int) -> list[Aborted]:
+    def ended_at(self, producer_id: int, offset: int) -> Aborted | None:
         """The transaction whose marker is at this offset, if that aborts one."""
-        return [one for one in self._by_producer.get(producer_id, ()) if one.last_offset == offset]
+        found = self._ending_from(producer_id, offset)
+        return found if found is not None and found.last_offset == offset else None
+
+    def _ending_from(self, producer_id: int, offset: int) -> Aborted | None:
+        own = self._by_producer.get(producer_id, [])
+        at = bisect_left(own, offset, key=lambda one: one.last_offset)
+        return own[at] if at < len(own) else None
 
 
 class Sieve:
@@ -126,8 +134,9 @@ class Sieve:
                 table[row, FATE] = KEEP if is_needed else DROP
                 self._with_data.discard(producer)
                 waiting += is_needed
-                if not is_needed:
-                    self.forgotten += self._aborted.ended_at(producer, offset)
+                aborted = self._aborted.ended_at(producer, offset)
+                if aborted is not None and not is_needed:
+                    self.forgotten.append(aborted)
                 continue
             if not table[row, COUNT]:
                 continue  # a header, left by an earlier pass

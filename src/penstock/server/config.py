@@ -17,8 +17,10 @@ from penstock.server.kinds import (
     FILE,
     FLAG,
     HOST,
+    NAME,
     PATH,
     PATHS,
+    PEERS,
     PORT,
     SECONDS,
     SECRET,
@@ -51,6 +53,10 @@ class NodeConfig:
     host: str = "127.0.0.1"
     advertised_host: str | None = None
     kafka_port: int | None = 9092
+    kafka_tls_port: int | None = None
+    yt_port: int | None = None
+    cluster_name: str = "penstock"
+    peer_clusters: Mapping[str, str] | None = None
     auto_create_topics: bool = True
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
@@ -91,7 +97,7 @@ class Setting(NamedTuple):
     @property
     def is_list(self) -> bool:
         """Whether its option is given once for each item."""
-        return self.kind is PATHS
+        return self.kind in (PATHS, PEERS)
 
     @property
     def is_secret(self) -> bool:
@@ -106,7 +112,8 @@ class Setting(NamedTuple):
     @property
     def option(self) -> str:
         """Its name on the command line."""
-        return "--disk" if self.is_list else "--" + self.key.replace("_", "-")
+        singular = {PATHS: "disk", PEERS: "peer-cluster"}.get(self.kind, self.key)
+        return "--" + singular.replace("_", "-")
 
 
 SETTINGS: Final = {
@@ -147,6 +154,22 @@ SETTINGS: Final = {
             "the host that clients are told to connect to",
         ),
         Setting("kafka_port", PORT, "9092", "the port for Kafka clients; 0 picks a free one, none turns the listener off"),
+        Setting(
+            "kafka_tls_port",
+            PORT,
+            "none",
+            "a second port for Kafka clients, which speaks TLS while kafka_port stays without; it needs tls_cert",
+        ),
+        Setting(
+            "yt_port",
+            PORT,
+            "none",
+            "the port for YT's clients, as an HTTP proxy; 0 picks a free one. It needs the package with its yt extra",
+        ),
+        Setting(
+            "cluster_name", NAME, "penstock", "the name of this cluster, as paths of YT's clients use it: <cluster=name>//path"
+        ),
+        Setting("peer_clusters", PEERS, "none", "other clusters that such paths may name, and where their YT listeners are"),
         Setting("auto_create_topics", FLAG, "true", "whether a topic that a client names is made when it is not there"),
         Setting(
             "default_partitions", whole_number(1, 100_000), "1", "how many partitions a topic gets if its maker says nothing"
@@ -217,7 +240,7 @@ SETTINGS: Final = {
             FILE,
             "none",
             "a PEM file with the certificate of this node, followed by those that vouch for it; with it, the Kafka listener "
-            "speaks TLS and nothing else",
+            "speaks TLS and nothing else, unless kafka_tls_port makes a second one for that",
         ),
         Setting("tls_key", FILE, "none", "a PEM file with the private key of that certificate"),
         Setting("log_level", choice("debug", "info", "warning", "error"), "info", "what is logged, to standard error"),
@@ -254,6 +277,8 @@ def _check_security(config: NodeConfig) -> None:
         raise BadSettingError("sasl is true, but the administrator has no password; set admin_password or admin_password_file")
     if any(passwords) and not config.sasl:
         raise BadSettingError("the administrator has a password, but sasl is false and nobody is asked for it; set sasl to true")
+    if config.kafka_tls_port is not None and config.tls_cert is None:
+        raise BadSettingError("kafka_tls_port is set, but there is no certificate for TLS; set tls_cert and tls_key")
     if (config.tls_cert is None) != (config.tls_key is None):
         raise BadSettingError("TLS needs both tls_cert and tls_key; one of them is missing")
 

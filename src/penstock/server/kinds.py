@@ -13,6 +13,8 @@ from typing import NamedTuple
 _UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _SIZE = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_ADDRESS = re.compile(r"https?://[^\s,/]+/?")
 _PORT_MAX = 65535
 _USER_SIZE_MAX = 1000
 
@@ -109,6 +111,27 @@ def _read_user(raw: object) -> object:
     return raw
 
 
+def _read_name(raw: object) -> object:
+    if not isinstance(raw, str) or not _NAME.fullmatch(raw):
+        raise ValueError(raw)
+    return raw
+
+
+def _read_peers(raw: object) -> object:
+    """Addresses by name: from options and from the environment as name=address, from a file as a table."""
+    if isinstance(raw, str):
+        raw = [part for part in raw.split(",") if part]
+    pairs = [str(item).partition("=")[::2] for item in raw] if isinstance(raw, list) else raw
+    peers = dict(pairs) if isinstance(pairs, list | dict) else {}
+    if not peers or len(peers) < len(pairs):  # type: ignore[arg-type]
+        raise ValueError(raw)
+    for name, address in peers.items():
+        _read_name(name)
+        if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
+            raise ValueError(raw)
+    return peers
+
+
 FLAG = Kind("true or false", _read_flag, "FLAG", ("true", "false"))
 SIZE = Kind("a number of bytes above 0, such as 1048576 or 256MiB", _read_size, "BYTES")
 SECONDS = Kind("a number of seconds above 0", _read_seconds, "SECONDS")
@@ -119,3 +142,5 @@ FILE = Kind("a file", _read_path, "FILE")
 USER = Kind("a name", _read_user, "NAME")
 SECRET = Kind("a text that is not empty", _read_user, "TEXT")
 PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_number(0, _PORT_MAX).read, "PORT"))
+NAME = Kind("letters, digits, - and _, at most 100 of them", _read_name, "NAME")
+PEERS = Kind("other clusters, each as name=http://host:port", _read_peers, "NAME=URL")

@@ -18,7 +18,13 @@ from penstock.core.errors import ConfigError
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
 from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
-from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
+from penstock.server.errors import (
+    BadSettingError,
+    DirectoryInUseError,
+    DirectoryMismatchError,
+    DirectoryUnusableError,
+    ListenError,
+)
 from penstock.server.security import security_of, tls_context
 
 log = logging.getLogger(__name__)
@@ -60,6 +66,7 @@ class Node:
             broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
             node._closing.push_async_callback(broker.stop)
             await node._listen(broker, tls)
+            await node._listen_yt(broker, random)
         except BaseException:
             await node._closing.aclose()
             raise
@@ -92,14 +99,23 @@ class Node:
 
     async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
         config = self.config
-        if config.kafka_port is None:
+        if config.kafka_tls_port is None:
+            await self._listen_at("kafka", config.kafka_port, broker, tls)
+        else:
+            await self._listen_at("kafka", config.kafka_port, broker, None)
+            await self._listen_at("kafka_tls", config.kafka_tls_port, broker, tls)
+
+    async def _listen_at(self, name: str, port: int | None, broker: Broker, tls: SSLContext | None) -> None:
+        """A listener for Kafka clients, which are told to come back to this very one."""
+        if port is None:
             return
+        config = self.config
         gateway = KafkaGateway(
             broker,
             node_id=self.made.node_id,
             cluster_id=self.made.cluster_id,
             host=config.host,
-            port=config.kafka_port,
+            port=port,
             advertised_host=_advertised_host(config),
             options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
             tls=tls,
@@ -107,9 +123,37 @@ class Node:
         try:
             await gateway.start()
         except OSError as error:
-            raise _cannot_listen("kafka_port", config.host, config.kafka_port, error) from error
+            raise _cannot_listen(f"{name}_port", config.host, port, error) from error
         self._closing.push_async_callback(gateway.stop)
-        self.listeners["kafka"] = Listener(config.host, gateway.port)
+        self.listeners[name] = Listener(config.host, gateway.port)
+
+    async def _listen_yt(self, broker: Broker, random: Random) -> None:
+        config = self.config
+        if config.yt_port is None:
+            return
+        try:
+            from penstock.gateway.yt import YtGateway
+        except ImportError as error:
+            raise BadSettingError(
+                f"yt_port is {config.yt_port}, but {error.name} is not installed; install Penstock with its yt extra: "
+                f"pip install 'penstock[yt]'"
+            ) from error
+        gateway = YtGateway(
+            broker,
+            cluster_name=config.cluster_name,
+            host=config.host,
+            port=config.yt_port,
+            advertised_host=_advertised_host(config),
+            peers=config.peer_clusters,
+            drain_timeout_s=config.drain_timeout_s,
+            random=random,
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise _cannot_listen("yt_port", config.host, config.yt_port, error) from error
+        self._closing.push_async_callback(gateway.stop)
+        self.listeners["yt"] = Listener(config.host, gateway.port)
 
 
 async def _open_disk(group: GroupConfig, order: int, *, durable: bool) -> Disk:
@@ -140,6 +184,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
             offsets_retention_s=config.offsets_retention_minutes * 60.0,
         ),
         security=security_of(config),
+        cluster_name=config.cluster_name,
         rules_for_anonymous=config.allow_without_rule and not config.sasl,
         consumer_groups=ConsumerGroupOptions(
             session_timeout_ms=int(config.consumer_session_timeout_s * 1000),

@@ -1,7 +1,8 @@
-"""One connection to one node: synchronous, one request at a time, in plain text or TLS, with SASL/PLAIN where it is asked for."""
+"""One connection to one node: synchronous, one request at a time, in plain text or TLS, with SASL where it is asked for."""
 
 from __future__ import annotations
 
+import secrets
 import socket
 import ssl
 import struct
@@ -29,6 +30,7 @@ from penstock.gateway.kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 from penstock.spark.errors import BrokerRefusedError, BrokerUnreachableError
+from penstock.spark.scram import ScramClient
 
 DEFAULT_PORT: Final = 9092
 FRAME_BYTES_MAX: Final = 1 << 30
@@ -62,6 +64,7 @@ class Security:
     checks_host: bool = True
     username: str | None = None
     password: str | None = None
+    mechanism: str = "PLAIN"
 
     def __repr__(self) -> str:
         return f"Security(tls={self.tls}, username={self.username!r})"  # a password is for no log
@@ -211,19 +214,25 @@ class Connection:
             raise
 
     def _authenticate(self, security: Security) -> None:
-        shaken = self.call(keys.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse)
+        shaken = self.call(keys.SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=security.mechanism), SaslHandshakeResponse)
         if shaken.error_code:
             raise BrokerRefusedError(
-                f"{self.address} does not take SASL/PLAIN ({errors.error_name(shaken.error_code)}); it offers "
-                f"{', '.join(shaken.mechanisms) or 'nothing'}"
+                f"{self.address} does not take {security.mechanism} ({errors.error_name(shaken.error_code)}); it offers "
+                f"{', '.join(shaken.mechanisms) or 'nothing'} for kafka.sasl.mechanism"
             )
-        secret = f"\0{security.username}\0{security.password or ''}".encode()
-        proven = self.call(keys.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=secret), SaslAuthenticateResponse)
-        if proven.error_code:
-            raise BrokerRefusedError(
-                f"{self.address} does not let {security.username!r} in: "
-                f"{proven.error_message or errors.error_name(proven.error_code)}"
-            )
+        username, password = security.username or "", security.password or ""
+        if security.mechanism == "PLAIN":
+            self._prove(security, f"\0{username}\0{password}".encode())
+            return
+        scram = ScramClient(security.mechanism, username, password, secrets.token_urlsafe(18))
+        scram.check(self._prove(security, scram.answer(self._prove(security, scram.first()))))
+
+    def _prove(self, security: Security, token: bytes) -> bytes:
+        answer = self.call(keys.SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
+        if answer.error_code:
+            reason = answer.error_message or errors.error_name(answer.error_code)
+            raise BrokerRefusedError(f"{self.address} does not let {security.username!r} in: {reason}")
+        return answer.auth_bytes
 
     def _receive(self, buffer: ReceiveBuffer) -> memoryview:
         size: int = _SIZE.unpack(self._read(memoryview(bytearray(_SIZE.size))))[0]

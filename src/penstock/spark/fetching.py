@@ -133,8 +133,7 @@ class FetchSource:
         connection = self._cluster.connect(leader)
         wanted = self._wanted
         version = connection.version_of(keys.FETCH, limit=18 if wanted.topic_id != ZERO_UUID else BY_NAME_MAX)
-        left = (wanted.stop - position) * self._record_bytes * 1.1
-        bytes_max = int(min(max(left, FETCH_BYTES_MIN), self._bytes_max))
+        bytes_max = self._bytes_wanted(position)
         asked = FetchPartition(partition=wanted.place.partition, fetch_offset=position, partition_max_bytes=bytes_max)
         topic = FetchTopic(topic=wanted.place.topic, topic_id=wanted.topic_id, partitions=[asked])
         request = FetchRequest(
@@ -146,6 +145,11 @@ class FetchSource:
         )
         wait_s = self._options.fetch_wait_ms / 1000
         return connection.call(keys.FETCH, request, FetchResponse, version=version, wait_s=wait_s, buffer=buffer)
+
+    def _bytes_wanted(self, position: int) -> int:
+        """How much to ask for: what the rest of the range may take, and no more than is good for memory."""
+        left = (self._wanted.stop - position) * self._record_bytes * 1.1
+        return int(min(max(left, FETCH_BYTES_MIN), self._bytes_max))
 
     def _find_leader(self) -> Address:
         place = self._wanted.place

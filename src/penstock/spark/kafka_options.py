@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock.spark.connection import DEFAULT_PORT, Address, ClientOptions, Security
 from penstock.spark.errors import OptionError
+from penstock.spark.scram import DIGESTS
 
 USED: Final = frozenset(
     {
@@ -146,13 +147,18 @@ def _security(options: Mapping[str, str]) -> Security:
         checks_host=bool(options.get("kafka.ssl.endpoint.identification.algorithm", "https")),
         username=username,
         password=password,
+        mechanism=_mechanism(options) if sasl else "PLAIN",
     )
 
 
+def _mechanism(options: Mapping[str, str]) -> str:
+    found = options.get("kafka.sasl.mechanism", "").upper()
+    if found not in ("PLAIN", *DIGESTS):
+        raise OptionError(f"kafka.sasl.mechanism is {found!r}; it takes PLAIN, {', '.join(DIGESTS)}")
+    return found
+
+
 def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
-    mechanism = options.get("kafka.sasl.mechanism", "").upper()
-    if mechanism != "PLAIN":
-        raise OptionError(f"kafka.sasl.mechanism is {mechanism!r}; only PLAIN is spoken here")
     found = {
         name: quoted.replace('\\"', '"').replace("\\\\", "\\") or bare
         for name, quoted, bare in _JAAS.findall(options.get("kafka.sasl.jaas.config", ""))

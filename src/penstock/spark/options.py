@@ -22,6 +22,7 @@ OPTIONS: Final = (
     "bootstrap.servers",
     "columns",
     "consumer",
+    "direct",
     "endingOffsets",
     "endingOffsetsByTimestamp",
     "endingTimestamp",
@@ -102,6 +103,7 @@ class ReadOptions:
     fetch_bytes: int = FETCH_BYTES
     fetch_wait_ms: int = 500
     consumer: str | None = None
+    is_direct: bool = True
     columns: tuple[str, ...] = COLUMNS[:-1]
     value_format: str | None = None
     value_schema: str | None = None
@@ -143,6 +145,7 @@ def read_options(given: Mapping[str, str], wanted: Wanted) -> ReadOptions:
         fetch_bytes=number(options, "kafka.max.partition.fetch.bytes", fetch_bytes),
         fetch_wait_ms=number(options, "kafka.fetch.max.wait.ms", 500),
         consumer=options.get("consumer"),
+        is_direct=boolean(options, "direct", True),
         columns=_columns(options),
         value_format=value_format,
         value_schema=value_schema,

@@ -15,6 +15,7 @@ from penstock.spark.cluster import Cluster
 from penstock.spark.columns import Layout
 from penstock.spark.connection import ClientOptions
 from penstock.spark.decompression import Decompressor
+from penstock.spark.direct_reading import DirectSource
 from penstock.spark.fetching import ByteSource, FetchSource
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
@@ -26,7 +27,7 @@ CLUSTERS_MAX: Final = 4
 def read_range(options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range."""
     keep_freed_memory()
-    source = FetchSource(_cluster(options.client), options, wanted)
+    source = (DirectSource if options.is_direct else FetchSource)(_cluster(options.client), options, wanted)
     return decode_range(source, options, layout, wanted)
 
 

@@ -186,10 +186,7 @@ class Ledger:
         channel = self.channel(first)
         low, high = min(first, last), max(first, last)
         if result.status is not Status.OK:
-            doubtful = any(id_ not in due_before or channel.may_be_over(fate) for id_, fate in channel.blobs.items())
-            rotten = any(fate.rotten for fate in channel.blobs.values())
-            # What is only partly written must be completed before it is listed, and full disks do not allow that.
-            forgiven = (doubtful and (interval.failed != 0 or interval.flooded)) or rotten
+            forgiven = _may_not_list(channel, due_before, interval)
             self._judge_failure(f"range {first}..{last}", result, interval, forgiven=forgiven)
             return
         found = [blob_id for blob_id, _ in result.blobs]
@@ -215,10 +212,7 @@ class Ledger:
         channel = ledger.channels[0]
         told = f"discover of tablet {tablet}"
         if result.status not in (Status.OK, Status.NODATA):
-            doubtful = any(id_ not in due_before or channel.may_be_over(fate) for id_, fate in channel.blobs.items())
-            rotten = any(fate.rotten for fate in channel.blobs.values())
-            forgiven = (doubtful and (interval.failed != 0 or interval.flooded)) or rotten
-            self._judge_failure(told, result, interval, forgiven=forgiven)
+            self._judge_failure(told, result, interval, forgiven=_may_not_list(channel, due_before, interval))
             return
         in_bounds = blocked_before <= result.blocked_generation <= ledger.block_tried
         require(in_bounds, f"{told} tells block {result.blocked_generation}, acknowledged was {blocked_before}")
@@ -298,6 +292,15 @@ class Ledger:
     def _count(self, command: str, status: Status) -> None:
         key = f"{command} {status.name}"
         self.counts[key] = self.counts.get(key, 0) + 1
+
+
+def _may_not_list(channel: ChannelLedger, due_before: set[BlobId], interval: Interval) -> bool:
+    """What is only partly written must be completed before it is listed, and full disks do not allow that. Where disks are out,
+    what was acknowledged may look so, too."""
+    doubtful = any(id_ not in due_before or channel.may_be_over(fate) for id_, fate in channel.blobs.items())
+    rotten = any(fate.rotten for fate in channel.blobs.values())
+    is_impaired = interval.failed != 0
+    return (doubtful and (is_impaired or interval.flooded)) or (is_impaired and interval.flooded) or rotten
 
 
 def _window(blob_id: BlobId, window: tuple[int, int | None]) -> bytes:

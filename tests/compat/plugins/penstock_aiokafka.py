@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,9 +33,10 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> ob
 
 def _server() -> object:
     host, port = BOOTSTRAP.rsplit(":", 1)
-    # Ports that nobody listens on: tests of SASL and TLS must fail at once, not reach a broker by accident.
+    # Nobody listens on port 1: tests of SASL would fail at once, and not reach a broker by accident.
+    tls_port = int(os.environ["COMPAT_TLS_PORT"])
     return SimpleNamespace(
-        host=host, port=int(port), ssl_port=1, sasl_plain_port=1, sasl_ssl_port=1, container=None, hosts=[BOOTSTRAP]
+        host=host, port=int(port), ssl_port=tls_port, sasl_plain_port=1, sasl_ssl_port=1, container=None, hosts=[BOOTSTRAP]
     )
 
 
@@ -44,5 +46,5 @@ _FIXTURES: dict[str, Callable[[], object]] = {
     "kafka_config": SimpleNamespace,
     "acl_manager": SimpleNamespace,
     "kerberos_utils": SimpleNamespace,
-    "ssl_folder": lambda: Path("no-certificates"),
+    "ssl_folder": lambda: Path(os.environ["COMPAT_CERTIFICATES"]),
 }

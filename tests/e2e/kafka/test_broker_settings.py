@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 from tests.e2e.kafka.running_gateway import NODE_ID, RunningGateway
 
@@ -26,3 +26,12 @@ def _alter(gateway: RunningGateway, operation: AlterConfigOpType, value: str) ->
     entry = ConfigEntry("leader.replication.throttled.rate", value, incremental_operation=operation)
     resource = ConfigResource(ResourceType.BROKER, str(NODE_ID), incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+
+
+def test_what_the_broker_alone_decides_is_shown_as_set_by_it(gateway: RunningGateway) -> None:
+    gateway.create_topic("decided")
+    resource = ConfigResource(ResourceType.TOPIC, "decided")
+    admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+    found = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    set_ = {entry.name: (entry.value, ConfigSource(entry.source)) for entry in found.values() if not entry.is_default}
+    assert set_ == {"min.insync.replicas": ("1", ConfigSource.STATIC_BROKER_CONFIG)}

@@ -1,6 +1,6 @@
 """Consumes numbers, produces their transforms and its position in one transaction each time. It may be killed at any moment.
 
-    python transform_worker.py BOOTSTRAP SOURCE TARGET NAME
+    python transform_worker.py BOOTSTRAP SOURCE TARGET NAME [MESSAGES A TRANSACTION]
 
 It leaves when a transaction is lost for good; whoever runs it starts it again.
 """
@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-BATCH = 20
+BATCH = "20"
 TIMEOUT_S = 30.0
 STUCK_S = 6  # this client may wait for ever, past its own timeouts, for a coordinator that went away and came back
 
 
-def main(bootstrap: str, source: str, target: str, name: str) -> int:
+def main(bootstrap: str, source: str, target: str, name: str, batch: str = BATCH) -> int:
     """Work until something cannot be repeated."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "transaction.timeout.ms": 20_000}
@@ -37,7 +37,7 @@ def main(bootstrap: str, source: str, target: str, name: str) -> int:
     consumer.subscribe([source])
     try:
         while True:
-            messages = [message for message in consumer.consume(BATCH, 0.1) if message.error() is None]
+            messages = [message for message in consumer.consume(int(batch), 0.1) if message.error() is None]
             if messages:
                 signal.alarm(STUCK_S)  # which ends the process
                 transform(producer, consumer, messages, target)

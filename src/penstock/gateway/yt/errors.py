@@ -87,7 +87,9 @@ def error_headers(error: YtError) -> dict[str, str]:
     shown = error.shown()
     text = json.dumps(shown)
     if len(text) > HEADER_SIZE_MAX:
-        text = json.dumps({"code": error.number, "message": str(error)[: HEADER_SIZE_MAX // 8], "attributes": {}, "inner_errors": []})
+        text = json.dumps(
+            {"code": error.number, "message": str(error)[: HEADER_SIZE_MAX // 8], "attributes": {}, "inner_errors": []}
+        )
     return {
         "X-YT-Error": text,
         "X-YT-Response-Code": str(error.number),

@@ -89,10 +89,7 @@ def read_row_batch(batch: memoryview) -> ReadBatch | None:
     after = None
     if weights is not None and len(weights.rows) == count:
         after = (np.cumsum(weights.rows, dtype=np.int64) + weights.before).tolist()
-    if attributes & APPEND_TIME:
-        times = [max_time] * count
-    else:
-        times = (table[:, TIMESTAMP_DELTA] + base_time).tolist()
+    times = [max_time] * count if attributes & APPEND_TIME else (table[:, TIMESTAMP_DELTA] + base_time).tolist()
     return ReadBatch(
         (table[:, OFFSET_DELTA] + base_offset).tolist(),
         [None if size < 0 else raw[at : at + size] for at, size, *_ in places],

@@ -1,8 +1,8 @@
 """Rows of a queue and the records they are stored as: the value of a record is the row as JSON (see stored_values.py).
 
-A record has no key. The first record of a batch carries the weights of all its rows in a header. What a Kafka producer has written
-into a queue of rows is a row as well if it is a JSON object; otherwise its columns are null, and the record comes in `$key` and
-`$value` beside them.
+A record has no key. The first record of a batch carries the weights of all its rows in a header. What a Kafka producer has
+written into a queue of rows is a row as well if it is a JSON object; otherwise its columns are null, and the record comes in
+`$key` and `$value` beside them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RowCodec:
         self._checks = {column.name: _check_of(column) for column in own}
         self._required = [column.name for column in own if column.required]
         self._base_weight = ROW_WEIGHT + NUMBER_WEIGHT * (len(schema.columns) - len(own))
-        self._blank: dict[str, Any] = dict.fromkeys((column.name for column in own))
+        self._blank: dict[str, Any] = dict.fromkeys(column.name for column in own)
         self._unsigned = [column.name for column in own if column.type in UNSIGNED]
         self._doubles = [column.name for column in own if column.type in DOUBLES]
         self.has_weight = schema.has(WEIGHT)

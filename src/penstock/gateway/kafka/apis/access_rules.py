@@ -37,7 +37,10 @@ from penstock.gateway.kafka.protocol.acls import (
 
 E = TypeVar("E", bound=IntEnum)
 
-NO_SECURITY = "this node was started without security, so there are no access rules; start it with sasl = true, or allow_without_rule = true"
+NO_SECURITY = (
+    "this node was started without security, so there are no access rules; "
+    "start it with sasl = true, or allow_without_rule = true"
+)
 
 
 async def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:

@@ -6,3 +6,4 @@ from typing import Final
 
 COMMIT_TOGETHER: Final = 30001
 APPLICATION_RECORD: Final = 30002
+FIND_PIECES: Final = 30003

@@ -128,6 +128,7 @@ APIS: Final[dict[int, Api]] = {api.key: api for api in _ALL}
 _PRIVATE = (
     Api(private_keys.COMMIT_TOGETHER, "CommitTogether", "private", (0, 0), 0),
     Api(private_keys.APPLICATION_RECORD, "ApplicationRecord", "private", (0, 0), 0),
+    Api(private_keys.FIND_PIECES, "FindPieces", "private_reads", (0, 0), 0),
 )
 
 PRIVATE_APIS: Final[dict[int, Api]] = {api.key: api for api in _PRIVATE}

@@ -6,14 +6,16 @@ from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import keys
+from penstock.gateway.kafka.protocol import keys, private_keys
 from penstock.gateway.kafka.security.authorization import Guard, Handler
 from penstock.gateway.kafka.security.group_guards import GROUP_GUARDS
 from penstock.gateway.kafka.security.topic_guards import TOPIC_GUARDS
 
 GUARDS: Final[dict[int, Guard]] = {**TOPIC_GUARDS, **GROUP_GUARDS}
 # For everyone, or guarded where they are served.
-OPEN: Final = frozenset({keys.API_VERSIONS, keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE, keys.PRODUCE, keys.FETCH})
+OPEN: Final = frozenset(
+    {keys.API_VERSIONS, keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE, keys.PRODUCE, keys.FETCH, private_keys.FIND_PIECES}
+)
 
 
 class UnguardedApiError(PenstockError):

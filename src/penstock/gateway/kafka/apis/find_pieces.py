@@ -1,0 +1,65 @@
+"""FindPieces: a reader on the same machine is told where in the files its batches are, and reads them itself.
+
+There is no lease: a reader opens what it is told of at once, and a file that is open outlives its deletion. If it comes too late,
+or is on another machine, the file is not there, and it fetches instead.
+"""
+
+from __future__ import annotations
+
+import os
+
+from penstock.blob import FilePiece
+from penstock.broker import FETCH_QUOTA, Operation
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.fetch import AbortedTransaction
+from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
+from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.queue import Partition
+
+READ_COMMITTED = 1
+
+
+async def find_pieces(call: Call, request: FindPiecesRequest) -> FindPiecesResponse:
+    """Where batches are, as far as they are in files only. Clients with a quota are left to fetch, where it is kept."""
+    node = call.node
+    if node.access is not None and not may_topic(call, Operation.READ, request.topic_id):
+        return FindPiecesResponse(error_code=errors.TOPIC_AUTHORIZATION_FAILED)
+    quotas = node.broker.quotas
+    if quotas.limits_fetch and quotas.limit(FETCH_QUOTA, call.user, call.client_id) is not None:
+        return FindPiecesResponse()
+    try:
+        partition = node.broker.partition(find_topic(node, request.topic_id), request.partition)
+        return await _find(partition, request, node.options.fetch_bytes_max)
+    except PenstockError as error:
+        return FindPiecesResponse(error_code=topic_code(error))
+
+
+async def _find(partition: Partition, request: FindPiecesRequest, bytes_most: int) -> FindPiecesResponse:
+    is_committed = request.isolation_level == READ_COMMITTED
+    until = partition.stable_offset if is_committed else partition.end_offset
+    if not partition.start_offset <= request.offset < until:
+        return FindPiecesResponse()
+    found = await partition.read(request.offset, max(min(request.bytes_max, bytes_most), 1), until=until, files=None)
+    pieces = [_place(piece) for piece in found.batches if isinstance(piece, FilePiece)]
+    if len(pieces) < len(found.batches) or None in pieces:
+        return FindPiecesResponse()
+    aborted = partition.aborted_between(request.offset, found.next_offset) if is_committed else []
+    return FindPiecesResponse(
+        next_offset=found.next_offset,
+        aborted_transactions=[AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
+        pieces=[piece for piece in pieces if piece is not None],
+    )
+
+
+def _place(piece: FilePiece) -> FoundPiece | None:
+    """The name of an open file; None where the system does not tell it, or it is deleted already."""
+    try:
+        path, found = os.readlink(f"/proc/self/fd/{piece.fd}"), os.fstat(piece.fd)
+    except OSError:
+        return None
+    if found.st_nlink == 0:
+        return None
+    return FoundPiece(path=path, inode=found.st_ino, position=piece.offset, length=piece.length)

@@ -1,0 +1,81 @@
+"""Statuses of YDB: which of them an error is answered with. What its clients try again is retriable here as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.broker import (
+    InvalidConfigError,
+    InvalidTopicNameError,
+    QuotaExceededError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from penstock.core.errors import (
+    ClosedError,
+    CorruptionError,
+    FencedError,
+    InvalidRequestError,
+    OutOfSpaceError,
+    PenstockError,
+    UnavailableError,
+)
+from penstock.gateway.ydb.protos import IssueMessage, Status
+from penstock.queue import UnknownPartitionError, WriteQueueFullError
+
+SEVERITY_ERROR = 1
+
+
+class StatusError(InvalidRequestError):
+    """An error that has its status already."""
+
+    code = "ydb_status"
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def bad_request(message: str) -> StatusError:
+    """The call is wrong, and the client should not repeat it."""
+    return StatusError(Status.BAD_REQUEST, message)
+
+
+def unsupported(message: str) -> StatusError:
+    """Something that YDB has and Penstock has not."""
+    return StatusError(Status.UNSUPPORTED, message)
+
+
+def session_expired(message: str) -> StatusError:
+    """The stream has lost what it stood for; the client opens another."""
+    return StatusError(Status.SESSION_EXPIRED, message)
+
+
+# The first kind that fits decides.
+_STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
+    (UnknownTopicError, Status.SCHEME_ERROR),
+    (UnknownPartitionError, Status.SCHEME_ERROR),
+    (InvalidTopicNameError, Status.SCHEME_ERROR),
+    (TopicExistsError, Status.ALREADY_EXISTS),
+    (InvalidConfigError, Status.BAD_REQUEST),
+    (WriteQueueFullError, Status.OVERLOADED),
+    (QuotaExceededError, Status.OVERLOADED),
+    (OutOfSpaceError, Status.OVERLOADED),
+    (InvalidRequestError, Status.BAD_REQUEST),
+    (FencedError, Status.SESSION_EXPIRED),
+    (ClosedError, Status.UNAVAILABLE),
+    (UnavailableError, Status.UNAVAILABLE),
+    (CorruptionError, Status.GENERIC_ERROR),
+)
+
+
+def status_of(error: PenstockError) -> int:
+    """The status that tells a client what has become of its call."""
+    if isinstance(error, StatusError):
+        return error.status
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.INTERNAL_ERROR)
+
+
+def issues_of(error: PenstockError) -> list[Any]:
+    """The error in words, where clients look for them."""
+    return [IssueMessage(message=f"{error} [{error.code}]", severity=SEVERITY_ERROR)]

@@ -1,0 +1,135 @@
+"""Messages of a writer, made into record batches: each message is a record, its compression undone, and each batch is compressed
+as a whole with what its messages were sent in."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from penstock.core import record_compression
+from penstock.core.checksum import crc32c
+from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, OWN_PREFIX, PRODUCER, SEQNO, SESSION, SMALL, VARINTS, packed, varint
+from penstock.gateway.ydb.protos import CODEC_NAMES, GZIP, RAW, SUPPORTED_CODECS, ZSTD, milliseconds
+from penstock.gateway.ydb.statuses import bad_request
+
+BATCH_BYTES: Final = 1 << 20  # messages are put together up to this size
+PLAIN_BYTES_MAX: Final = 128 << 20  # what the messages of one request may grow to
+STORED_CODECS: Final = {RAW: record_compression.NONE, GZIP: record_compression.GZIP, ZSTD: record_compression.ZSTD}
+GZIP_WINDOW: Final = 31
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_AFTER_CRC = Struct(">hiqqqhii")
+_SEQNO_NAME = varint(len(SEQNO)) + SEQNO
+_NO_KEY = varint(-1)
+
+
+class Writer(NamedTuple):
+    """What all messages of a session have in common."""
+
+    producer: str
+    headers: bytes  # those of every record, packed, without the seqno
+    headers_after: bytes  # likewise, those that stand behind the seqno
+    header_count: int
+
+    @classmethod
+    def of(cls, producer: str, group: str, session_meta: dict[str, str]) -> Writer:
+        """The writer of a session."""
+        before = packed(PRODUCER, producer.encode()) if producer else b""
+        after = [packed(SESSION + name.encode(), value.encode()) for name, value in sorted(session_meta.items())]
+        if group and group != producer:
+            after.insert(0, packed(GROUP, group.encode()))
+        return cls(producer, before, b"".join(after), bool(before) + len(after))
+
+
+class WrittenBatch(NamedTuple):
+    """A batch to be stored, and how many messages are in it."""
+
+    data: bytes
+    count: int
+
+
+def plain_data(messages: Sequence[Any], codec: int) -> list[bytes]:
+    """The data of messages without their compression. StatusError if it is not what it claims to be."""
+    if codec == RAW:
+        return [message.data for message in messages]
+    if codec not in SUPPORTED_CODECS:
+        known = ", ".join(f"{CODEC_NAMES[one]} ({one})" for one in SUPPORTED_CODECS)
+        raise bad_request(f"codec {codec} is not known; write with one of: {known}")
+    found: list[bytes] = []
+    left = PLAIN_BYTES_MAX
+    for message in messages:
+        try:
+            data = _gunzip(message.data, left) if codec == GZIP else _unzstd(message.data)
+        except ValueError as error:
+            raise bad_request(f"message {message.seq_no} is not {CODEC_NAMES[codec]}: {error}") from error
+        left -= len(data)
+        if left <= 0:
+            raise bad_request(f"the messages of one request take more than {PLAIN_BYTES_MAX} bytes; send fewer at a time")
+        found.append(data)
+    return found
+
+
+def _gunzip(data: bytes, size_max: int) -> bytes:
+    unpacker = zlib.decompressobj(GZIP_WINDOW)
+    try:
+        plain = unpacker.decompress(data, size_max)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not unpacker.eof and len(plain) < size_max:
+        raise ValueError("it ends too early")
+    return plain
+
+
+def _unzstd(data: bytes) -> bytes:
+    return bytes(record_compression.decompress(record_compression.ZSTD, memoryview(data)))
+
+
+def batches_of(writer: Writer, messages: Sequence[Any], data: Sequence[bytes], codec: int) -> Iterator[WrittenBatch]:
+    """The batches of some messages, in order."""
+    at = 0
+    while at < len(messages):
+        records: list[bytes] = []
+        base_ms = latest_ms = milliseconds(messages[at].created_at)
+        size = 0
+        first = at
+        while at < len(messages) and (size == 0 or size + len(data[at]) <= BATCH_BYTES):
+            created_ms = milliseconds(messages[at].created_at)
+            latest_ms = max(latest_ms, created_ms)
+            record = _record(writer, messages[at], data[at], at - first, created_ms - base_ms)
+            records.append(record)
+            size += len(record)
+            at += 1
+        yield WrittenBatch(_framed(b"".join(records), at - first, (base_ms, latest_ms), STORED_CODECS[codec]), at - first)
+
+
+def _record(writer: Writer, message: Any, value: bytes, delta: int, time_delta: int) -> bytes:
+    seqno = b"%d" % message.seq_no
+    headers = writer.headers + _SEQNO_NAME + VARINTS[len(seqno)] + seqno + writer.headers_after
+    key = _NO_KEY
+    count = writer.header_count + 1
+    if message.metadata_items:
+        for item in message.metadata_items:
+            if item.key == KEY_ITEM:
+                key = varint(len(item.value)) + item.value
+                continue
+            if item.key.startswith(OWN_PREFIX):
+                raise bad_request(f"metadata item {item.key!r}: names that begin with {OWN_PREFIX!r} are not for messages")
+            headers += packed(item.key.encode(), item.value)
+            count += 1
+    size = len(value)
+    head = b"\0" + (VARINTS[0] if time_delta == 0 else varint(time_delta))
+    head += (VARINTS[delta] if delta < SMALL else varint(delta)) + key
+    head += (VARINTS[size] if size < SMALL else varint(size)) + value
+    head += (VARINTS[count] if count < SMALL else varint(count)) + headers
+    length = len(head)
+    return (VARINTS[length] if length < SMALL else varint(length)) + head
+
+
+def _framed(records: bytes, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
+    if codec:
+        records = record_compression.compress_like(codec, memoryview(b""), records)
+    tail = _AFTER_CRC.pack(codec, count - 1, *times_ms, -1, -1, -1, count)
+    checksum = crc32c(records, crc32c(tail))
+    return b"".join((_HEADER.pack(0, 49 + len(records), 0, 2, checksum, *_AFTER_CRC.unpack(tail)), records))

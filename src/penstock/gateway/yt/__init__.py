@@ -1,0 +1,5 @@
+"""Gateway for YT's clients: queues, consumers and the Queue Agent over the HTTP proxy API (seed 002)."""
+
+from penstock.gateway.yt.gateway import YtGateway
+
+__all__ = ["YtGateway"]

@@ -1,0 +1,215 @@
+"""Attributes of nodes: those that follow from what a node is, those the Queue Agent tells, and those that were set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.broker.namespace import Kind, Node
+from penstock.broker.queue_agent.statuses import cell_id, shown_time, tablet_id
+from penstock.gateway.yt.call import flag_of
+from penstock.gateway.yt.cluster import Cluster
+from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, YtError
+from penstock.gateway.yt.schema import TIMESTAMP, WEIGHT
+
+AGENT = frozenset({"queue_status", "queue_partitions", "queue_consumer_status", "queue_consumer_partitions"})
+_NODE = frozenset(
+    {"id", "type", "key", "path", "account", "owner", "revision", "creation_time", "modification_time", "ref_counter"}
+)
+_TABLE = frozenset(
+    {
+        "dynamic",
+        "sorted",
+        "schema",
+        "key_columns",
+        "tablet_state",
+        "expected_tablet_state",
+        "tablet_count",
+        "tablets",
+        "row_count",
+        "atomicity",
+        "in_memory_mode",
+        "topic",
+    }
+)
+_TREATED = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
+SECOND_MS = 1000
+
+
+def is_builtin(name: str) -> bool:
+    """Whether an attribute cannot be set."""
+    return name in AGENT or name in _NODE or name in _TABLE
+
+
+def check_attribute(name: str, value: Any) -> Any:
+    """The value of an attribute that means something here, if it may be so."""
+    if name in _TREATED:
+        return flag_of(value, name)
+    if name == "auto_trim_config":
+        return _check_trim_config(value)
+    if name in ("max_data_ttl", "min_data_ttl", "min_data_versions", "max_data_versions"):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise YtError(GENERIC, f"{name} is a number from 0 on, not {value!r}")
+        return int(value)
+    return value
+
+
+async def attribute_value(cluster: Cluster, node: Node, keys: tuple[str, ...]) -> Any:
+    """One attribute by the keys that lead to it; all of them without keys."""
+    if not keys:
+        return await attributes_of(cluster, node, _shown(node))
+    value = await _one(cluster, node, keys[0])
+    for at, key in enumerate(keys[1:], start=1):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.lstrip("-").isdigit() and -len(value) <= int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise YtError(NO_SUCH_NODE, f"Node {node.path}/@{'/'.join(keys[: at + 1])} has no child with key {key!r}")
+    return value
+
+
+async def attributes_of(cluster: Cluster, node: Node, names: Iterable[str]) -> dict[str, Any]:
+    """Several attributes; those that the node does not have are left out."""
+    found: dict[str, Any] = {}
+    for name in names:
+        try:
+            found[str(name)] = await _one(cluster, node, str(name))
+        except YtError as error:
+            if error.number != NO_SUCH_NODE:
+                raise
+    return found
+
+
+def _shown(node: Node) -> list[str]:
+    """What is told when all attributes are asked for; the statuses cost more and are asked for by name."""
+    tables = frozenset() if node.kind is Kind.FOLDER else _TABLE | _TREATED
+    return sorted(_NODE | tables | node.attributes.keys())
+
+
+async def _one(cluster: Cluster, node: Node, name: str) -> Any:
+    if name in AGENT:
+        return await _from_agent(cluster, node, name)
+    value = _of_node(cluster, node, name)
+    if value is None and node.kind is not Kind.FOLDER:
+        value = _of_table(cluster, node, name)
+    if value is None:
+        if name not in node.attributes:
+            raise YtError(NO_SUCH_NODE, f'Attribute "{name}" is not found', {"path": f"{node.path}/@{name}"})
+        value = cluster.attribute(node, name)
+    return value
+
+
+def _of_node(cluster: Cluster, node: Node, name: str) -> Any:
+    match name:
+        case "id":
+            return node.id
+        case "type":
+            return "map_node" if node.kind is Kind.FOLDER else "table"
+        case "key":
+            return node.name
+        case "path":
+            return node.path
+        case "account":
+            return "default"
+        case "owner":
+            return "root"
+        case "revision":
+            return node.changed_ms
+        case "ref_counter":
+            return 1
+        case "creation_time":
+            return shown_time(node.created_ms)
+        case "modification_time":
+            return shown_time(node.changed_ms)
+    return None
+
+
+def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
+    match name:
+        case "dynamic":
+            return True
+        case "sorted":
+            return node.kind is not Kind.QUEUE
+        case "schema":
+            return cluster.schema(node).shown()
+        case "key_columns":
+            return list(cluster.schema(node).keys)
+        case "tablet_state" | "expected_tablet_state":
+            return node.mount_state.value
+        case "tablet_count":
+            return _tablet_count(cluster, node)
+        case "tablets":
+            return [_tablet(cluster, node, number) for number in range(_tablet_count(cluster, node))]
+        case "row_count":
+            return _row_count(cluster, node)
+        case "atomicity":
+            return "full"
+        case "in_memory_mode":
+            return "none"
+        case "treat_as_queue_consumer":
+            return node.kind is Kind.CONSUMER
+        case "treat_as_queue_producer":
+            return node.kind is Kind.PRODUCER
+        case "topic" if node.kind is Kind.QUEUE:
+            return cluster.broker.namespace.topic(node).name
+    return None
+
+
+def _tablet_count(cluster: Cluster, node: Node) -> int:
+    return cluster.broker.namespace.topic(node).partitions if node.kind is Kind.QUEUE else 1
+
+
+def _tablet(cluster: Cluster, node: Node, number: int) -> dict[str, Any]:
+    shown = {
+        "index": number,
+        "tablet_id": tablet_id(node.id, number),
+        "cell_id": cell_id(cluster.name),
+        "state": node.mount_state.value,
+    }
+    if node.kind is Kind.QUEUE:
+        partition = cluster.partition(node, number)
+        shown["trimmed_row_count"] = partition.start_offset
+        shown["flushed_row_count"] = partition.end_offset
+    return shown
+
+
+def _row_count(cluster: Cluster, node: Node) -> int | None:
+    if node.kind is not Kind.QUEUE:
+        return None
+    partitions = [cluster.partition(node, number) for number in range(_tablet_count(cluster, node))]
+    return sum(partition.end_offset - partition.start_offset for partition in partitions)
+
+
+async def _from_agent(cluster: Cluster, node: Node, name: str) -> Any:
+    agent = cluster.broker.queue_agent
+    kind = Kind.CONSUMER if "consumer" in name else Kind.QUEUE
+    if node.kind is not kind:
+        raise YtError(NO_SUCH_NODE, f'Attribute "{name}" is not found: {node.path} is not a {kind.value}')
+    match name:
+        case "queue_status":
+            schema = cluster.schema(node)
+            return agent.queue_status(node, has_timestamp=schema.has(TIMESTAMP), has_weight=schema.has(WEIGHT))
+        case "queue_partitions":
+            return await agent.queue_partitions(node)
+        case "queue_consumer_status":
+            return await agent.consumer_status(node)
+        case _:
+            return await agent.consumer_partitions(node)
+
+
+def _check_trim_config(value: Any) -> dict[str, Any]:
+    known = {"enable", "retained_rows", "retained_lifetime_duration"}
+    if not isinstance(value, dict) or set(value) - known:
+        raise YtError(GENERIC, f"auto_trim_config is a map of {', '.join(sorted(known))}, not {value!r}")
+    checked: dict[str, Any] = {"enable": flag_of(value.get("enable", False), "enable")}
+    for name in ("retained_rows", "retained_lifetime_duration"):
+        number = value.get(name)
+        if number is None:
+            continue
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise YtError(GENERIC, f"{name} is a number from 0 on, not {number!r}")
+        checked[name] = int(number)
+    if checked.get("retained_lifetime_duration", 0) % SECOND_MS:
+        raise YtError(GENERIC, "retained_lifetime_duration is a number of milliseconds that make whole seconds")
+    return checked

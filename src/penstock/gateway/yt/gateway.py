@@ -1,0 +1,172 @@
+"""The YT listener: an HTTP proxy of the API v4, as YT's own clients speak to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections import OrderedDict
+from collections.abc import Mapping
+from random import Random
+
+from aiohttp import web
+
+from penstock import __version__
+from penstock.broker import Broker
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
+from penstock.gateway.yt import cypress_commands, producer_sessions, queue_commands, table_commands, transaction_commands
+from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.cluster import Cluster
+from penstock.gateway.yt.errors import GENERIC, YtError, as_yt_error, error_headers
+from penstock.gateway.yt.formats import text_yson, write_value
+from penstock.gateway.yt.peers import Peers
+from penstock.gateway.yt.request import parameters_of, read_body
+
+log = logging.getLogger(__name__)
+
+COMMANDS: dict[str, Command] = {
+    **cypress_commands.COMMANDS,
+    **table_commands.COMMANDS,
+    **queue_commands.COMMANDS,
+    **producer_sessions.COMMANDS,
+    **transaction_commands.COMMANDS,
+}
+HEADER_BYTES_MAX = 1 << 20
+MUTATIONS_KEPT = 10_000
+VERSIONS = ("v3", "v4")
+
+
+class YtGateway:
+    """Serves YT's clients on one address; `port` 0 picks a free one."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        cluster_name: str,
+        host: str,
+        port: int,
+        advertised_host: str | None = None,
+        peers: Mapping[str, str] | None = None,
+        drain_timeout_s: float = 10.0,
+        clock: Clock | None = None,
+        random: Random,
+    ) -> None:
+        self._host = host
+        self.port = port
+        self._advertised_host = advertised_host or host
+        self._drain_timeout_s = drain_timeout_s
+        self._peers = Peers(peers or {})
+        self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random)
+        self._runner: web.AppRunner | None = None
+        self._done: OrderedDict[str, web.Response] = OrderedDict()  # answers to mutations, for those who ask again
+
+    async def start(self) -> None:
+        """Listen. OSError if the address cannot be had."""
+        app = web.Application(client_max_size=0)
+        app.add_routes(
+            [
+                web.get("/api", self._versions),
+                web.get("/api/{version}", self._commands),
+                web.get("/hosts", self._hosts),
+                web.get("/hosts/all", self._hosts),
+                web.get("/ping", self._ping),
+                web.get("/version", self._version),
+                web.route("*", "/api/{version}/{command}", self._command),
+            ]
+        )
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,  # what is declared as gzip may be zlib
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            shutdown_timeout=self._drain_timeout_s,
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        self._cluster.broker.queue_agent.remote = self._peers
+
+    async def stop(self) -> None:
+        """Take no more requests, and finish those under way."""
+        self._cluster.broker.queue_agent.remote = None
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._peers.close()
+
+    async def _versions(self, _: web.Request) -> web.Response:
+        return web.json_response(list(VERSIONS))
+
+    async def _commands(self, request: web.Request) -> web.Response:
+        if request.match_info["version"] not in VERSIONS:
+            return web.json_response({"error": f"there is no version {request.match_info['version']}"}, status=404)
+        return web.json_response([command.listed(name) for name, command in COMMANDS.items()])
+
+    async def _hosts(self, _: web.Request) -> web.Response:
+        host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
+        return web.json_response([f"{host}:{self.port}"])
+
+    async def _ping(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.Response(text=f"penstock-{__version__}")
+
+    async def _command(self, request: web.Request) -> web.Response:
+        name = request.match_info["command"]
+        mutation_id: str | None = None
+        try:
+            command = COMMANDS.get(name)
+            if command is None:
+                raise YtError(GENERIC, f'Command "{name}" is not registered')
+            body = await read_body(request)
+            parameters = parameters_of(request, body, in_body=command.input_type is None)
+            mutation_id = _mutation_id(command, parameters)
+            if mutation_id is not None and mutation_id in self._done:
+                return _again(self._done[mutation_id])
+            call = Call(self._cluster, name, parameters, body, None, request.headers.get("Authorization"))
+            response = self._answer(call, command, await command.handler(call))
+        except PenstockError as error:
+            return self._failed(name, error)
+        except Exception:
+            log.exception("command %s failed", name)
+            return self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
+        if mutation_id is not None:
+            self._done[mutation_id] = response
+            if len(self._done) > MUTATIONS_KEPT:
+                self._done.popitem(last=False)
+        return response
+
+    def _answer(self, call: Call, command: Command, reply: Reply) -> web.Response:
+        headers = {"X-YT-Proxy": socket.gethostname()}
+        if reply.parameters is not None:
+            headers["X-YT-Response-Parameters"] = text_yson(reply.parameters).decode("ascii")
+        format_ = call.output_format()
+        if reply.rows is not None:
+            content = reply.rows
+        else:
+            content = b"" if command.output_type is None else write_value(format_, reply.value)
+        return web.Response(body=content, headers=headers, content_type=format_.content_type)
+
+    def _failed(self, name: str, trouble: PenstockError) -> web.Response:
+        error = as_yt_error(trouble)
+        log.debug("command %s: %s", name, error)
+        return web.Response(
+            status=400,
+            body=json.dumps(error.shown()).encode(),
+            headers=error_headers(error),
+            content_type="application/json",
+        )
+
+
+def _mutation_id(command: Command, parameters: dict[str, object]) -> str | None:
+    given = parameters.get("mutation_id")
+    return str(given) if command.is_volatile and isinstance(given, str) else None
+
+
+def _again(response: web.Response) -> web.Response:
+    """The same answer once more; one object cannot be sent twice."""
+    return web.Response(status=response.status, body=response.body, headers=response.headers)

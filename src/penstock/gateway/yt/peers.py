@@ -1,0 +1,102 @@
+"""Other clusters, by the names that paths use: spoken to in the same protocol as by any client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from penstock.broker.registrations import Ref
+from penstock.core.errors import UnavailableError
+from penstock.gateway.yt.errors import GENERIC, YtError
+from penstock.gateway.yt.formats import text_yson
+
+TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 3.0
+
+
+class PeerUnavailableError(UnavailableError):
+    """Another cluster does not answer; what it was asked may have been done. Try again."""
+
+    code = "peer_unavailable"
+
+
+class Peers:
+    """The clusters that this one was told of."""
+
+    def __init__(self, addresses: Mapping[str, str]) -> None:
+        self._addresses = {name: address.rstrip("/") for name, address in addresses.items()}
+        self._session: aiohttp.ClientSession | None = None
+
+    def names(self) -> list[str]:
+        """Names of all of them."""
+        return sorted(self._addresses)
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(
+        self, cluster: str, method: str, command: str, parameters: Mapping[str, Any], *, authorization: str | None = None
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Carry out a command on another cluster: the body of its answer and its headers. YtError as it gave it."""
+        address = self._addresses.get(cluster)
+        if address is None:
+            known = ", ".join(self.names()) or "none"
+            raise YtError(GENERIC, f"cluster {cluster!r} is not known here (known: {known}); name it with --peer-cluster")
+        text = text_yson(dict(parameters))
+        headers = {"X-YT-Header-Format": "<format=text>yson", "Accept-Encoding": "identity"}
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        if method == "POST":
+            headers["Content-Type"] = "application/x-yt-yson-text"
+        else:
+            headers["X-YT-Parameters"] = text.decode("ascii")
+        try:
+            async with self._open().request(
+                method, f"{address}/api/v4/{command}", data=text if method == "POST" else None, headers=headers
+            ) as response:
+                body = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise PeerUnavailableError(f"cluster {cluster!r} at {address} does not answer: {error!r}") from error
+        if response.status != 200:
+            raise _error_of(cluster, response.status, body)
+        return body, response.headers
+
+    async def consumer_offsets(self, consumer: Ref, queue: Ref) -> dict[int, int]:
+        """Where a consumer of another cluster stands in a queue, by partition."""
+        query = (
+            f"partition_index, offset from [{consumer.path}] "
+            f"where queue_cluster = {_quoted(queue.cluster)} and queue_path = {_quoted(queue.path)}"
+        )
+        body, _ = await self.ask(consumer.cluster, "GET", "select_rows", {"query": query, "output_format": "json"})
+        rows = [json.loads(line) for line in body.splitlines()]
+        return {int(row["partition_index"]): int(row["offset"]) for row in rows}
+
+    async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
+        """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
+        parameters = {"path": f"{queue.path}/@queue_partitions", "output_format": "json", "return_only_value": True}
+        body, _ = await self.ask(queue.cluster, "GET", "get", parameters)
+        found: list[dict[str, Any]] = json.loads(body)
+        return found
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+            self._session = aiohttp.ClientSession(timeout=timeout)
+        return self._session
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _error_of(cluster: str, status: int, body: bytes) -> YtError | PeerUnavailableError:
+    try:
+        fields = json.loads(body)
+        return YtError(int(fields["code"]), str(fields["message"]), fields.get("attributes"), fields.get("inner_errors", ()))
+    except (ValueError, KeyError, TypeError):
+        return PeerUnavailableError(f"cluster {cluster!r} answered with status {status}")

@@ -1,0 +1,245 @@
+"""Producer sessions: epochs and sequence numbers by which rows that are pushed again are stored once.
+
+A session is kept in the table of positions, under the name of its producer and session: the offset is its last sequence number,
+the leader epoch its epoch, the metadata what its user said. Rows pushed to one partition are written with the session as their
+source, which the partition keeps with them, so that a crash between the rows and the table changes nothing: the later of the two
+counts. Rows for several partitions, and those of a transaction, are committed together with the table.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from penstock.broker import Position, Queue
+from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
+from penstock.broker.namespace import Kind, Node
+from penstock.broker.registrations import Ref
+from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.errors import (
+    GENERIC,
+    INVALID_EPOCH,
+    INVALID_SEQUENCE_NUMBERS,
+    LOCK_CONFLICT,
+    ZOMBIE_EPOCH,
+    YtError,
+)
+from penstock.gateway.yt.formats import read_rows
+from penstock.gateway.yt.schema import SEQUENCE_NUMBER
+from penstock.gateway.yt.stored_values import from_stored, to_stored
+from penstock.gateway.yt.tablet_transactions import Changes
+from penstock.queue import SourceWrite
+
+SESSION_SIZE_MAX = 500
+NO_SEQUENCE = -1
+
+
+class Session(NamedTuple):
+    """Where a session stands."""
+
+    epoch: int
+    sequence: int
+    meta: Any = None
+
+
+class SessionKey(NamedTuple):
+    """A session of a producer at a queue."""
+
+    producer: Node
+    queue_node: Node
+    queue: Ref
+    session_id: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the table of positions."""
+        return f"{_prefix(self.producer)}{self.session_id}"
+
+    @property
+    def place(self) -> Queue:
+        """Its queue there."""
+        assert self.queue_node.topic_id is not None
+        return Queue(self.queue_node.topic_id, 0)
+
+    @property
+    def source(self) -> bytes:
+        """Its source id in partitions."""
+        return b"y" + self.producer.id.encode() + b":" + self.session_id.encode()
+
+
+async def create_session(call: Call) -> Reply:
+    """A new session, or the next epoch of one: whoever had it before is shut out."""
+    key = _key(call)
+    broker = call.cluster.broker
+    async with call.cluster.transactions.lock(key.name):
+        old = session_of(call, key)
+        meta = call.get("user_meta")
+        new = Session(0, NO_SEQUENCE, meta) if old is None else old._replace(epoch=old.epoch + 1)
+        if meta is not None:
+            new = new._replace(meta=meta)
+        await broker.consumers.commit(key.name, [(key.place, _position(key, new))])
+    return Reply({"epoch": new.epoch, "sequence_number": new.sequence, "user_meta": new.meta})
+
+
+async def remove_session(call: Call) -> Reply:
+    """Forget a session."""
+    key = _key(call)
+    async with call.cluster.transactions.lock(key.name):
+        await call.cluster.broker.consumers.forget(key.name, [key.place])
+    return Reply({})
+
+
+async def push(call: Call) -> Reply:
+    """Store the rows of a session that were not stored before."""
+    from penstock.gateway.yt.table_commands import apply, spread, writable_codec
+
+    key = _key(call)
+    call.cluster.check_mounted(key.queue_node, writes=True)
+    codec = writable_codec(call, key.queue_node)
+    rows = read_rows(call.input_format(), call.body)
+    epoch = call.whole("epoch")
+    transaction_id = call.text("transaction_id", None)
+    in_transaction = transaction_id is not None and not set(transaction_id) <= {"0", "-"}
+    gathered = call.cluster.transactions.find(transaction_id).changes if in_transaction else None
+    before = session_of(call, key, gathered)
+    _check_epoch(key, before, epoch)
+    assert before is not None
+    numbers = _numbers(call, rows)
+    fresh = [(row, number) for row, number in zip(rows, numbers, strict=True) if number > before.sequence]
+    meta = call.get("user_meta")
+    after = Session(epoch, fresh[-1][1] if fresh else before.sequence, before.meta if meta is None else meta)
+    by_queue = spread(call, key.queue_node, codec, [row for row, _ in fresh])
+    changes = Changes(dict(by_queue), {key.name: {key.place: _position(key, after)}})
+    answer = Reply({"last_sequence_number": after.sequence, "skipped_row_count": len(rows) - len(fresh)})
+    if in_transaction:
+        changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), before))
+        await apply(call, changes)
+    elif len(by_queue) == 1:
+        await _push_alone(call, key, changes, (before, after))
+    elif fresh or meta is not None:
+        changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), before))
+        await call.cluster.transactions.carry_out(changes)
+    return answer
+
+
+async def _push_alone(call: Call, key: SessionKey, changes: Changes, sessions: tuple[Session, Session]) -> None:
+    """Rows of one partition: they carry their session, and the table follows."""
+    before, after = sessions
+    transactions = call.cluster.transactions
+    async with transactions.lock(key.name):
+        _check_unchanged(key, session_of(call, key), before)
+        queue, rows = next(iter(changes.rows.items()))
+        source = SourceWrite(key.source, after.sequence - len(rows) + 1, after.epoch)
+        if source.seqno >= 0:
+            await transactions.write(queue, rows, source)
+            await call.cluster.broker.consumers.commit(key.name, changes.positions[key.name].items())
+            return
+    await transactions.carry_out(changes)
+
+
+def session_of(call: Call, key: SessionKey, gathered: Changes | None = None) -> Session | None:
+    """Where a session stands: in the transaction that is gathered, in the table, or in the rows it wrote last."""
+    position = None if gathered is None else gathered.position(key.name, key.place)
+    if position is not None:
+        return _session(position)
+    position = call.cluster.broker.consumers.position(key.name, key.place)
+    if position is None:
+        return None
+    session = _session(position)
+    topic = call.cluster.broker.namespace.topic(key.queue_node)
+    for number in range(topic.partitions):
+        state = call.cluster.partition(key.queue_node, number).source(key.source)
+        if state is not None and state.max_seqno > session.sequence:
+            session = session._replace(sequence=state.max_seqno)
+    return session
+
+
+def session_rows(call: Call, producer: Node) -> list[dict[str, Any]]:
+    """The table of a producer: all its sessions."""
+    consumers = call.cluster.broker.consumers
+    prefix = _prefix(producer)
+    rows: list[dict[str, Any]] = []
+    for name in consumers.consumers():
+        if not name.startswith(prefix):
+            continue
+        for position in consumers.positions(name).values():
+            fields = json.loads(position.metadata)
+            rows.append(
+                {
+                    "queue_cluster": fields["cluster"],
+                    "queue_path": fields["path"],
+                    "session_id": name.removeprefix(prefix),
+                    "sequence_number": position.offset,
+                    "epoch": position.leader_epoch,
+                    "user_meta": _session(position).meta,
+                    "system_meta": None,
+                }
+            )
+    return sorted(rows, key=lambda row: (row["queue_cluster"], row["queue_path"], row["session_id"]))
+
+
+def _key(call: Call) -> SessionKey:
+    producer = call.cluster.mounted(call.path("producer_path"), Kind.PRODUCER, writes=True)
+    path = call.path("queue_path")
+    node = call.cluster.table(path, Kind.QUEUE)
+    session_id = call.text("session_id")
+    if not session_id or len(session_id.encode()) > SESSION_SIZE_MAX or "\0" in session_id:
+        raise YtError(GENERIC, f"session_id has 1 to {SESSION_SIZE_MAX} bytes, none of them zero")
+    return SessionKey(producer, node, path.ref(call.cluster.name), session_id)
+
+
+def _prefix(producer: Node) -> str:
+    return f"{OBJECT_PREFIX}yt-session:{producer.id}:"
+
+
+def _position(key: SessionKey, session: Session) -> Position:
+    fields = {"cluster": key.queue.cluster, "path": key.queue.path, "meta": json.loads(to_stored(session.meta))}
+    text = json.dumps(fields)
+    if len(text.encode()) > METADATA_MAX:
+        raise YtError(GENERIC, f"user_meta is too long: with the path of the queue it takes more than {METADATA_MAX} bytes")
+    return Position(session.sequence, session.epoch, text)
+
+
+def _session(position: Position) -> Session:
+    meta = json.loads(position.metadata)["meta"]
+    return Session(position.leader_epoch, position.offset, from_stored(json.dumps(meta).encode()))
+
+
+def _check_epoch(key: SessionKey, session: Session | None, epoch: int) -> None:
+    if session is None:
+        raise YtError(INVALID_EPOCH, f'Unknown queue producer session "{key.session_id}"; create it first')
+    attributes = {"current_epoch": session.epoch, "received_epoch": epoch, "session_id": key.session_id}
+    if epoch < session.epoch:
+        raise YtError(ZOMBIE_EPOCH, f"Received epoch {epoch} is less than the current epoch {session.epoch}", attributes)
+    if epoch > session.epoch:
+        raise YtError(INVALID_EPOCH, f"Received epoch {epoch} is greater than the current epoch {session.epoch}", attributes)
+
+
+def _check_unchanged(key: SessionKey, now: Session | None, before: Session) -> None:
+    if now is None or now[:2] != before[:2]:
+        raise YtError(LOCK_CONFLICT, f'Session "{key.session_id}" was changed by another writer meanwhile')
+
+
+def _numbers(call: Call, rows: list[dict[str, Any]]) -> list[int]:
+    """The sequence numbers of rows: of each, or counted from the first."""
+    first = call.whole("sequence_number", None)
+    if first is not None:
+        if any(SEQUENCE_NUMBER in row for row in rows):
+            raise YtError(INVALID_SEQUENCE_NUMBERS, "sequence numbers are given with the request or with the rows, not both")
+        return list(range(first, first + len(rows)))
+    numbers: list[int] = []
+    for row in rows:
+        number = row.pop(SEQUENCE_NUMBER, None)
+        if not isinstance(number, int) or number < 0:
+            raise YtError(INVALID_SEQUENCE_NUMBERS, f"a row has no {SEQUENCE_NUMBER} from 0 on")
+        if numbers and number <= numbers[-1]:
+            raise YtError(INVALID_SEQUENCE_NUMBERS, f"sequence numbers must rise: {number} comes after {numbers[-1]}")
+        numbers.append(int(number))
+    return numbers
+
+
+COMMANDS = {
+    "create_queue_producer_session": Command(create_session, is_volatile=True),
+    "remove_queue_producer_session": Command(remove_session, is_volatile=True),
+    "push_queue_producer": Command(push, input_type="tabular", is_volatile=True, is_heavy=True),
+}

@@ -1,0 +1,160 @@
+"""Commands on dynamic tables: mounting, rows in, rows out, trimming."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.broker import Queue
+from penstock.broker.namespace import Kind, MountState, Node
+from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, YtError
+from penstock.gateway.yt.formats import read_rows
+from penstock.gateway.yt.row_codec import EncodedRow, RowCodec
+from penstock.gateway.yt.schema import TABLET_INDEX
+from penstock.gateway.yt.select_command import select_rows
+from penstock.gateway.yt.tablet_transactions import Changes
+
+ROWS_MAX = 1_000_000
+
+
+async def mount_table(call: Call) -> Reply:
+    """From now on a table takes reads, and writes unless it is frozen."""
+    return await _set_state(call, MountState.FROZEN if call.flag("freeze") else MountState.MOUNTED)
+
+
+async def unmount_table(call: Call) -> Reply:
+    """From now on a table takes neither."""
+    return await _set_state(call, MountState.UNMOUNTED)
+
+
+async def freeze_table(call: Call) -> Reply:
+    """From now on a table takes reads alone."""
+    return await _set_state(call, MountState.FROZEN)
+
+
+async def remount_table(call: Call) -> Reply:
+    """Attributes take effect at once here: there is nothing to do."""
+    call.cluster.node(call.path())
+    return Reply({})
+
+
+async def reshard_table(call: Call) -> Reply:
+    """Give a queue more partitions; there are never fewer, so that offsets keep their meaning."""
+    node = call.cluster.table(call.path(), Kind.QUEUE)
+    topic = call.cluster.broker.namespace.topic(node)
+    wanted = call.whole("tablet_count")
+    if wanted != topic.partitions:
+        await call.cluster.broker.add_partitions(topic.name, wanted)
+    return Reply({})
+
+
+async def insert_rows(call: Call) -> Reply:
+    """Store rows of a queue, all or none of them."""
+    node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
+    codec = writable_codec(call, node)
+    rows = read_rows(call.input_format(), call.body)
+    if not rows:
+        return Reply({})
+    changes = Changes()
+    for queue, part in spread(call, node, codec, rows).items():
+        changes.add_rows(queue, part)
+    await apply(call, changes)
+    return Reply({})
+
+
+async def trim_rows(call: Call) -> Reply:
+    """Let go of all rows before an index; what is trimmed already stays so."""
+    node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
+    partition = call.cluster.partition(node, call.whole("tablet_index"))
+    count = call.whole("trimmed_row_count")
+    if count < 0:
+        raise YtError(GENERIC, f"trimmed_row_count is from 0 on, not {count}")
+    if count > partition.end_offset:
+        raise YtError(
+            GENERIC,
+            f"cannot trim {count} rows of tablet {partition.number}: it has rows up to {partition.end_offset}",
+            {"trimmed_row_count": count, "upper_row_index": partition.end_offset},
+        )
+    await partition.trim(count)
+    return Reply({})
+
+
+async def get_tablet_infos(call: Call) -> Reply:
+    """How many rows tablets have, and how many are trimmed."""
+    node = call.cluster.table(call.path(), Kind.QUEUE)
+    numbers = call.get("tablet_indexes") or []
+    tablets: list[dict[str, Any]] = []
+    for number in numbers:
+        partition = call.cluster.partition(node, int(number))
+        tablets.append(
+            {
+                "total_row_count": partition.stable_offset,
+                "trimmed_row_count": partition.start_offset,
+                "delayed_lockless_row_count": partition.end_offset - partition.stable_offset,
+            }
+        )
+    return Reply({"tablets": tablets})
+
+
+def writable_codec(call: Call, node: Node) -> RowCodec:
+    """What encodes rows of a queue; an error if it is a topic of Kafka's clients, who have no rows."""
+    codec = call.cluster.codec(node)
+    if codec is None:
+        raise YtError(GENERIC, f"{node.path} was made by a Kafka client: write to it as one, or make a queue with a schema")
+    return codec
+
+
+def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[Queue, list[EncodedRow]]:
+    """Rows by the partitions they say, or all others in one that is chosen at random."""
+    if len(rows) > ROWS_MAX:
+        raise YtError(GENERIC, f"{len(rows)} rows are too many for one request; at most {ROWS_MAX} are taken")
+    topic = call.cluster.broker.namespace.topic(node)
+    anywhere = call.cluster.random.randrange(topic.partitions)
+    found: dict[int, list[EncodedRow]] = {}
+    for row in rows:
+        number = row.pop(TABLET_INDEX, anywhere)
+        if not isinstance(number, int) or not 0 <= number < topic.partitions:
+            raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {number!r}: {node.path} has 0..{topic.partitions - 1}")
+        encoded = codec.encode(row)
+        part = found.get(number)
+        if part is None:
+            found[number] = [encoded]
+        else:
+            part.append(encoded)
+    return {Queue(topic.id, number): part for number, part in found.items()}
+
+
+async def apply(call: Call, changes: Changes) -> None:
+    """Make changes now, or as part of the transaction that the call names."""
+    transactions = call.cluster.transactions
+    name = call.text("transaction_id", None)
+    if name is None or set(name) <= {"0", "-"}:
+        await transactions.carry_out(changes)
+        return
+    gathered = transactions.find(name).changes
+    for queue, rows in changes.rows.items():
+        gathered.add_rows(queue, rows)
+    for consumer, positions in changes.positions.items():
+        for queue, position in positions.items():
+            gathered.set_position(consumer, queue, position)
+    gathered.checks += changes.checks
+
+
+async def _set_state(call: Call, state: MountState) -> Reply:
+    node = call.cluster.node(call.path())
+    await call.cluster.broker.namespace.set_mount_state(node.path, state)
+    return Reply({})
+
+
+COMMANDS = {
+    "mount_table": Command(mount_table, is_volatile=True),
+    "unmount_table": Command(unmount_table, is_volatile=True),
+    "freeze_table": Command(freeze_table, is_volatile=True),
+    "unfreeze_table": Command(mount_table, is_volatile=True),
+    "remount_table": Command(remount_table, is_volatile=True),
+    "reshard_table": Command(reshard_table, is_volatile=True),
+    "insert_rows": Command(insert_rows, input_type="tabular", output_type=None, is_volatile=True, is_heavy=True),
+    "select_rows": Command(select_rows, output_type="tabular", is_heavy=True),
+    "trim_rows": Command(trim_rows, is_volatile=True),
+    "get_tablet_infos": Command(get_tablet_infos, is_volatile=True),
+}

@@ -1,0 +1,106 @@
+"""Stored batches straight from the broker's files, where this machine has them: they do not pass through the broker.
+
+The broker says where they are. An open file outlives its deletion, so whatever could be opened can be read to its end; whatever
+could not is fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from typing import Final
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.protocol import private_keys
+from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
+from penstock.kernels.arrow_decode import find_end
+from penstock.spark.connection import Connection, ReceiveBuffer
+from penstock.spark.fetching import FetchSource, Stretch
+
+FILES_MAX: Final = 64
+
+_log = logging.getLogger(__name__)
+
+
+class DirectSource(FetchSource):
+    """A range of offsets, from files as long as that works, and fetched otherwise."""
+
+    _is_direct = True
+
+    def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
+        found = self._read_pieces(position, buffer) if self._is_direct else None
+        return super()._fetch_some(position, buffer) if found is None else found
+
+    def _read_pieces(self, position: int, buffer: ReceiveBuffer) -> Stretch | None:
+        """What follows `position`, from files; None if it has to be fetched."""
+        if self._leader is None or position >= self._wanted.stop:
+            return None
+        try:
+            connection = self._cluster.connect(self._leader)
+            answer = self._find(connection, position)
+        except PenstockError:
+            # Whatever it is, the fetch that comes next meets it too, and knows what to do about it.
+            self._cluster.forget(self._leader)
+            return None
+        if answer is None or not answer.pieces:
+            return None
+        view = buffer.room(sum(piece.length for piece in answer.pieces))
+        try:
+            read_pieces(answer.pieces, view)
+        except OSError as error:
+            _log.info("reading %s by fetching, not from files: %s", self._wanted.place, error)
+            self._is_direct = False
+            return None
+        end, used = find_end(view)
+        if used != len(view) or end != answer.next_offset:
+            return None
+        self._record_bytes = max(used / max(end - position, 1), 1.0)
+        aborted = [(one.producer_id, one.first_offset) for one in answer.aborted_transactions]
+        return Stretch(view.toreadonly(), aborted, position, end)
+
+    def _find(self, connection: Connection, position: int) -> FindPiecesResponse | None:
+        if connection.version_of(private_keys.FIND_PIECES) < 0:
+            self._is_direct = False
+            return None
+        request = FindPiecesRequest(
+            topic_id=self._wanted.topic_id,
+            partition=self._wanted.place.partition,
+            offset=position,
+            bytes_max=self._bytes_wanted(position),
+            isolation_level=int(self._options.is_committed),
+        )
+        return connection.call(private_keys.FIND_PIECES, request, FindPiecesResponse)
+
+
+def read_pieces(pieces: list[FoundPiece], view: memoryview) -> None:
+    """Fill a view with pieces of files, one after another. OSError if one is not there, or is not the file that is meant."""
+    at = 0
+    for piece in pieces:
+        file = _opened(piece)
+        end, position = at + piece.length, piece.position
+        while at < end:
+            count = os.preadv(file, [view[at:end]], position)
+            if count == 0:
+                raise OSError(0, f"{piece.path} is shorter than the broker says")
+            at += count
+            position += count
+
+
+# Open files, by path and inode, those used last at the end: a range is in few of them, and the same for all micro-batches.
+_files: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+
+def _opened(piece: FoundPiece) -> int:
+    key = (piece.path, piece.inode)
+    file = _files.get(key)
+    if file is None:
+        file = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+        if os.fstat(file).st_ino != piece.inode:
+            os.close(file)
+            raise FileNotFoundError(0, f"{piece.path} is another file here than at the broker")
+        _files[key] = file
+        while len(_files) > FILES_MAX:
+            os.close(_files.popitem(last=False)[1])
+    _files.move_to_end(key)
+    return file
