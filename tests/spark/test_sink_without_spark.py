@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.spark.cluster import RefusedError
 from penstock.spark.errors import FencedTaskError, OptionError, RowError
-from penstock.spark.sink import TaskWrote, abort_rows, commit_rows, send_rows
+from penstock.spark.sink import BATCH_JOB, TaskWrote, abort_rows, commit_rows, send_rows
 from penstock.spark.write_options import WriteOptions, write_options
 from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
 from tests.e2e.kafka.running_gateway import RunningGateway
@@ -150,6 +150,14 @@ def test_a_repeated_micro_batch_changes_nothing(gateway: RunningGateway, topic: 
     told = _send(options, _rows(value=["next"]), name=f"spark/{topic}/0/0")
     commit_rows(options, [TaskWrote(topic, told.transaction, 1)], 6)
     assert sorted(value or b"" for _, _, value in _read(gateway, topic)) == [b"next", b"once"]
+
+
+def test_a_job_that_is_no_stream_leaves_no_record(gateway: RunningGateway, topic: str) -> None:
+    options = _options(gateway, topic)
+    told = _send(options, _rows(value=["x"]), name=f"spark/{topic}/0/0")
+    commit_rows(options, [TaskWrote(topic, told.transaction, 1)], BATCH_JOB)
+    assert [value for _, _, value in _read(gateway, topic)] == [b"x"]
+    assert gateway.broker.transactions.application_record(f"spark/{topic}") is None
 
 
 def test_abort_takes_back_what_is_open_and_never_what_is_committed(gateway: RunningGateway, topic: str) -> None:

@@ -377,6 +377,17 @@ class TestSeveralAsOne:
 
         _run(scenario)
 
+    def test_an_empty_value_removes_the_record(self) -> None:
+        async def scenario(host: SimBroker) -> None:
+            transactions = host.broker.transactions
+            key, value = RECORD
+            await host.do(transactions.commit_together([], RECORD, expected=None))
+            assert (await host.do(transactions.commit_together([], (key, b""), expected=value)))[0] is Committed.NOW
+            assert transactions.application_record(key) is None
+            assert (await host.do(transactions.commit_together([], (key, b""), expected=value)))[0] is Committed.BEFORE
+
+        _run(scenario)
+
     def test_if_one_is_lost_none_is_committed(self) -> None:
         async def scenario(host: SimBroker) -> None:
             good, lost = await _begun(host, "x"), await _begun(host, "y")

@@ -138,7 +138,17 @@ def commit_rows(options: WriteOptions, told: list[TaskWrote], batch: int) -> Non
         elif transactions or batch != BATCH_JOB:
             value = json.dumps({"batch": batch, "rows": sum(one.rows for one in told)}).encode()
             cluster.commit_together(transactions, (key, value), stored)
+            if batch == BATCH_JOB:
+                _forget_job(cluster, key, value)
         _abort_left_behind(cluster, query)
+
+
+def _forget_job(cluster: WritingCluster, key: str, value: bytes) -> None:
+    """A job that is no stream is never repeated under its name, so its record has served."""
+    try:
+        cluster.commit_together([], (key, b""), value)
+    except PenstockError as error:
+        _log.info("the record of a finished job stays: %s", error)
 
 
 def abort_rows(options: WriteOptions, told: list[TaskWrote]) -> None:

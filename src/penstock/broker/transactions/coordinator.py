@@ -225,9 +225,9 @@ class TransactionCoordinator:
     async def commit_together(
         self, ends: Iterable[Ended], record: tuple[str, bytes], *, expected: bytes | None
     ) -> tuple[Committed, dict[str, Producer]]:
-        """Commit all of these transactions and set an application's record, all or nothing. If the record is the one given
-        already, nothing changes: it was done BEFORE. Ids that were initialised and wrote nothing are let pass. Who
-        the producers are from then on comes with the answer, by transactional id.
+        """Commit all of these transactions and set an application's record, all or nothing; an empty value removes it. If the
+        record is the one given already, nothing changes: it was done BEFORE. Ids that were initialised and wrote nothing are let
+        pass. Who the producers are from then on comes with the answer, by transactional id.
 
         RecordConflictError if the record is not the one expected, ProducerFencedError if a transaction is not to be had any more;
         then nothing is committed."""
@@ -237,7 +237,7 @@ class TransactionCoordinator:
             raise InvalidRequestError("two producers of one transactional id cannot commit together")
         async with _lock_of(self._records, key), AsyncExitStack() as locks:
             stored = self.application_record(key)
-            if stored == value:
+            if (stored or b"") == value:
                 return Committed.BEFORE, {}
             if stored != expected:
                 raise RecordConflictError(f"the record {key!r} is not the one expected: another has committed under it")

@@ -122,13 +122,14 @@ class TransactionStore:
     async def put(
         self, transactions: Iterable[Transaction], *, record: tuple[str, bytes] | None = None, makes_room: bool = False
     ) -> None:
-        """Store states, and a record with them: all of it, durably, or nothing."""
+        """Store states, and a record with them, which an empty value removes: all of it, durably, or nothing."""
         commands: list[Command] = [Write(_id_key(one.transactional_id), b"", head=pack(one)) for one in transactions]
         if record is not None:
             key, value = record
             if len(value) > RECORD_SIZE_MAX:
                 raise InvalidRequestError(f"an application record has at most {RECORD_SIZE_MAX} bytes, not {len(value)}")
-            commands.append(Write(_record_key(key), b"", head=value))
+            name = _record_key(key)
+            commands.append(Write(name, b"", head=value) if value else DeleteRange(name, name + b"\0"))
         await self._tablet.execute(Request(tuple(commands), makes_room=makes_room))
 
     async def forget(self, transactional_ids: Iterable[str]) -> None:
