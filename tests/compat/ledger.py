@@ -55,9 +55,9 @@ class Ledger:
         for name in comparison.unexplained:
             outcome = outcomes[name]
             self.not_passing[name] = f"skipped by the suite: {outcome.reason}" if outcome.verdict == "skipped" else UNEXPLAINED
-        (self.folder / f"{self.name}.passing").write_text(_text(sorted(self.passing)), encoding="utf-8")
+        _write(self.folder / f"{self.name}.passing", sorted(self.passing))
         reasons = [f"{name}{_REASON_MARK}{reason}" for name, reason in sorted(self.not_passing.items())]
-        (self.folder / f"{self.name}.not_passing").write_text(_text(reasons), encoding="utf-8")
+        _write(self.folder / f"{self.name}.not_passing", reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,9 @@ def _lines(path: Path) -> list[str]:
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line] if path.exists() else []
 
 
-def _text(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+def _write(path: Path, lines: list[str]) -> None:
+    """A list that is empty needs no file."""
+    if lines:
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)

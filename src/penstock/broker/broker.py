@@ -252,9 +252,9 @@ class Broker:
         result = await stored
         return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
 
-    def begin_produce(self, route: Route, raw: Buffer, outcome: WriteOutcome) -> int:
+    def begin_produce(self, route: Route, raw: Buffer, outcome: WriteOutcome, source: SourceWrite | None = None) -> int:
         """Check one batch and queue it behind those before it; `outcome` is told when it is durable. The time it was stamped
-        with, -1 if it was not. The bytes must not change until then."""
+        with, -1 if it was not. The bytes must not change until then. Without a `source`, a batch of Kafka's says whose it is."""
         partition = route.partition
         batch = check_batch(raw, partition.config.batch_bytes_max)
         append_time_ms = -1
@@ -268,8 +268,7 @@ class Broker:
         if route.uses_append_time:
             append_time_ms = int(self.clock.wall() * 1000)
             batch = check_batch(with_append_time(raw, append_time_ms), partition.config.batch_bytes_max)
-        source = None
-        if batch.producer_id >= 0:
+        if source is None and batch.producer_id >= 0:
             name = b"k" + batch.producer_id.to_bytes(8, "big")
             source = SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
         partition.enqueue(batch, source, outcome)

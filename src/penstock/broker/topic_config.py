@@ -124,6 +124,9 @@ KEYS: dict[str, ConfigKey] = {
     "penstock.important.consumers": ConfigKey(
         "", str, "list", "consumers, separated by commas, for whom messages are kept until they have read them"
     ),
+    "penstock.ydb": ConfigKey(
+        "", str, "string", "what YDB's clients have set on the topic, as JSON: its consumers, codecs and attributes; they change it"
+    ),
 }
 
 

@@ -53,6 +53,7 @@ class NodeConfig:
     host: str = "127.0.0.1"
     advertised_host: str | None = None
     kafka_port: int | None = 9092
+    ydb_port: int | None = None
     kafka_tls_port: int | None = None
     yt_port: int | None = None
     cluster_name: str = "penstock"
@@ -170,6 +171,13 @@ SETTINGS: Final = {
             "cluster_name", NAME, "penstock", "the name of this cluster, as paths of YT's clients use it: <cluster=name>//path"
         ),
         Setting("peer_clusters", PEERS, "none", "other clusters that such paths may name, and where their YT listeners are"),
+        Setting(
+            "ydb_port",
+            PORT,
+            "none",
+            "the port for clients of YDB topics, usually 2136; 0 picks a free one, none turns the listener off. It needs the "
+            "extra: pip install 'penstock[ydb]'",
+        ),
         Setting("auto_create_topics", FLAG, "true", "whether a topic that a client names is made when it is not there"),
         Setting(
             "default_partitions", whole_number(1, 100_000), "1", "how many partitions a topic gets if its maker says nothing"

@@ -66,6 +66,7 @@ class Node:
             broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
             node._closing.push_async_callback(broker.stop)
             await node._listen(broker, tls)
+            await node._listen_ydb(broker, random)
             await node._listen_yt(broker, random)
         except BaseException:
             await node._closing.aclose()
@@ -154,6 +155,35 @@ class Node:
             raise _cannot_listen("yt_port", config.host, config.yt_port, error) from error
         self._closing.push_async_callback(gateway.stop)
         self.listeners["yt"] = Listener(config.host, gateway.port)
+
+    async def _listen_ydb(self, broker: Broker, random: Random) -> None:
+        config = self.config
+        if config.ydb_port is None:
+            return
+        try:
+            # Only those who want it need what it is made with.
+            from penstock.gateway.ydb import YdbGateway
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                f"ydb_port is set, but {error.name} is not installed; run: pip install 'penstock[ydb]', or set ydb_port to none"
+            ) from error
+        tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
+        gateway = YdbGateway(
+            broker,
+            node_id=self.made.node_id,
+            host=config.host,
+            port=config.ydb_port,
+            advertised_host=_advertised_host(config),
+            drain_timeout_s=config.drain_timeout_s,
+            random=random,
+            tls=tls,
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise _cannot_listen("ydb_port", config.host, config.ydb_port, error) from error
+        self._closing.push_async_callback(gateway.stop)
+        self.listeners["ydb"] = Listener(config.host, gateway.port)
 
 
 async def _open_disk(group: GroupConfig, order: int, *, durable: bool) -> Disk:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -203,6 +202,8 @@ class Connection:
         security = self._options.security
         if not security.tls:
             return plain
+        import ssl
+
         try:
             context = ssl.create_default_context(cafile=security.ca_file)
             context.check_hostname = security.checks_host

@@ -1,4 +1,7 @@
-"""The data source `penstock`: what Spark calls, and nothing that decides."""
+"""The data source `penstock`: what Spark calls, and nothing that decides.
+
+Spark starts several processes a query that import this only to ask a question or two, so what does the work is imported late.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.batch_building import check_schema
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
 from penstock.spark.options import ReadOptions, Wanted, read_options
 from penstock.spark.planner import Planner
-from penstock.spark.range_read import read_range
 from penstock.spark.ranges import StreamOffset, limit_offsets
-from penstock.spark.sink import BatchSink, StreamSink
 from penstock.spark.value_formats import value_format, value_type_of
 from penstock.spark.write_options import WriteOptions, write_options
 
@@ -58,14 +58,20 @@ class PenstockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise OptionError("a topic is not overwritten; use mode append, or make a new topic")
+        from penstock.spark.sink import BatchSink
+
         return BatchSink(self._write(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         if overwrite:
             raise OptionError("a topic holds what was added, not the latest result; use output mode append or update")
+        from penstock.spark.sink import StreamSink
+
         return StreamSink(self._write(schema))
 
     def _write(self, schema: StructType) -> WriteOptions:
+        from penstock.spark.batch_building import check_schema
+
         options = write_options(self.options)
         check_schema(schema.names, options.topic)
         return options
@@ -190,5 +196,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(options: ReadOptions, columns: Layout, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    # Spark makes up a partition of nothing where there is none to read.
-    return iter(()) if partition.value is None else read_range(options, columns, partition.value)
+    if partition.value is None:  # Spark makes up a partition of nothing where there is none to read
+        return iter(())
+    from penstock.spark.range_read import read_range
+
+    return read_range(options, columns, partition.value)

@@ -1,0 +1,212 @@
+"""The YDB listener: a gRPC server in the node's event loop, with the services that YDB's SDK needs for topics."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import grpc
+
+from penstock.broker import Broker
+from penstock.core.errors import PenstockError
+from penstock.gateway.ydb import describe, topic_admin
+from penstock.gateway.ydb.call import Call
+from penstock.gateway.ydb.protos import Status, auth, discovery, operation, topic
+from penstock.gateway.ydb.read_stream import ReadStream
+from penstock.gateway.ydb.readers import Readers
+from penstock.gateway.ydb.sign_in import Caller, SignIn
+from penstock.gateway.ydb.statuses import StatusError, issues_of, status_of
+from penstock.gateway.ydb.stream import Stream, served
+from penstock.gateway.ydb.write_stream import WriteStream
+from penstock.gateway.ydb.writers import Writers
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES_MAX: Final = 64_000_000  # the SDK's own limit
+FOLLOW_S: Final = 0.5
+TICKET: Final = "x-ydb-auth-ticket"
+DATABASE: Final = "x-ydb-database"
+
+Unary = Callable[[Broker, Call, Any], Awaitable[Any]]
+
+_TOPIC_CALLS: Final[dict[str, Unary]] = {
+    "CreateTopic": topic_admin.create_topic,
+    "AlterTopic": topic_admin.alter_topic,
+    "DropTopic": topic_admin.drop_topic,
+    "CommitOffset": topic_admin.commit_offset,
+    "UpdateOffsetsInTransaction": topic_admin.update_offsets_in_transaction,
+    "DescribeTopic": describe.describe_topic,
+    "DescribePartition": describe.describe_partition,
+    "DescribeConsumer": describe.describe_consumer,
+}
+
+
+class YdbGateway:
+    """Serves YDB's clients on one address. `port` 0 picks a free one; clients are told the advertised host."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        node_id: int,
+        host: str,
+        port: int,
+        advertised_host: str,
+        drain_timeout_s: float,
+        random: Random,
+        tls: tuple[Path, Path] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._node_id = node_id
+        self._host = host
+        self._port = port
+        self._advertised_host = advertised_host
+        self._drain_timeout_s = drain_timeout_s
+        self._random = random
+        self._tls = tls
+        self._writers = Writers()
+        self._readers = Readers(broker)
+        self._sign_in = SignIn(broker)
+        self._server: Any = None
+        self._following: asyncio.Task[None] | None = None
+        self._streams: set[Stream] = set()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen. OSError if the address cannot be had."""
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+                # Clients ask often whether the connection still lives.
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ]
+        )
+        self._server.add_generic_rpc_handlers(self._services())
+        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+        try:
+            if self._tls is None:
+                self._port = self._server.add_insecure_port(address)
+            else:
+                certificate, key = (await asyncio.to_thread(path.read_bytes) for path in self._tls)
+                credentials = grpc.ssl_server_credentials([(key, certificate)])
+                self._port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise OSError(errno.EADDRINUSE, "the address cannot be had, or another process listens there") from error
+        await self._server.start()
+        self._following = asyncio.create_task(self._follow_topics(), name="ydb-topics")
+
+    async def stop(self) -> None:
+        """Accept nothing more, end the streams, and let calls under way finish."""
+        if self._following is not None:
+            self._following.cancel()
+        for stream in list(self._streams):
+            stream.end(StatusError(Status.UNAVAILABLE, "the node stops"))
+        if self._server is not None:
+            await self._server.stop(self._drain_timeout_s)
+
+    async def _follow_topics(self) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            self._readers.follow_topics()
+
+    def _services(self) -> list[Any]:
+        calls = {name: self._unary(name, topic, handler) for name, handler in _TOPIC_CALLS.items()}
+        calls["StreamWrite"] = self._streaming(topic.StreamWriteMessage, self._write_stream)
+        calls["StreamRead"] = self._streaming(topic.StreamReadMessage, self._read_stream)
+        services = {
+            "Ydb.Topic.V1.TopicService": calls,
+            "Ydb.Discovery.V1.DiscoveryService": {
+                "ListEndpoints": self._unary("ListEndpoints", discovery, self._list_endpoints),
+                "WhoAmI": self._unary("WhoAmI", discovery, self._who_am_i),
+            },
+            "Ydb.Auth.V1.AuthService": {"Login": self._unary("Login", auth, self._login, is_open=True)},
+        }
+        return [grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items()]
+
+    def _unary(self, name: str, protos: Any, handler: Unary, *, is_open: bool = False) -> Any:
+        respond = getattr(protos, name + "Response")
+
+        async def serve(request: Any, context: Any) -> Any:
+            answer = operation.Operation(ready=True, status=Status.SUCCESS)
+            try:
+                answer.result.Pack(await handler(self._broker, self._call(context, is_open=is_open), request))
+            except PenstockError as error:
+                log.debug("%s is refused: %s", name, error)
+                answer.status = status_of(error)
+                answer.issues.extend(issues_of(error))
+            return respond(operation=answer)
+
+        return grpc.unary_unary_rpc_method_handler(
+            serve,
+            request_deserializer=getattr(protos, name + "Request").FromString,
+            response_serializer=respond.SerializeToString,
+        )
+
+    def _streaming(self, protos: Any, job: Callable[[Stream], Awaitable[None]]) -> Any:
+        async def serve(_: Any, context: Any) -> None:
+            anyone = Caller(self._broker, "", "")
+            stream = Stream(context, protos.FromServer, anyone, "")
+            self._streams.add(stream)
+            try:
+                await served(stream, self._admitted(stream, context, job))
+            finally:
+                self._streams.discard(stream)
+
+        return grpc.stream_stream_rpc_method_handler(
+            serve,
+            request_deserializer=protos.FromClient.FromString,
+            response_serializer=protos.FromServer.SerializeToString,
+        )
+
+    async def _admitted(self, stream: Stream, context: Any, job: Callable[[Stream], Awaitable[None]]) -> None:
+        call = self._call(context)
+        stream.caller, stream.database = call.caller, call.database
+        await job(stream)
+
+    def _call(self, context: Any, *, is_open: bool = False) -> Call:
+        given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        host = _host_of(context.peer())
+        caller = Caller(self._broker, "", host) if is_open else self._sign_in.caller(given.get(TICKET, ""), host)
+        return Call(caller, given.get(DATABASE, ""), self._readers, self._node_id)
+
+    async def _write_stream(self, stream: Stream) -> None:
+        await WriteStream(stream, self._broker, self._writers, self._sign_in, self._random).serve()
+
+    async def _read_stream(self, stream: Stream) -> None:
+        await ReadStream(stream, self._broker, self._readers, self._sign_in, self._random).serve()
+
+    async def _list_endpoints(self, broker: Broker, call: Call, request: Any) -> Any:
+        result = discovery.ListEndpointsResult(self_location="penstock")
+        result.endpoints.add(
+            address=self._advertised_host,
+            port=self._port,
+            ssl=self._tls is not None,
+            node_id=self._node_id,
+            location="penstock",
+            service=["topic_service"],
+        )
+        return result
+
+    async def _who_am_i(self, broker: Broker, call: Call, request: Any) -> Any:
+        return discovery.WhoAmIResult(user=call.caller.principal.removeprefix("User:"))
+
+    async def _login(self, broker: Broker, call: Call, request: Any) -> Any:
+        return auth.LoginResult(token=await self._sign_in.token(request.user, request.password))
+
+
+def _host_of(peer: str) -> str:
+    """The address in what gRPC says of a client: ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000."""
+    address = peer.partition(":")[2].rpartition(":")[0]
+    return address.replace("%5B", "").replace("%5D", "").strip("[]")

@@ -1,0 +1,101 @@
+"""One partition as one reader reads it: where it stands, and what of it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from penstock.broker import Queue
+from penstock.core.errors import CorruptionError, InvalidRequestError
+from penstock.core.record_compression import decompress
+from penstock.gateway.ydb.commit_ranges import CommitRanges
+from penstock.gateway.ydb.stored_messages import APPEND_TIME, CODEC_MASK, HEADER_SIZE, Message, is_aborted, messages_of
+from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, TIMESTAMP_DELTA, scan_records
+from penstock.queue import Partition, split_batches
+
+RESPONSE_BYTES = 4 << 20  # of one answer, unless a single message is larger
+
+
+class PartitionRead:
+    """A partition session. It is given data once the client has said so."""
+
+    def __init__(self, session_id: int, queue: Queue, path: str) -> None:
+        self.id = session_id
+        self.queue = queue
+        self.path = path
+        self.number = queue.partition
+        self.next_offset = 0
+        self.commits = CommitRanges(0)
+        self.is_started = False  # the client has taken it
+        self.stop_by: float | None = None  # it is to let go of it, at last by then
+        self.began_ms = 0
+        self.last_read_ms = 0
+
+    def place(self, committed: int, next_offset: int) -> None:
+        """Where reading begins."""
+        self.commits = CommitRanges(committed)
+        self.next_offset = next_offset
+
+    def commit(self, start: int, end: int) -> bool:
+        """A range is done; whether the committed offset moved."""
+        if start < 0 or end > self.next_offset:
+            raise InvalidRequestError(
+                f"partition {self.number} of {self.path!r} was read up to {self.next_offset}; {start}..{end} cannot be committed"
+            )
+        return self.commits.add(start, end)
+
+    async def read(self, partition: Partition, bytes_max: int) -> Iterator[list[Message]]:
+        """The next messages, in parts that fit into an answer. It moves on even if there is none among what was read."""
+        before = self.next_offset
+        found = await partition.read(before, bytes_max, until=partition.stable_offset)
+        aborted = partition.aborted_between(before, found.next_offset)
+        messages: list[Message] = []
+        for run in found.batches:
+            assert isinstance(run, bytes | bytearray | memoryview)
+            for batch in split_batches(run):
+                if not is_aborted(batch, aborted):
+                    messages += messages_of(batch, before)
+        self.next_offset = found.next_offset
+        return _parts(messages)
+
+
+def _parts(messages: list[Message]) -> Iterator[list[Message]]:
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        if part and size + len(message.data) > RESPONSE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += len(message.data)
+    if part:
+        yield part
+
+
+async def first_since(partition: Partition, time_ms: int) -> int:
+    """The offset of the first message from a time on; the end if there is none."""
+    offset = partition.start_offset
+    while (found := await partition.find_time(time_ms, offset)) is not None:
+        base_offset, data = found
+        at = _first_in(memoryview(data), base_offset, time_ms, offset)
+        if at is not None:
+            return at
+        offset = base_offset + int.from_bytes(data[23:27], "big") + 1
+    return partition.end_offset
+
+
+def _first_in(batch: memoryview, base_offset: int, time_ms: int, from_offset: int) -> int | None:
+    attributes = batch[22]
+    if attributes & APPEND_TIME:
+        return max(base_offset, from_offset)
+    try:
+        plain = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
+    except ValueError as error:
+        raise CorruptionError(f"the batch at offset {base_offset} does not decompress: {error}") from error
+    table = np.empty((int.from_bytes(batch[57:61], "big"), FIELDS), np.int64)
+    scan_records(plain, table)
+    base_ms = int.from_bytes(batch[27:35], "big", signed=True)
+    fits = (table[:, TIMESTAMP_DELTA] + base_ms >= time_ms) & (table[:, OFFSET_DELTA] + base_offset >= from_offset)
+    places = np.flatnonzero(fits)
+    return None if not len(places) else base_offset + int(table[places[0], OFFSET_DELTA])

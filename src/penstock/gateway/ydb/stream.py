@@ -1,0 +1,82 @@
+"""One bidirectional stream: messages in, messages out, and an end with a status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.ydb.protos import Status
+from penstock.gateway.ydb.sign_in import Caller
+from penstock.gateway.ydb.statuses import issues_of, status_of
+
+log = logging.getLogger(__name__)
+
+LAST_WORD_S = 5.0
+
+
+class Stream:
+    """The server's end of a stream. One task receives, one sends."""
+
+    def __init__(self, context: Any, from_server: Any, caller: Caller, database: str) -> None:
+        self._context = context
+        self._from_server = from_server
+        self.caller = caller
+        self.database = database
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sending: asyncio.Future[None] | None = None
+
+    async def receive(self) -> Any | None:
+        """The next message of the client; None when it has no more."""
+        message = await self._context.read()
+        return None if message is grpc.aio.EOF else message
+
+    async def send(self, **message: Any) -> None:
+        """Send one message; it waits while the client does not take any."""
+        # Whoever sends may be cancelled; the message is then still on its way, and the next must not overtake it.
+        self._sending = asyncio.ensure_future(self._context.write(self._from_server(status=Status.SUCCESS, **message)))
+        await asyncio.shield(self._sending)
+
+    async def refuse(self, error: PenstockError) -> None:
+        """Say why the stream ends here, unless the client does not listen."""
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                if self._sending is not None:
+                    await asyncio.shield(self._sending)
+                await self._context.write(self._from_server(status=status_of(error), issues=issues_of(error)))
+        except TimeoutError:
+            await self._context.abort(grpc.StatusCode.ABORTED, str(error))
+
+    def end(self, error: PenstockError) -> None:
+        """End the stream, whatever it is doing."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    async def run(self, *jobs: Coroutine[Any, Any, None]) -> None:
+        """Do several things until one is done, fails, or the stream is ended; an error of ours is told to the client."""
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        try:
+            done, _ = await asyncio.wait([*tasks, self.ended], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.ended.cancel()
+        for one in done:
+            one.result()
+
+
+async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> None:
+    """Carry a stream through to its end."""
+    try:
+        await job
+    except PenstockError as error:
+        log.debug("a stream of %s ends: %s", stream.caller.principal, error)
+        await stream.refuse(error)
+    finally:
+        if stream.ended.done() and not stream.ended.cancelled():
+            stream.ended.exception()  # it was told, or came too late to be

@@ -1,0 +1,147 @@
+"""Topics: created, changed and dropped; and positions set from outside of a stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.broker import Broker, Operation, Position, Queue, Topic, TopicConfig
+from penstock.gateway.ydb.call import Call
+from penstock.gateway.ydb.protos import Status, topic
+from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
+from penstock.gateway.ydb.topic_settings import (
+    TopicSettings,
+    altered_attributes,
+    altered_consumers,
+    checked_codecs,
+    declared,
+    settings_of,
+    with_consumers,
+)
+
+MESSAGE_BYTES_MAX: Final = "67108864"  # YDB's writers do not know of a limit in the topic; this is what a request may have
+MIB: Final = 1 << 20
+_NO_SCALING = (topic.AUTO_PARTITIONING_STRATEGY_UNSPECIFIED, topic.AUTO_PARTITIONING_STRATEGY_DISABLED)
+
+
+async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
+    """CreateTopic."""
+    name = call.topic_name(request.path)
+    call.caller.check_create(name)
+    _refuse_unknown(request, "")
+    partitioning = request.partitioning_settings
+    if partitioning.auto_partitioning_settings.strategy not in _NO_SCALING:
+        raise unsupported("partitions are not added by themselves; create the topic without auto partitioning")
+    consumers = {}
+    for asked in request.consumers:
+        if asked.name in consumers:
+            raise bad_request(f"consumer {asked.name!r} is named twice")
+        consumers[asked.name] = declared(asked)
+    settings = TopicSettings(checked_codecs(request.supported_codecs.codecs), dict(request.attributes), consumers)
+    sets = {"max.message.bytes": MESSAGE_BYTES_MAX}
+    if request.HasField("retention_period"):
+        sets["retention.ms"] = _retention_ms(request.retention_period)
+    if request.retention_storage_mb:
+        sets["retention.bytes"] = _retention_bytes(request.retention_storage_mb)
+    important = {asked.name for asked in request.consumers if asked.important}
+    config = with_consumers(TopicConfig(sets), settings, important)
+    await broker.create_topic(name, _partition_count(partitioning.min_active_partitions), config)
+    return topic.CreateTopicResult()
+
+
+async def alter_topic(broker: Broker, call: Call, request: Any) -> Any:
+    """AlterTopic."""
+    name = call.topic_name(request.path)
+    call.caller.check_topic(Operation.ALTER, name)
+    _refuse_unknown(request, "set_")
+    found = broker.catalog.topic(name)
+    partitioning = request.alter_partitioning_settings
+    scaling = partitioning.alter_auto_partitioning_settings
+    if scaling.HasField("set_strategy") and scaling.set_strategy not in _NO_SCALING:
+        raise unsupported("partitions are not added by themselves")
+    config = _altered_config(found, request)
+    count = partitioning.set_min_active_partitions
+    if partitioning.HasField("set_min_active_partitions") and count > found.partitions:
+        await broker.add_partitions(name, count)
+    elif partitioning.HasField("set_min_active_partitions") and count < found.partitions:
+        raise bad_request(f"topic {name!r} has {found.partitions} partitions; they are added, never taken away")
+    if config.own != found.config.own:
+        await broker.configure_topic(name, config)
+    for consumer in request.drop_consumers:
+        queues = [Queue(found.id, number) for number in range(found.partitions)]
+        await broker.consumers.forget(consumer, queues)
+    return topic.AlterTopicResult()
+
+
+async def drop_topic(broker: Broker, call: Call, request: Any) -> Any:
+    """DropTopic."""
+    name = call.topic_name(request.path)
+    call.caller.check_topic(Operation.DELETE, name)
+    await broker.delete_topic(name)
+    return topic.DropTopicResult()
+
+
+async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
+    """CommitOffset."""
+    name = call.topic_name(request.path)
+    call.caller.check_topic(Operation.READ, name)
+    call.caller.check_consumer(Operation.READ, request.consumer)
+    found = broker.catalog.topic(name)
+    if request.consumer not in settings_of(found).consumers:
+        raise StatusError(Status.SCHEME_ERROR, f"topic {name!r} has no consumer {request.consumer!r}")
+    partition = broker.partition(found, request.partition_id)
+    if not 0 <= request.offset <= partition.end_offset:
+        raise bad_request(f"offset {request.offset} is not within partition {partition.number}: it ends at {partition.end_offset}")
+    if request.read_session_id:
+        owner = call.readers.owner(request.consumer, Queue(found.id, request.partition_id))
+        if owner is None or owner.id != request.read_session_id:
+            raise StatusError(Status.BAD_SESSION, f"read session {request.read_session_id!r} does not read the partition any more")
+    await broker.consumers.commit(request.consumer, [(Queue(found.id, request.partition_id), Position(request.offset))])
+    return topic.CommitOffsetResult()
+
+
+async def update_offsets_in_transaction(broker: Broker, call: Call, request: Any) -> Any:
+    """UpdateOffsetsInTransaction: transactions of YDB span tables, which are not here."""
+    raise unsupported("there are no transactions of YDB here; commit offsets by the read stream or CommitOffset")
+
+
+def _altered_config(found: Topic, request: Any) -> TopicConfig:
+    consumers, important = altered_consumers(found, request)
+    settings = replace(settings_of(found), consumers=consumers)
+    settings = replace(settings, attributes=altered_attributes(settings.attributes, request.alter_attributes))
+    if request.HasField("set_supported_codecs"):
+        settings = replace(settings, codecs=checked_codecs(request.set_supported_codecs.codecs))
+    sets: dict[str, str] = {}
+    if request.HasField("set_retention_period"):
+        sets["retention.ms"] = _retention_ms(request.set_retention_period)
+    if request.HasField("set_retention_storage_mb"):
+        sets["retention.bytes"] = _retention_bytes(request.set_retention_storage_mb)
+    if settings == settings_of(found) and important == set(found.config.important_consumers):
+        return found.config.changed(sets)
+    return with_consumers(found.config.changed(sets), settings, important)
+
+
+def _refuse_unknown(request: Any, prefix: str) -> None:
+    """What is asked for and would be without effect is refused, so that nobody relies on it."""
+    for name in ("partition_write_speed_bytes_per_second", "partition_write_burst_bytes", "content_based_deduplication"):
+        if getattr(request, prefix + name):
+            raise unsupported(f"{name} is not known here; leave it out")
+
+
+def _partition_count(asked: int) -> int:
+    if asked < 0:
+        raise bad_request(f"a topic cannot have {asked} partitions")
+    return asked or 1
+
+
+def _retention_ms(period: Any) -> str:
+    found: int = period.ToMilliseconds()
+    if found < 0:
+        raise bad_request("retention_period is negative")
+    return str(found)
+
+
+def _retention_bytes(mebibytes: int) -> str:
+    if mebibytes < 0:
+        raise bad_request("retention_storage_mb is negative")
+    return str(mebibytes * MIB) if mebibytes else "-1"

@@ -1,0 +1,133 @@
+"""What YDB's clients set on a topic and Kafka has no name for, kept as JSON under one key of the topic's configuration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from penstock.broker import Topic, TopicConfig
+from penstock.gateway.ydb.protos import CODEC_NAMES, SUPPORTED_CODECS, Status, milliseconds, timestamp, topic
+from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
+
+KEY: Final = "penstock.ydb"
+IMPORTANT: Final = "penstock.important.consumers"
+CONSUMERS_MAX: Final = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """A consumer that was declared on a topic."""
+
+    name: str
+    read_from_ms: int = 0
+    codecs: tuple[int, ...] = ()
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def shown(self, *, important: bool) -> Any:
+        """As it is sent to clients."""
+        made = topic.Consumer(name=self.name, important=important, attributes=self.attributes)
+        made.supported_codecs.codecs.extend(self.codecs)
+        if self.read_from_ms:
+            made.read_from.CopyFrom(timestamp(self.read_from_ms))
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """All of it for one topic."""
+
+    codecs: tuple[int, ...] = SUPPORTED_CODECS
+    attributes: dict[str, str] = field(default_factory=dict)
+    consumers: dict[str, ConsumerSettings] = field(default_factory=dict)
+
+    def packed(self) -> str:
+        """The stored form."""
+        return json.dumps(
+            {
+                "codecs": self.codecs,
+                "attributes": self.attributes,
+                "consumers": [asdict(consumer) for consumer in self.consumers.values()],
+            }
+        )
+
+
+def settings_of(found: Topic) -> TopicSettings:
+    """What is set on a topic; important consumers that Kafka's tools have set are consumers as well."""
+    raw = found.config[KEY]
+    fields = json.loads(raw) if raw else {}
+    declared = [
+        ConsumerSettings(one["name"], one["read_from_ms"], tuple(one["codecs"]), one["attributes"])
+        for one in fields.get("consumers", ())
+    ]
+    declared += (ConsumerSettings(name) for name in found.config.important_consumers)
+    consumers: dict[str, ConsumerSettings] = {}
+    for consumer in declared:
+        consumers.setdefault(consumer.name, consumer)
+    return TopicSettings(tuple(fields.get("codecs", SUPPORTED_CODECS)), dict(fields.get("attributes", {})), consumers)
+
+
+def checked_codecs(codecs: Any) -> tuple[int, ...]:
+    """Codecs that a topic or consumer is to allow; nothing said is all that there are."""
+    for codec in codecs:
+        if codec not in SUPPORTED_CODECS:
+            known = ", ".join(CODEC_NAMES[one] for one in SUPPORTED_CODECS)
+            raise unsupported(f"codec {codec} cannot be allowed on a topic; there are {known}")
+    return tuple(sorted(set(codecs))) or SUPPORTED_CODECS
+
+
+def declared(asked: Any) -> ConsumerSettings:
+    """A consumer as a client declares it."""
+    if not asked.name or "," in asked.name or "\0" in asked.name or asked.name != asked.name.strip():
+        raise bad_request(f"{asked.name!r} cannot name a consumer: a name is not empty and has no comma, zero or blanks around it")
+    if asked.HasField("availability_period"):
+        raise unsupported("availability_period is not known here; make the consumer important instead")
+    read_from_ms = milliseconds(asked.read_from) if asked.HasField("read_from") else 0
+    codecs = tuple(checked_codecs(asked.supported_codecs.codecs)) if asked.supported_codecs.codecs else ()
+    return ConsumerSettings(asked.name, read_from_ms, codecs, dict(asked.attributes))
+
+
+def with_consumers(config: TopicConfig, settings: TopicSettings, important: set[str]) -> TopicConfig:
+    """A topic's configuration with these settings, and these consumers as the ones that messages are kept for."""
+    if len(settings.consumers) > CONSUMERS_MAX:
+        raise bad_request(f"a topic has at most {CONSUMERS_MAX} consumers")
+    return config.changed({KEY: settings.packed(), IMPORTANT: ",".join(sorted(important))})
+
+
+def altered_consumers(found: Topic, request: Any) -> tuple[dict[str, ConsumerSettings], set[str]]:
+    """Consumers and the important ones among them, after some were added, changed and dropped."""
+    consumers = dict(settings_of(found).consumers)
+    important = set(found.config.important_consumers)
+    for name in request.drop_consumers:
+        if consumers.pop(name, None) is None:
+            raise StatusError(Status.NOT_FOUND, f"topic {found.name!r} has no consumer {name!r} to drop")
+        important.discard(name)
+    for asked in request.add_consumers:
+        if asked.name in consumers:
+            raise StatusError(Status.ALREADY_EXISTS, f"topic {found.name!r} has a consumer {asked.name!r} already")
+        consumers[asked.name] = declared(asked)
+        if asked.important:
+            important.add(asked.name)
+    for asked in request.alter_consumers:
+        if asked.name not in consumers:
+            raise StatusError(Status.NOT_FOUND, f"topic {found.name!r} has no consumer {asked.name!r} to change")
+        consumers[asked.name] = _altered(consumers[asked.name], asked)
+        if asked.HasField("set_important"):
+            (important.add if asked.set_important else important.discard)(asked.name)
+    return consumers, important
+
+
+def _altered(consumer: ConsumerSettings, asked: Any) -> ConsumerSettings:
+    if asked.HasField("set_availability_period"):
+        raise unsupported("availability_period is not known here; make the consumer important instead")
+    if asked.HasField("set_read_from"):
+        consumer = replace(consumer, read_from_ms=milliseconds(asked.set_read_from))
+    if asked.HasField("set_supported_codecs"):
+        consumer = replace(consumer, codecs=checked_codecs(asked.set_supported_codecs.codecs))
+    return replace(consumer, attributes=altered_attributes(consumer.attributes, asked.alter_attributes))
+
+
+def altered_attributes(attributes: dict[str, str], changes: Any) -> dict[str, str]:
+    """Attributes with some set, and those that are set to nothing gone."""
+    merged = {**attributes, **dict(changes)}
+    return {name: value for name, value in merged.items() if value}

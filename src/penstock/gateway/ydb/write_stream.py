@@ -1,0 +1,277 @@
+"""StreamWrite: one producer, one partition; messages are stored in order and acknowledged in order."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from random import Random
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from penstock.broker import Broker, Operation, Topic
+from penstock.core.errors import PenstockError
+from penstock.gateway.ydb import topic_settings
+from penstock.gateway.ydb.paths import topic_name
+from penstock.gateway.ydb.protos import CODEC_NAMES, RAW, Status, topic
+from penstock.gateway.ydb.sign_in import SignIn
+from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
+from penstock.gateway.ydb.stream import Stream
+from penstock.gateway.ydb.written_batch import Writer, WrittenBatch, batches_of, plain_data
+from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
+from penstock.queue import SourceWrite, WriteResult
+
+UNDER_WAY_BYTES_MAX: Final = 16 << 20  # of one stream; it is not read from while more waits for the disk
+IN_PLACE_BYTES_MAX: Final = 64 << 10  # more than this is compressed beside the event loop
+_Ack = topic.StreamWriteMessage.WriteResponse.WriteAck
+_SKIPPED = _Ack.Skipped(reason=_Ack.Skipped.REASON_ALREADY_WRITTEN)
+
+
+def source_of(producer: str) -> bytes:
+    """The source id of a producer, as partitions know it."""
+    return b"y" + producer.encode()
+
+
+class Sent(NamedTuple):
+    """A request on its way: the numbers of its messages, how many of them were written before, and its batches."""
+
+    seqnos: list[int]
+    skipped: int
+    batches: list[tuple[int, Outcome]]
+    size: int
+    began: float
+
+
+class WriteStream:
+    """One stream of a writer. `serve` it to its end."""
+
+    def __init__(self, stream: Stream, broker: Broker, writers: Writers, sign_in: SignIn, random: Random) -> None:
+        self._stream = stream
+        self._broker = broker
+        self._writers = writers
+        self._sign_in = sign_in
+        self._random = random
+        self._topic: Topic
+        self._number = 0
+        self._writer = Writer.of("", "", {})
+        self._key: ProducerKey | None = None
+        self._codecs: frozenset[int] = frozenset()
+        self._known_seqno = 0  # what was written before this stream began
+        self._last_seqno = 0  # what this stream has sent last
+        self._sent: deque[Sent] = deque()
+        self._under_way_bytes = 0
+        self._changed = asyncio.Event()
+
+    async def serve(self) -> None:
+        """From the first message to the last."""
+        first = await self._stream.receive()
+        if first is None:
+            return
+        if first.WhichOneof("client_message") != "init_request":
+            raise bad_request("a stream begins with init_request")
+        end = self._stream.end
+        try:
+            await self._begin(first.init_request)
+            await self._stream.run(self._receive(), self._acknowledge())
+        finally:
+            if self._key is not None:
+                self._writers.leave(self._key, end)
+
+    async def _begin(self, asked: Any) -> None:
+        name = topic_name(asked.path, self._stream.database)
+        self._stream.caller.check_topic(Operation.WRITE, name)
+        self._topic = self._broker.catalog.topic(name)
+        settings = topic_settings.settings_of(self._topic)
+        self._codecs = frozenset(settings.codecs)
+        group = asked.message_group_id if asked.WhichOneof("partitioning") == "message_group_id" else ""
+        self._writer = Writer.of(asked.producer_id, group, dict(asked.write_session_meta))
+        self._number = self._choose(asked)
+        if asked.producer_id:
+            self._key = ProducerKey(self._topic.id, asked.producer_id)
+            await self._writers.take_over(self._key, self._stream.end)
+            state = self._route().partition.source(source_of(asked.producer_id))
+            self._known_seqno = self._last_seqno = 0 if state is None else state.max_seqno
+        response = topic.StreamWriteMessage.InitResponse(
+            last_seq_no=self._known_seqno,
+            session_id=str(UUID(int=self._random.getrandbits(128), version=4)),
+            partition_id=self._number,
+            supported_codecs=topic.SupportedCodecs(codecs=settings.codecs),
+        )
+        await self._stream.send(init_response=response)
+
+    def _choose(self, asked: Any) -> int:
+        """The partition of a stream: where its producer has written, else the one asked for, else by its group."""
+        count = self._topic.partitions
+        kind = asked.WhichOneof("partitioning")
+        wanted: int | None = None
+        if kind == "partition_id":
+            wanted = asked.partition_id
+        elif kind == "partition_with_generation":
+            wanted = asked.partition_with_generation.partition_id
+            if 0 <= wanted < count:
+                generation = self._broker.partition(self._topic, wanted).epoch
+                if generation != asked.partition_with_generation.generation:
+                    raise StatusError(Status.UNAVAILABLE, f"partition {wanted} is in generation {generation} by now")
+        if wanted is not None and not 0 <= wanted < count:
+            raise bad_request(f"topic {self._topic.name!r} has partitions 0..{count - 1}, not {wanted}")
+        group = (asked.message_group_id if kind == "message_group_id" else "") or asked.producer_id
+        home = self._home(asked.producer_id, group) if asked.producer_id else None
+        if home is not None:
+            if wanted is not None and wanted != home:
+                raise bad_request(
+                    f"producer {asked.producer_id!r} writes to partition {home}, where its numbers are kept, and cannot write to "
+                    f"{wanted}; use another producer id there"
+                )
+            return home
+        if wanted is not None:
+            return wanted
+        return by_group(group, count) if group else self._random.randrange(count)
+
+    def _home(self, producer: str, group: str) -> int | None:
+        """The partition that knows a producer."""
+        source = source_of(producer)
+        likely = by_group(group, self._topic.partitions)
+        for number in (likely, *range(self._topic.partitions)):
+            if self._broker.partition(self._topic, number).source(source) is not None:
+                return number
+        return None
+
+    def _route(self) -> Any:
+        return self._broker.route(self._topic.id.bytes, self._number)
+
+    async def _receive(self) -> None:
+        while (message := await self._stream.receive()) is not None:
+            kind = message.WhichOneof("client_message")
+            if kind == "write_request":
+                await self._write(message.write_request)
+            elif kind == "update_token_request":
+                self._stream.caller = self._sign_in.caller(message.update_token_request.token, self._stream.caller.host)
+                await self._settled()
+                await self._stream.send(update_token_response=topic.UpdateTokenResponse())
+            else:
+                raise bad_request(f"{kind or 'an empty message'} has no place within a stream")
+        await self._settled()
+
+    async def _settled(self) -> None:
+        """Wait until all that was sent is acknowledged; only then may another than the acknowledging task send."""
+        while self._sent:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _write(self, request: Any) -> None:
+        messages = list(request.messages)
+        self._check(request, messages)
+        seqnos = [message.seq_no for message in messages]
+        skipped = self._in_order(seqnos)
+        new = messages[skipped:]
+        size = sum(len(message.data) for message in new)
+        writer, codec = self._writer, request.codec or RAW
+        if codec != RAW and size > IN_PLACE_BYTES_MAX:
+            batches = await asyncio.to_thread(_made, writer, new, codec)
+        else:
+            batches = _made(writer, new, codec)
+        while self._sent and self._under_way_bytes + size > UNDER_WAY_BYTES_MAX:
+            self._changed.clear()
+            await self._changed.wait()
+        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic())
+        self._under_way_bytes += size
+        self._sent.append(sent)
+        try:
+            self._store(batches, seqnos[skipped:], sent)
+        finally:
+            self._changed.set()
+
+    def _check(self, request: Any, messages: list[Any]) -> None:
+        self._stream.caller.check_topic(Operation.WRITE, self._topic.name)
+        if request.HasField("tx"):
+            raise unsupported("messages cannot be written within a transaction of YDB; write them without one")
+        codec = request.codec or RAW
+        if codec not in self._codecs:
+            known = ", ".join(CODEC_NAMES.get(one, str(one)) for one in sorted(self._codecs))
+            raise bad_request(f"topic {self._topic.name!r} does not take codec {codec}; it takes {known}")
+        if not messages:
+            raise bad_request("a write_request without messages")
+        for message in messages:
+            kind = message.WhichOneof("partitioning")
+            if kind == "partition_id" and message.partition_id != self._number:
+                raise bad_request(f"message {message.seq_no} is for partition {message.partition_id}, the stream for {self._number}")
+            if kind == "partition_with_generation":
+                raise unsupported("only a stream as a whole can ask for a generation of a partition")
+
+    def _in_order(self, seqnos: list[int]) -> int:
+        """How many messages at the beginning were written before. StatusError if the rest does not rise."""
+        if self._key is None:
+            return 0
+        skipped = sum(seqno <= self._known_seqno for seqno in seqnos) if seqnos[0] <= self._known_seqno else 0
+        before = 0
+        for seqno in seqnos:
+            if seqno <= before:
+                raise bad_request(f"message {seqno} comes after message {before}; numbers begin with 1 and rise")
+            before = seqno
+        if skipped < len(seqnos):
+            if seqnos[skipped] <= self._last_seqno:
+                raise bad_request(f"message {seqnos[skipped]} comes after message {self._last_seqno}; numbers rise within a stream")
+            self._last_seqno = seqnos[-1]
+        return skipped
+
+    def _store(self, batches: list[WrittenBatch], seqnos: list[int], sent: Sent) -> None:
+        at = 0
+        for batch in batches:
+            at += batch.count
+            source = None
+            if self._key is not None:
+                # Numbers may have gaps; what counts for the next stream is the last.
+                source = SourceWrite(source_of(self._key.producer), seqnos[at - 1] - batch.count + 1)
+            outcome: Outcome = asyncio.get_running_loop().create_future()
+            outcome.add_done_callback(_seen)
+            self._broker.begin_produce(self._route(), batch.data, outcome, source)
+            if self._key is not None:
+                self._writers.send(self._key, outcome)
+            sent.batches.append((batch.count, outcome))
+
+    async def _acknowledge(self) -> None:
+        """Tell the client of each request once all of it is durable."""
+        while True:
+            while not self._sent:
+                self._changed.clear()
+                await self._changed.wait()
+            sent = self._sent[0]
+            results: list[tuple[int, WriteResult]] = [(count, await outcome) for count, outcome in sent.batches]
+            response = topic.StreamWriteMessage.WriteResponse(partition_id=self._number)
+            response.acks.extend(_acks(sent, results))
+            waited_s = self._broker.clock.monotonic() - sent.began
+            response.write_statistics.persisting_time.FromNanoseconds(int(waited_s * 1e9))
+            await self._stream.send(write_response=response)
+            self._sent.popleft()
+            self._under_way_bytes -= sent.size
+            self._changed.set()
+
+
+def by_group(group: str, partitions: int) -> int:
+    """The partition of a message group that is not known yet."""
+    return zlib.crc32(group.encode()) % partitions
+
+
+def _made(writer: Writer, messages: list[Any], codec: int) -> list[WrittenBatch]:
+    return list(batches_of(writer, messages, plain_data(messages, codec), codec)) if messages else []
+
+
+def _acks(sent: Sent, results: list[tuple[int, WriteResult]]) -> list[Any]:
+    acks = [_Ack(seq_no=seqno, skipped=_SKIPPED) for seqno in sent.seqnos[: sent.skipped]]
+    at = sent.skipped
+    for count, result in results:
+        seqnos = sent.seqnos[at : at + count]
+        if result.duplicate:
+            acks += [_Ack(seq_no=seqno, skipped=_SKIPPED) for seqno in seqnos]
+        else:
+            written = _Ack.Written
+            acks += [_Ack(seq_no=seqno, written=written(offset=offset)) for offset, seqno in enumerate(seqnos, result.base_offset)]
+        at += count
+    return acks
+
+
+def _seen(outcome: Outcome) -> None:
+    """The stream may be gone when its write fails; the failure is then nobody's."""
+    if not outcome.cancelled():
+        error = outcome.exception()
+        assert error is None or isinstance(error, PenstockError), error
