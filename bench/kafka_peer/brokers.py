@@ -54,6 +54,7 @@ class BrokerProcess(ABC):
         log = (self._directory.parent / f"{self._directory.name}.log").open("wb")
         started = time.perf_counter()
         self._process = subprocess.Popen(self._command(), stdout=log, stderr=log)
+        log.close()  # it is the process's own by now
         while not self._is_listening():
             if self._process.poll() is not None or time.perf_counter() - started > START_SECONDS_MAX:
                 raise RuntimeError(f"{self.name} does not start; see {log.name}")

@@ -21,6 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Producer
+
 from bench.kafka_peer.brokers import RESULTS, BrokerProcess, KafkaProcess, PenstockProcess
 from bench.kafka_peer.pair import load
 from bench.spark_peer.connector import connector_jars, connector_version
@@ -103,6 +105,37 @@ class Bench:
         show(found)
         return found
 
+    def latency(self) -> dict[str, Any]:
+        """How long a micro-batch takes from its trigger to its end, while 1,000 rows a second come in."""
+        topic = "rows-trickle"
+        for broker in (self.ours, self.kafka):
+            load("create", broker, topic=topic, partitions=PARTITIONS)
+        found: dict[str, Any] = {"name": "micro-batch at 1,000 rows/s"}
+        ways = (("fetch", "penstock", self.ours), ("connector", "kafka", self.ours), ("kafka", "kafka", self.kafka))
+        for name, source, broker in ways:
+            found[name] = self._trickle(source, broker, topic)
+        found["fetch to peer"] = min(found["connector"], found["kafka"]) / found["fetch"]
+        times = ", ".join(f"{name} {found[name]:.0f} ms" for name, _, _ in ways)
+        print(f"{found['name']}: {times}; {found['fetch to peer']:.2f} times as fast as the connector", flush=True)
+        return found
+
+    def _trickle(self, source: str, broker: BrokerProcess, topic: str) -> float:
+        options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "startingOffsets": "latest"}
+        frame = self.spark.readStream.format(source).options(**options).load()
+        writer = frame.writeStream.format("noop").option("checkpointLocation", tempfile.mkdtemp(dir=self.directory))
+        query = writer.start()
+        producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
+        ends = time.perf_counter() + (15 if self.quick else 40)
+        while time.perf_counter() < ends:
+            for _ in range(10):
+                producer.produce(topic, bytes(100))
+            producer.poll(0)
+            time.sleep(0.01)
+        query.stop()
+        # The first batches find everything cold.
+        taken = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
+        return float(median(taken[5:]))
+
     def _write(self, topic: str, size: int, codec: str, rows: int) -> None:
         for broker in (self.ours, self.kafka):
             load("create", broker, topic=topic, partitions=PARTITIONS)
@@ -155,8 +188,15 @@ def main() -> int:
         print(LINE.format("rows a second", *WAYS, *ratios))
         for size, codec in [(100, "none"), (1024, "lz4")] if quick else [(s, c) for s in (100, 1024) for c in ("none", "lz4")]:
             found += [bench.row(size, codec, streaming=streaming) for streaming in (False, True)]
+        latency = bench.latency()
     shutil.rmtree(directory, ignore_errors=True)
-    result = {"load_average_before": load_before, "connector": connector_version(), "quick": quick, "rows": found}
+    result = {
+        "load_average_before": load_before,
+        "connector": connector_version(),
+        "quick": quick,
+        "rows": found,
+        "latency": latency,
+    }
     (RESULTS / "spark_peer.json").write_text(json.dumps(result, indent=1), encoding="ascii")
     missed = [f"{row['name']}: {name} {row[name]:.2f}" for row in found for name, goal in GOALS.items() if row[name] < goal]
     print(f"\n{len(missed)} of {len(found) * len(GOALS)} goals missed" + "".join(f"\n  {one}" for one in missed))

@@ -11,6 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark import session
+from tests.spark.reads import produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,7 @@ def main(bootstrap: str, jars: str, time_ms: str) -> None:
         options = {"subscribe": "rows.none,rows.lz4", "startingOffsets": "earliest", "maxOffsetsPerTrigger": limit}
         found = [_streamed(spark, one, _with(bootstrap, options)) for one in ("penstock", "kafka")]
         _report(f"a stream with at most {limit} rows a batch", *found)
+    _report("a checkpoint of the connector", _continued(spark, bootstrap), ["10", "3"])
     spark.stop()
 
 
@@ -71,6 +73,20 @@ def _streamed(spark: SparkSession, source: str, options: dict[str, str]) -> list
         query.awaitTermination()
         sizes = [progress["numInputRows"] for progress in query.recentProgress]
         return [str(sizes), *_content(spark.read.parquet(f"{directory}/rows"))]
+
+
+def _continued(spark: SparkSession, bootstrap: str) -> list[str]:
+    """The rows that the connector read, and those that ours read after it with the same checkpoint."""
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        for source, rows in (("kafka", 10), ("penstock", 3)):
+            produce(bootstrap, "continued", [b"row"] * rows)
+            options = _with(bootstrap, {"subscribe": "continued", "startingOffsets": "earliest"})
+            writer = spark.readStream.format(source).options(**options).load().writeStream.format("noop")
+            query = writer.option("checkpointLocation", directory).trigger(availableNow=True).start()
+            query.awaitTermination()
+            found.append(str(sum(progress["numInputRows"] for progress in query.recentProgress)))
+    return found
 
 
 def _report(name: str, ours: list[Any], theirs: list[Any]) -> None:

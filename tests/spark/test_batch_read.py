@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from datetime import UTC, datetime
 from typing import Any
@@ -291,3 +292,14 @@ def test_errors_of_the_source_have_stable_codes() -> None:
     codes = {one.code for one in (OptionError, DataLossError, BrokerUnreachableError, MalformedValueError)}
     assert codes == {"spark_option", "data_loss", "broker_unreachable", "malformed_value"}
     assert all(issubclass(one, PenstockError) for one in (OptionError, DataLossError))
+
+
+def test_a_task_that_is_given_up_leaves_nothing_behind(gateway: RunningGateway, topic: str) -> None:
+    produce(gateway.bootstrap, topic, [bytes(1000)] * 5000)
+    reader = batch_reader(gateway.bootstrap, subscribe=topic, direct=False, kafka_fetch_max_bytes=100_000)
+    rows = reader.read(reader.partitions()[0])
+    threads = threading.active_count()
+    next(rows)
+    rows.close()  # type: ignore[attr-defined] # it is a generator, and Spark closes it
+    assert threading.active_count() <= threads
+    assert len(read(gateway.bootstrap, subscribe=topic, direct=False)) == 5000

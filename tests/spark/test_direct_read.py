@@ -11,10 +11,9 @@ import pytest
 
 from penstock.gateway.kafka.protocol import errors, private_keys
 from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
-from penstock.spark import direct_reading
 from penstock.spark.cluster import Cluster
 from penstock.spark.connection import ClientOptions
-from penstock.spark.direct_reading import read_pieces
+from penstock.spark.direct_reading import OpenFiles
 from penstock.spark.fetching import FetchSource
 from penstock.spark.kafka_options import parse_addresses
 from tests.e2e.kafka.running_gateway import RunningGateway
@@ -74,10 +73,10 @@ def test_a_range_in_the_middle_is_read_from_files(gateway: RunningGateway, fetch
 def test_files_that_are_not_to_be_had_are_fetched(
     gateway: RunningGateway, fetched: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def absent(pieces: list[FoundPiece], view: memoryview) -> None:
+    def absent(_: OpenFiles, pieces: list[FoundPiece], view: memoryview) -> None:
         raise FileNotFoundError(2, f"{pieces[0].path} is not on this machine")
 
-    monkeypatch.setattr(direct_reading, "read_pieces", absent)
+    monkeypatch.setattr(OpenFiles, "read", absent)
     assert values(read(gateway.bootstrap, subscribe=TOPIC)) == [*MANY, *TAIL]
     assert fetched[0] == 0
 
@@ -87,14 +86,19 @@ def test_another_file_of_the_same_name_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(b"0123456789")
     meant = FoundPiece(path=str(path), inode=path.stat().st_ino, position=2, length=3)
     room = bytearray(6)
-    read_pieces([meant, FoundPiece(path=str(path), inode=path.stat().st_ino, position=7, length=3)], memoryview(room))
+    files = OpenFiles()
+    files.read([meant, FoundPiece(path=str(path), inode=path.stat().st_ino, position=7, length=3)], memoryview(room))
     assert room == b"234789"
     with pytest.raises(FileNotFoundError, match="another file"):
-        read_pieces([FoundPiece(path=str(path), inode=1, position=2, length=3)], memoryview(room))
+        files.read([FoundPiece(path=str(path), inode=1, position=2, length=3)], memoryview(room))
     with pytest.raises(OSError, match="shorter than the broker says"):
-        read_pieces([FoundPiece(path=str(path), inode=path.stat().st_ino, position=8, length=3)], memoryview(room))
+        files.read([FoundPiece(path=str(path), inode=path.stat().st_ino, position=8, length=3)], memoryview(room))
     with pytest.raises(FileNotFoundError):
-        read_pieces([FoundPiece(path=str(tmp_path / "absent"), inode=1, position=0, length=1)], memoryview(room))
+        files.read([FoundPiece(path=str(tmp_path / "absent"), inode=1, position=0, length=1)], memoryview(room))
+    path.unlink()
+    files.read([meant], memoryview(room))  # an open file outlives its name
+    assert room[:3] == b"234"
+    files.close()
 
 
 def test_transactions_are_honoured_in_files(gateway: RunningGateway, fetched: list[int]) -> None:

@@ -52,7 +52,7 @@ def fill(bootstrap: str, time_ms: int) -> None:
 def test_the_same_script_gives_the_same_rows(tmp_path: Path) -> None:
     jars = ",".join(map(str, connector_jars()))
     with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data")]) as node:
-        for topic in same_rows.TOPICS:
+        for topic in (*same_rows.TOPICS, "continued"):
             node.ok("topic", "create", topic, "--partitions", "3")
         time_ms = int(time.time() * 1000) - 60_000
         fill(node.bootstrap, time_ms)
@@ -67,6 +67,6 @@ def test_the_same_script_gives_the_same_rows(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr[-5000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(found) == len(same_rows.BATCHES) + 4
+    assert len(found) == len(same_rows.BATCHES) + 5
     assert [one["case"] for one in found if not one["same"]] == []
     assert all(one["rows"] for one in found)

@@ -103,7 +103,9 @@ def test_up_has_an_option_for_every_setting_but_secrets() -> None:
     assert SETTINGS.keys() - open_settings.keys() == {"admin_password"}
     argv = [word for setting in open_settings.values() for word in (setting.option, "x")]
     arguments = vars(up.parser().parse_args(argv))
-    assert {key: arguments[key] for key in open_settings} == {key: ["x"] if key == "disks" else "x" for key in open_settings}
+    assert {key: arguments[key] for key in open_settings} == {
+        key: ["x"] if setting.is_list else "x" for key, setting in open_settings.items()
+    }
     with pytest.raises(SystemExit):
         up.parser().parse_args(["--admin-password", "x"])
 

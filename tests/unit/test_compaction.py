@@ -548,6 +548,14 @@ def test_a_batch_with_a_keyless_record_is_refused(codec: int) -> None:
         check_keys(check_batch(make_keyed_batch([(b"k", b"x"), (None, b"y")], codec=codec), 1000))
 
 
+def test_all_keyless_records_of_a_batch_are_named() -> None:
+    long = b"v" * 300
+    pairs = [(None, long), (b"k", long), (None, None), (b"", b""), (None, b"")]
+    with pytest.raises(KeylessRecordError) as caught:
+        check_keys(check_batch(make_keyed_batch(pairs), 10_000))
+    assert caught.value.records == (0, 2, 4)
+
+
 def test_a_batch_whose_records_are_not_there_is_refused() -> None:
     with pytest.raises(InvalidBatchError, match="cannot be looked at"):
         check_keys(check_batch(make_keyed_batch([(b"k", b"x")] * 3, codec=0), 1000)._replace(messages=4))

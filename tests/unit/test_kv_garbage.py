@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from penstock.blob import BlobId, Reply, Status
+from penstock.blob import RangeResult as StorageRange
 from penstock.core.errors import UnavailableError
 from penstock.tablet import (
     Command,
@@ -324,5 +325,29 @@ def test_snapshots_asked_for_at_once_are_taken_one_after_another() -> None:
         await asyncio.gather(*snapshots)
         expected = await _state(tablet)
         assert await _state(await node.kv(2)) == expected
+
+    on_node(scenario)
+
+
+def test_a_tablet_that_cannot_find_its_leftovers_looks_for_them_now_and_then_and_not_without_a_pause() -> None:
+    async def scenario(node: SimNode) -> None:
+        tablet = await node.kv(1, KvOptions(garbage_bytes=1, garbage_blobs=1, idle_garbage_s=1.0))
+        asked = 0
+        real = node.hooked.range
+
+        async def fails(*_: object, **__: object) -> StorageRange:
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0)
+            return StorageRange(Status.ERROR, (), "failed by the test")
+
+        node.hooked.range = fails  # type: ignore[method-assign]
+        for number in range(6):
+            await _do(tablet, Write(b"a", content(2000, number)))
+        await asyncio.sleep(10)
+        assert 5 <= asked <= 15
+        node.hooked.range = real  # type: ignore[method-assign]
+        await asyncio.sleep(5)
+        await _assert_only_live_data(node, tablet)
 
     on_node(scenario)

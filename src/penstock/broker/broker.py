@@ -139,6 +139,7 @@ class Broker:
         self.quotas: Quotas
         self.users: Users
         self.access: Access | None = None  # None: nobody is asked who they are
+        self.needed_from: Callable[[Topic, int], int | None]  # where the first message is that a consumer must still see
 
     @classmethod
     async def start(cls, storage: BlobStorage, options: BrokerOptions, *, clock: Clock, random: Random) -> Broker:
@@ -171,6 +172,7 @@ class Broker:
             raise
         needed_from = broker.queue_agent.needed_from
         retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, options.retention_interval_s)
+        broker.needed_from = retention.needed_from
         broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
         compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random)
         broker._tasks.append(asyncio.create_task(compaction.run(), name="compaction"))
@@ -273,6 +275,10 @@ class Broker:
             source = SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
         partition.enqueue(batch, source, outcome)
         return append_time_ms
+
+    async def system_tablet(self, tablet_id: int) -> SystemTablet:
+        """Start a tablet for something that not every broker has; it is kept running, and stopped with the broker."""
+        return await self._boot(tablet_id)
 
     async def new_producer(self) -> tuple[int, int]:
         """An id and epoch for an idempotent producer."""

@@ -124,8 +124,11 @@ KEYS: dict[str, ConfigKey] = {
     "penstock.important.consumers": ConfigKey(
         "", str, "list", "consumers, separated by commas, for whom messages are kept until they have read them"
     ),
+    "penstock.consumers": ConfigKey(
+        "", str, "list", "consumers, separated by commas, that are declared on the topic: their positions are kept, used or not"
+    ),
     "penstock.ydb": ConfigKey(
-        "", str, "string", "what YDB's clients have set on the topic, as JSON: its consumers, codecs and attributes; they change it"
+        "", str, "string", "what YDB's clients have set on the topic beyond the rest, as JSON; they change it"
     ),
 }
 
@@ -180,8 +183,12 @@ class TopicConfig:
     @property
     def important_consumers(self) -> list[str]:
         """Those for whom messages are kept until they have read them."""
-        names = (name.strip() for name in self["penstock.important.consumers"].split(","))
-        return [name for name in names if name]
+        return _names(self["penstock.important.consumers"])
+
+    @property
+    def declared_consumers(self) -> list[str]:
+        """Those that belong to the topic, the important ones among them: their positions are kept, used or not."""
+        return list(dict.fromkeys(_names(self["penstock.consumers"]) + self.important_consumers))
 
     def for_partition(self) -> PartitionConfig:
         """What this asks of a partition."""
@@ -200,6 +207,10 @@ class TopicConfig:
             segment_bytes=int(self["segment.bytes"]),
             min_dirty_ratio=float(self["min.cleanable.dirty.ratio"]),
         )
+
+
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
 
 
 def _limit(value: str) -> int | None:

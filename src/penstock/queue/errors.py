@@ -28,6 +28,10 @@ class KeylessRecordError(InvalidBatchError):
 
     code = "keyless_record"
 
+    def __init__(self, message: str, records: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.records = records  # which of the batch, counted from 0
+
 
 class BodyReplacedError(UnavailableError):
     """A body blob was let go of, or another took its place, while it was being read; what is there now can be read."""

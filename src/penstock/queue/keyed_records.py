@@ -19,5 +19,36 @@ def check_keys(batch: Batch) -> None:
     if keyless >= 0:
         raise KeylessRecordError(
             f"message {keyless} of the batch has no key, and the topic is compacted: it keeps the last message of each key. "
-            "Nothing of the batch was stored; send messages with keys, or set the topic's cleanup.policy to delete"
+            "Nothing of the batch was stored; send messages with keys, or set the topic's cleanup.policy to delete",
+            _keyless(records, batch.messages),
         )
+
+
+def _keyless(records: memoryview, count: int) -> tuple[int, ...]:
+    """All records without a key, for the producer to know which; as far as they can be read."""
+    found: list[int] = []
+    at = 0
+    for number in range(count):
+        try:
+            size, begin = _varint(records, at)
+            _, after = _varint(records, begin + 1)  # the timestamp, after a byte of attributes
+            _, after = _varint(records, after)  # the offset
+            key_size, _ = _varint(records, after)
+        except IndexError:
+            break
+        if key_size < 0:
+            found.append(number)
+        at = begin + size
+    return tuple(found)
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """A number in zigzag form, and where it ends."""
+    raw = shift = 0
+    while True:
+        byte = data[at]
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at

@@ -53,11 +53,13 @@ class NodeConfig:
     host: str = "127.0.0.1"
     advertised_host: str | None = None
     kafka_port: int | None = 9092
-    ydb_port: int | None = None
     kafka_tls_port: int | None = None
     yt_port: int | None = None
     cluster_name: str = "penstock"
     peer_clusters: Mapping[str, str] | None = None
+    ydb_port: int | None = None
+    stream_port: int | None = None
+    stream_ttl_s: float | None = None
     auto_create_topics: bool = True
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
@@ -177,6 +179,20 @@ SETTINGS: Final = {
             "none",
             "the port for clients of YDB topics, usually 2136; 0 picks a free one, none turns the listener off. It needs the "
             "extra: pip install 'penstock[ydb]'",
+        ),
+        Setting(
+            "stream_port",
+            PORT,
+            "none",
+            "the port for stream clients (gRPC), usually 50051; 0 picks a free one, none turns streams off. It needs the extra: "
+            "pip install 'penstock[stream]'",
+        ),
+        Setting(
+            "stream_ttl_s",
+            or_none(SECONDS),
+            "none",
+            "how long, in seconds, messages of a subject that stream clients make are kept; none for ever. Each subject can be "
+            "given its own, as retention.ms of its topic",
         ),
         Setting("auto_create_topics", FLAG, "true", "whether a topic that a client names is made when it is not there"),
         Setting(

@@ -26,6 +26,7 @@ from penstock.server.errors import (
     ListenError,
 )
 from penstock.server.security import security_of, tls_context
+from penstock.server.stream_listeners import listen_streams
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Node:
             await node._listen(broker, tls)
             await node._listen_ydb(broker, random)
             await node._listen_yt(broker, random)
+            for name, port in (await listen_streams(config, broker, node._closing, random)).items():
+                node.listeners[name] = Listener(config.host, port)
         except BaseException:
             await node._closing.aclose()
             raise
@@ -164,7 +167,7 @@ class Node:
             # Only those who want it need what it is made with.
             from penstock.gateway.ydb import YdbGateway
         except ModuleNotFoundError as error:
-            raise MissingExtraError(
+            raise BadSettingError(
                 f"ydb_port is set, but {error.name} is not installed; run: pip install 'penstock[ydb]', or set ydb_port to none"
             ) from error
         tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)

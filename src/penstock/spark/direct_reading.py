@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import private_keys
+from penstock.gateway.kafka.protocol import ZERO_UUID, private_keys
 from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.kernels.arrow_decode import find_end
+from penstock.spark.cluster import Cluster
 from penstock.spark.connection import Connection, ReceiveBuffer
 from penstock.spark.fetching import FetchSource, Stretch
+from penstock.spark.options import ReadOptions
+from penstock.spark.ranges import OffsetRange
 
 FILES_MAX: Final = 64
 
@@ -26,7 +30,17 @@ _log = logging.getLogger(__name__)
 class DirectSource(FetchSource):
     """A range of offsets, from files as long as that works, and fetched otherwise."""
 
-    _is_direct = True
+    def __init__(self, cluster: Cluster, options: ReadOptions, wanted: OffsetRange) -> None:
+        super().__init__(cluster, options, wanted)
+        self._is_direct = wanted.topic_id != ZERO_UUID
+        self._files = OpenFiles()
+
+    def stretches(self) -> Iterator[Stretch]:
+        """As `ByteSource` says."""
+        try:
+            yield from super().stretches()
+        finally:
+            self._files.close()
 
     def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
         found = self._read_pieces(position, buffer) if self._is_direct else None
@@ -47,7 +61,7 @@ class DirectSource(FetchSource):
             return None
         view = buffer.room(sum(piece.length for piece in answer.pieces))
         try:
-            read_pieces(answer.pieces, view)
+            self._files.read(answer.pieces, view)
         except OSError as error:
             _log.info("reading %s by fetching, not from files: %s", self._wanted.place, error)
             self._is_direct = False
@@ -73,34 +87,40 @@ class DirectSource(FetchSource):
         return connection.call(private_keys.FIND_PIECES, request, FindPiecesResponse)
 
 
-def read_pieces(pieces: list[FoundPiece], view: memoryview) -> None:
-    """Fill a view with pieces of files, one after another. OSError if one is not there, or is not the file that is meant."""
-    at = 0
-    for piece in pieces:
-        file = _opened(piece)
-        end, position = at + piece.length, piece.position
-        while at < end:
-            count = os.preadv(file, [view[at:end]], position)
-            if count == 0:
-                raise OSError(0, f"{piece.path} is shorter than the broker says")
-            at += count
-            position += count
+class OpenFiles:
+    """Files that pieces are in, open until they are closed together. One thread at a time."""
 
+    def __init__(self) -> None:
+        self._files: OrderedDict[tuple[str, int], int] = OrderedDict()
 
-# Open files, by path and inode, those used last at the end: a range is in few of them, and the same for all micro-batches.
-_files: OrderedDict[tuple[str, int], int] = OrderedDict()
+    def read(self, pieces: list[FoundPiece], view: memoryview) -> None:
+        """Fill a view with pieces, one after another. OSError if a file is not there, or is not the one that is meant."""
+        at = 0
+        for piece in pieces:
+            file = self._opened(piece)
+            end, position = at + piece.length, piece.position
+            while at < end:
+                count = os.preadv(file, [view[at:end]], position)
+                if count == 0:
+                    raise OSError(0, f"{piece.path} is shorter than the broker says")
+                at += count
+                position += count
 
+    def close(self) -> None:
+        """Let go of all of them."""
+        while self._files:
+            os.close(self._files.popitem()[1])
 
-def _opened(piece: FoundPiece) -> int:
-    key = (piece.path, piece.inode)
-    file = _files.get(key)
-    if file is None:
-        file = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
-        if os.fstat(file).st_ino != piece.inode:
-            os.close(file)
-            raise FileNotFoundError(0, f"{piece.path} is another file here than at the broker")
-        _files[key] = file
-        while len(_files) > FILES_MAX:
-            os.close(_files.popitem(last=False)[1])
-    _files.move_to_end(key)
-    return file
+    def _opened(self, piece: FoundPiece) -> int:
+        key = (piece.path, piece.inode)
+        file = self._files.get(key)
+        if file is None:
+            file = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+            if os.fstat(file).st_ino != piece.inode:
+                os.close(file)
+                raise FileNotFoundError(0, f"{piece.path} is another file here than at the broker")
+            self._files[key] = file
+            while len(self._files) > FILES_MAX:
+                os.close(self._files.popitem(last=False)[1])
+        self._files.move_to_end(key)
+        return file

@@ -14,7 +14,7 @@ from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, 
 from penstock.kernels.arrow_decode import find_end
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, RefusedError
 from penstock.spark.connection import FRAME_BYTES_MAX, Address, ReceiveBuffer
-from penstock.spark.errors import BrokerUnreachableError, DataLossError
+from penstock.spark.errors import BrokerRefusedError, BrokerUnreachableError, DataLossError
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 
@@ -55,6 +55,7 @@ class FetchSource:
         self._leader: Address | None = wanted.leader
         self._bytes_max = options.fetch_bytes
         self._record_bytes: float = RECORD_BYTES_GUESS
+        self._is_stopped = False
 
     def stretches(self) -> Iterator[Stretch]:
         """As `ByteSource` says."""
@@ -78,6 +79,7 @@ class FetchSource:
                     coming = None
             finally:
                 # A task that is killed, or fails, does not wait for an answer that nobody will read.
+                self._is_stopped = True
                 if coming is not None and not coming.done() and self._leader is not None:
                     self._cluster.forget(self._leader)
 
@@ -115,6 +117,8 @@ class FetchSource:
 
     def _ask(self, position: int, buffer: ReceiveBuffer) -> PartitionData:
         """One fetch. Errors that may pass are raised, so that it is tried again, at whoever leads by then."""
+        if self._is_stopped:
+            raise BrokerRefusedError("the task has ended")
         try:
             leader = self._leader or self._find_leader()
             answer = self._call(leader, position, buffer)

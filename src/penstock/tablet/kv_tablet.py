@@ -361,18 +361,21 @@ class KvTablet:
                     await self.collect_garbage()
                 if self._is_snapshot_due():
                     await self.take_snapshot()
-                await self._wait_for_tidying(always=leftovers_known)
+                if leftovers_known:
+                    await self._wait_for_tidying()
+                else:  # however much garbage there is: none can be collected before
+                    await asyncio.sleep(self.options.idle_garbage_s)
             except FencedError as error:
                 self._stop(error)
             except (UnavailableError, OutOfSpaceError) as error:
                 log.warning("tablet %d: tidying up will be tried again: %s", self._storage.info.tablet, error)
                 await asyncio.sleep(self.options.idle_garbage_s)
 
-    async def _wait_for_tidying(self, *, always: bool) -> None:
+    async def _wait_for_tidying(self) -> None:
         """Sleep until much has to be done, or a little has waited for long."""
         self._tidy_due.clear()
         while not self._is_garbage_due() and not self._is_snapshot_due() and self._stop_cause is None:
-            self._tidy_timed = bool(self._garbage.waiting) or not always
+            self._tidy_timed = bool(self._garbage.waiting)
             try:
                 async with asyncio.timeout(self.options.idle_garbage_s if self._tidy_timed else None):
                     await self._tidy_due.wait()

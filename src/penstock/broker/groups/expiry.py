@@ -57,14 +57,16 @@ class Expiry:
     def _is_expired(self, name: str, queue: Queue, position: Position, before_ms: int) -> bool:
         if position.commit_time_ms > before_ms or self._consumers.is_unstable(name, queue):
             return False
-        if self._groups.kind(name) is None:
-            return True
-        empty_since_ms = self._groups.empty_since_ms(name)
-        if empty_since_ms is not None:
-            return empty_since_ms <= before_ms
         try:
             topic = self._catalog.topic_by_id(queue.topic_id)
         except UnknownTopicError:
             # It is being deleted, and its positions with it.
             return False
+        if name in topic.config.declared_consumers:
+            return False
+        if self._groups.kind(name) is None:
+            return True
+        empty_since_ms = self._groups.empty_since_ms(name)
+        if empty_since_ms is not None:
+            return empty_since_ms <= before_ms
         return not self._groups.subscribes(name, topic.name)

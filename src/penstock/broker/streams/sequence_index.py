@@ -26,17 +26,17 @@ class Run(NamedTuple):
     sequence: int
     subject: int
     offset: int
-    count: int
+    length: int
 
     @property
     def end_sequence(self) -> int:
         """The sequence after the last one."""
-        return self.sequence + self.count
+        return self.sequence + self.length
 
     @property
     def end_offset(self) -> int:
         """The offset after the last one."""
-        return self.offset + self.count
+        return self.offset + self.length
 
     @property
     def key(self) -> bytes:
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
     def pack(self) -> bytes:
         """The stored form."""
-        return _RUN.pack(VERSION, self.subject, self.offset, self.count)
+        return _RUN.pack(VERSION, self.subject, self.offset, self.length)
 
     @classmethod
     def unpack(cls, key: bytes, raw: bytes) -> Run:
@@ -95,7 +95,7 @@ class SubjectRuns:
             at += 1
             if run.end_sequence > sequence:
                 skipped = max(sequence - run.sequence, 0)
-                yield Run(run.sequence + skipped, run.subject, run.offset + skipped, run.count - skipped)
+                yield Run(run.sequence + skipped, run.subject, run.offset + skipped, run.length - skipped)
 
     def sequence_of(self, offset: int) -> int | None:
         """The sequence of the message at an offset; None if it has none."""
@@ -151,9 +151,9 @@ class SequenceIndex:
             and last.subject == subject
             and last.end_sequence == next_sequence
             and last.end_offset == offset
-            and last.count + count <= RUN_MESSAGES_MAX
+            and last.length + count <= RUN_MESSAGES_MAX
         ):
-            return last._replace(count=last.count + count)
+            return last._replace(length=last.length + count)
         return Run(next_sequence, subject, offset, count)
 
     @property
@@ -185,7 +185,7 @@ class SequenceIndex:
         for run in self._runs[at:]:
             if run.end_sequence > sequence:
                 skipped = max(sequence - run.sequence, 0)
-                yield Run(run.sequence + skipped, run.subject, run.offset + skipped, run.count - skipped)
+                yield Run(run.sequence + skipped, run.subject, run.offset + skipped, run.length - skipped)
 
     def forget(self, subject: int, count: int) -> None:
         """Forget so many of the oldest runs of a subject."""

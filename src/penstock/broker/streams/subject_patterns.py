@@ -1,4 +1,4 @@
-"""Names of subjects, and patterns that stand for several: words with dots between them, `*` for one word, `>` for all that follow."""
+"""Names of subjects, and patterns for several: words with dots between them, `*` for one word, `>` for all that follow."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from penstock.broker import Broker, Operation, PartitionUnavailableError, Queue, Topic
 from penstock.gateway.ydb.call import Call
-from penstock.gateway.ydb.partition_read import PartitionRead
+from penstock.gateway.ydb.partition_read import PartitionRead, joined
 from penstock.gateway.ydb.protos import Status, scheme, timestamp, topic
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.statuses import StatusError
 from penstock.gateway.ydb.topic_settings import settings_of
-from penstock.queue import Partition, split_batches
+from penstock.queue import Partition
 
 MIB: Final = 1 << 20
 _Consumers = topic.DescribeConsumerResult
@@ -23,7 +23,7 @@ async def describe_topic(broker: Broker, call: Call, request: Any) -> Any:
     found = _topic(broker, call, request)
     settings, config = settings_of(found), found.config
     result = topic.DescribeTopicResult(attributes=settings.attributes)
-    getattr(result, "self").CopyFrom(_entry(found))
+    result.self.CopyFrom(_entry(found))
     result.partitioning_settings.min_active_partitions = found.partitions
     result.supported_codecs.codecs.extend(settings.codecs)
     result.retention_period.FromMilliseconds(max(int(config["retention.ms"]), 0))
@@ -60,8 +60,8 @@ async def describe_consumer(broker: Broker, call: Call, request: Any) -> Any:
     if consumer is None:
         raise StatusError(Status.SCHEME_ERROR, f"topic {found.name!r} has no consumer {request.consumer!r}")
     result = _Consumers()
-    getattr(result, "self").CopyFrom(_entry(found))
-    getattr(result, "self").name = f"{found.name}/{consumer.name}"
+    result.self.CopyFrom(_entry(found))
+    result.self.name = f"{found.name}/{consumer.name}"
     result.consumer.CopyFrom(consumer.shown(important=consumer.name in found.config.important_consumers))
     if request.include_stats:
         await _fill_consumer(broker, found, result.consumer)
@@ -140,9 +140,7 @@ async def _lag_ms(broker: Broker, partition: Partition, offset: int) -> int:
     if offset >= partition.end_offset:
         return 0
     found = await partition.read(offset, 1)
-    for run in found.batches:
-        assert isinstance(run, bytes | bytearray | memoryview)
-        for batch in split_batches(run):
-            base_ms = int.from_bytes(batch[27:35], "big", signed=True)
-            return max(int(broker.clock.wall() * 1000) - base_ms, 0)
-    return 0
+    if not found.batches:
+        return 0
+    base_ms = int.from_bytes(joined(found)[27:35], "big", signed=True)
+    return max(int(broker.clock.wall() * 1000) - base_ms, 0)

@@ -99,7 +99,7 @@ class YdbGateway:
             if self._tls is None:
                 self._port = self._server.add_insecure_port(address)
             else:
-                certificate, key = (await asyncio.to_thread(path.read_bytes) for path in self._tls)
+                certificate, key = [await asyncio.to_thread(path.read_bytes) for path in self._tls]
                 credentials = grpc.ssl_server_credentials([(key, certificate)])
                 self._port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:

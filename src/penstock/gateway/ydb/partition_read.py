@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from penstock.blob import FilePiece
 from penstock.broker import Queue
 from penstock.core.errors import CorruptionError, InvalidRequestError
 from penstock.core.record_compression import decompress
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.stored_messages import APPEND_TIME, CODEC_MASK, HEADER_SIZE, Message, is_aborted, messages_of
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, TIMESTAMP_DELTA, scan_records
-from penstock.queue import Partition, split_batches
+from penstock.queue import Partition, ReadResult, split_batches
 
 RESPONSE_BYTES = 4 << 20  # of one answer, unless a single message is larger
 
@@ -51,13 +52,18 @@ class PartitionRead:
         found = await partition.read(before, bytes_max, until=partition.stable_offset)
         aborted = partition.aborted_between(before, found.next_offset)
         messages: list[Message] = []
-        for run in found.batches:
-            assert isinstance(run, bytes | bytearray | memoryview)
-            for batch in split_batches(run):
-                if not is_aborted(batch, aborted):
-                    messages += messages_of(batch, before)
+        for batch in split_batches(joined(found)):
+            if not is_aborted(batch, aborted):
+                messages += messages_of(batch, before)
         self.next_offset = found.next_offset
         return _parts(messages)
+
+
+def joined(found: ReadResult) -> bytes:
+    """What was read, in one piece: a batch may be in several."""
+    parts = [part for part in found.batches if not isinstance(part, FilePiece)]
+    assert len(parts) == len(found.batches), "nothing was asked for as a file"
+    return b"".join(parts)
 
 
 def _parts(messages: list[Message]) -> Iterator[list[Message]]:

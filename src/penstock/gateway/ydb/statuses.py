@@ -13,6 +13,7 @@ from penstock.broker import (
 )
 from penstock.core.errors import (
     ClosedError,
+    ConfigError,
     CorruptionError,
     FencedError,
     InvalidRequestError,
@@ -66,6 +67,7 @@ _STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
     (ClosedError, Status.UNAVAILABLE),
     (UnavailableError, Status.UNAVAILABLE),
     (CorruptionError, Status.GENERIC_ERROR),
+    (ConfigError, Status.PRECONDITION_FAILED),
 )
 
 
@@ -78,4 +80,5 @@ def status_of(error: PenstockError) -> int:
 
 def issues_of(error: PenstockError) -> list[Any]:
     """The error in words, where clients look for them."""
-    return [IssueMessage(message=f"{error} [{error.code}]", severity=SEVERITY_ERROR)]
+    text = str(error) if isinstance(error, StatusError) else f"{error} ({error.code})"
+    return [IssueMessage(message=text, severity=SEVERITY_ERROR)]

@@ -54,7 +54,6 @@ class _Known(NamedTuple):
     """Headers that every message of a run begins with: up to the seqno, whose size comes next."""
 
     prefix: bytes
-    count: int
     producer: str
 
 
@@ -107,7 +106,7 @@ def _known_headers(producer: str) -> _Known | None:
     if not producer:
         return None
     value = producer.encode()
-    return _Known(varint(2) + _PRODUCER_NAME + varint(len(value)) + value + _SEQNO_NAME, 2, producer)
+    return _Known(varint(2) + _PRODUCER_NAME + varint(len(value)) + value + _SEQNO_NAME, producer)
 
 
 def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> Message:

@@ -91,11 +91,15 @@ async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
         raise StatusError(Status.SCHEME_ERROR, f"topic {name!r} has no consumer {request.consumer!r}")
     partition = broker.partition(found, request.partition_id)
     if not 0 <= request.offset <= partition.end_offset:
-        raise bad_request(f"offset {request.offset} is not within partition {partition.number}: it ends at {partition.end_offset}")
+        raise bad_request(
+            f"offset {request.offset} is not within partition {partition.number}: it ends at {partition.end_offset}"
+        )
     if request.read_session_id:
         owner = call.readers.owner(request.consumer, Queue(found.id, request.partition_id))
         if owner is None or owner.id != request.read_session_id:
-            raise StatusError(Status.BAD_SESSION, f"read session {request.read_session_id!r} does not read the partition any more")
+            raise StatusError(
+                Status.BAD_SESSION, f"read session {request.read_session_id!r} does not read the partition any more"
+            )
     await broker.consumers.commit(request.consumer, [(Queue(found.id, request.partition_id), Position(request.offset))])
     return topic.CommitOffsetResult()
 

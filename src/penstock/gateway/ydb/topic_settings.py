@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from penstock.broker import Topic, TopicConfig
+from penstock.core.errors import ConfigError
 from penstock.gateway.ydb.protos import CODEC_NAMES, SUPPORTED_CODECS, Status, milliseconds, timestamp, topic
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 
+DECLARED: Final = "penstock.consumers"
 KEY: Final = "penstock.ydb"
 IMPORTANT: Final = "penstock.important.consumers"
 CONSUMERS_MAX: Final = 3000
@@ -47,24 +49,27 @@ class TopicSettings:
             {
                 "codecs": self.codecs,
                 "attributes": self.attributes,
-                "consumers": [asdict(consumer) for consumer in self.consumers.values()],
+                "consumers": [
+                    asdict(consumer) for consumer in self.consumers.values() if consumer != ConsumerSettings(consumer.name)
+                ],
             }
         )
 
 
 def settings_of(found: Topic) -> TopicSettings:
-    """What is set on a topic; important consumers that Kafka's tools have set are consumers as well."""
+    """What is set on a topic; consumers that Kafka's tools have declared are consumers as well."""
     raw = found.config[KEY]
-    fields = json.loads(raw) if raw else {}
-    declared = [
-        ConsumerSettings(one["name"], one["read_from_ms"], tuple(one["codecs"]), one["attributes"])
-        for one in fields.get("consumers", ())
-    ]
-    declared += (ConsumerSettings(name) for name in found.config.important_consumers)
-    consumers: dict[str, ConsumerSettings] = {}
-    for consumer in declared:
-        consumers.setdefault(consumer.name, consumer)
-    return TopicSettings(tuple(fields.get("codecs", SUPPORTED_CODECS)), dict(fields.get("attributes", {})), consumers)
+    try:
+        fields = json.loads(raw) if raw else {}
+        details = {
+            one["name"]: ConsumerSettings(one["name"], one["read_from_ms"], tuple(one["codecs"]), one["attributes"])
+            for one in fields.get("consumers", ())
+        }
+        codecs, attributes = tuple(fields.get("codecs", SUPPORTED_CODECS)), dict(fields.get("attributes", {}))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{KEY} of topic {found.name!r} is not as YDB's clients leave it: {error}; unset it") from error
+    consumers = {name: details.get(name, ConsumerSettings(name)) for name in found.config.declared_consumers}
+    return TopicSettings(codecs, attributes, consumers)
 
 
 def checked_codecs(codecs: Any) -> tuple[int, ...]:
@@ -79,7 +84,9 @@ def checked_codecs(codecs: Any) -> tuple[int, ...]:
 def declared(asked: Any) -> ConsumerSettings:
     """A consumer as a client declares it."""
     if not asked.name or "," in asked.name or "\0" in asked.name or asked.name != asked.name.strip():
-        raise bad_request(f"{asked.name!r} cannot name a consumer: a name is not empty and has no comma, zero or blanks around it")
+        raise bad_request(
+            f"{asked.name!r} cannot name a consumer: a name is not empty and has no comma, zero or blanks around it"
+        )
     if asked.HasField("availability_period"):
         raise unsupported("availability_period is not known here; make the consumer important instead")
     read_from_ms = milliseconds(asked.read_from) if asked.HasField("read_from") else 0
@@ -91,7 +98,9 @@ def with_consumers(config: TopicConfig, settings: TopicSettings, important: set[
     """A topic's configuration with these settings, and these consumers as the ones that messages are kept for."""
     if len(settings.consumers) > CONSUMERS_MAX:
         raise bad_request(f"a topic has at most {CONSUMERS_MAX} consumers")
-    return config.changed({KEY: settings.packed(), IMPORTANT: ",".join(sorted(important))})
+    return config.changed(
+        {KEY: settings.packed(), DECLARED: ",".join(settings.consumers), IMPORTANT: ",".join(sorted(important))}
+    )
 
 
 def altered_consumers(found: Topic, request: Any) -> tuple[dict[str, ConsumerSettings], set[str]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import deque
 from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import Broker, Operation, Topic
+from penstock.broker import Broker, Operation, Route, Topic
+from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
 from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.paths import topic_name
@@ -17,8 +17,8 @@ from penstock.gateway.ydb.protos import CODEC_NAMES, RAW, Status, topic
 from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 from penstock.gateway.ydb.stream import Stream
-from penstock.gateway.ydb.written_batch import Writer, WrittenBatch, batches_of, plain_data
 from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
+from penstock.gateway.ydb.written_batch import Writer, WrittenBatch, batches_of, plain_data
 from penstock.queue import SourceWrite, WriteResult
 
 UNDER_WAY_BYTES_MAX: Final = 16 << 20  # of one stream; it is not read from while more waits for the disk
@@ -85,10 +85,12 @@ class WriteStream:
         self._codecs = frozenset(settings.codecs)
         group = asked.message_group_id if asked.WhichOneof("partitioning") == "message_group_id" else ""
         self._writer = Writer.of(asked.producer_id, group, dict(asked.write_session_meta))
-        self._number = self._choose(asked)
         if asked.producer_id:
             self._key = ProducerKey(self._topic.id, asked.producer_id)
+            # What the producer has under way decides where it writes, and up to which number it has.
             await self._writers.take_over(self._key, self._stream.end)
+        self._number = self._choose(asked)
+        if asked.producer_id:
             state = self._route().partition.source(source_of(asked.producer_id))
             self._known_seqno = self._last_seqno = 0 if state is None else state.max_seqno
         response = topic.StreamWriteMessage.InitResponse(
@@ -124,19 +126,19 @@ class WriteStream:
                 )
             return home
         if wanted is not None:
-            return wanted
+            return int(wanted)
         return by_group(group, count) if group else self._random.randrange(count)
 
     def _home(self, producer: str, group: str) -> int | None:
         """The partition that knows a producer."""
         source = source_of(producer)
-        likely = by_group(group, self._topic.partitions)
-        for number in (likely, *range(self._topic.partitions)):
+        numbers: list[int] = [by_group(group, self._topic.partitions), *range(self._topic.partitions)]
+        for number in numbers:
             if self._broker.partition(self._topic, number).source(source) is not None:
                 return number
         return None
 
-    def _route(self) -> Any:
+    def _route(self) -> Route:
         return self._broker.route(self._topic.id.bytes, self._number)
 
     async def _receive(self) -> None:
@@ -194,7 +196,9 @@ class WriteStream:
         for message in messages:
             kind = message.WhichOneof("partitioning")
             if kind == "partition_id" and message.partition_id != self._number:
-                raise bad_request(f"message {message.seq_no} is for partition {message.partition_id}, the stream for {self._number}")
+                raise bad_request(
+                    f"message {message.seq_no} is for partition {message.partition_id}, the stream for {self._number}"
+                )
             if kind == "partition_with_generation":
                 raise unsupported("only a stream as a whole can ask for a generation of a partition")
 
@@ -210,24 +214,26 @@ class WriteStream:
             before = seqno
         if skipped < len(seqnos):
             if seqnos[skipped] <= self._last_seqno:
-                raise bad_request(f"message {seqnos[skipped]} comes after message {self._last_seqno}; numbers rise within a stream")
+                raise bad_request(
+                    f"message {seqnos[skipped]} comes after message {self._last_seqno}; numbers rise within a stream"
+                )
             self._last_seqno = seqnos[-1]
         return skipped
 
     def _store(self, batches: list[WrittenBatch], seqnos: list[int], sent: Sent) -> None:
         at = 0
         for batch in batches:
-            at += batch.count
+            at += batch.messages
             source = None
             if self._key is not None:
                 # Numbers may have gaps; what counts for the next stream is the last.
-                source = SourceWrite(source_of(self._key.producer), seqnos[at - 1] - batch.count + 1)
+                source = SourceWrite(source_of(self._key.producer), seqnos[at - 1] - batch.messages + 1)
             outcome: Outcome = asyncio.get_running_loop().create_future()
             outcome.add_done_callback(_seen)
             self._broker.begin_produce(self._route(), batch.data, outcome, source)
             if self._key is not None:
                 self._writers.send(self._key, outcome)
-            sent.batches.append((batch.count, outcome))
+            sent.batches.append((batch.messages, outcome))
 
     async def _acknowledge(self) -> None:
         """Tell the client of each request once all of it is durable."""
@@ -249,7 +255,7 @@ class WriteStream:
 
 def by_group(group: str, partitions: int) -> int:
     """The partition of a message group that is not known yet."""
-    return zlib.crc32(group.encode()) % partitions
+    return crc32c(group.encode()) % partitions
 
 
 def _made(writer: Writer, messages: list[Any], codec: int) -> list[WrittenBatch]:
@@ -265,7 +271,9 @@ def _acks(sent: Sent, results: list[tuple[int, WriteResult]]) -> list[Any]:
             acks += [_Ack(seq_no=seqno, skipped=_SKIPPED) for seqno in seqnos]
         else:
             written = _Ack.Written
-            acks += [_Ack(seq_no=seqno, written=written(offset=offset)) for offset, seqno in enumerate(seqnos, result.base_offset)]
+            acks += [
+                _Ack(seq_no=seqno, written=written(offset=offset)) for offset, seqno in enumerate(seqnos, result.base_offset)
+            ]
         at += count
     return acks
 

@@ -47,7 +47,7 @@ class WrittenBatch(NamedTuple):
     """A batch to be stored, and how many messages are in it."""
 
     data: bytes
-    count: int
+    messages: int
 
 
 def plain_data(messages: Sequence[Any], codec: int) -> list[bytes]:

@@ -13,6 +13,7 @@ from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.protocol import errors
 from penstock.gateway.kafka.protocol.fields import Splice
 from penstock.gateway.kafka.protocol.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -20,7 +21,7 @@ from penstock.gateway.kafka.protocol.produce import (
     TopicProduceResponse,
 )
 from penstock.gateway.kafka.security.authorization import may_topic
-from penstock.queue import InvalidBatchError, Partition, WriteResult
+from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, WriteResult
 
 NO_ACKS = 0
 ACKS = frozenset({-1, NO_ACKS, 1})
@@ -210,3 +211,9 @@ def _set_error(outcome: PartitionProduceResponse, error: PenstockError, code: in
     outcome.error_code = code
     outcome.error_message = str(error)
     outcome.base_offset = outcome.log_append_time_ms = -1
+    if isinstance(error, KeylessRecordError):
+        # Clients tell the messages that are at fault from those that were merely in the same batch.
+        why = "the message has no key, and the topic is compacted"
+        outcome.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=why) for number in error.records
+        ]

@@ -1,0 +1,33 @@
+"""Streams on the broker's topics: one sequence over all subjects, large payloads, durable consumers (seed 004)."""
+
+from penstock.broker.streams.errors import (
+    InvalidHeadersError,
+    InvalidPositionError,
+    InvalidSubjectError,
+    PayloadCorruptError,
+    UnknownMessageError,
+)
+from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
+from penstock.broker.streams.reading import ReadMessages, StreamMessage
+from penstock.broker.streams.records import Content
+from penstock.broker.streams.streams import Published, StreamOptions, Streams
+from penstock.broker.streams.subject_patterns import is_pattern
+from penstock.broker.streams.sweeping import Deleted
+
+__all__ = [
+    "ConsumerPosition",
+    "Content",
+    "Deleted",
+    "DeliveryRule",
+    "InvalidHeadersError",
+    "InvalidPositionError",
+    "InvalidSubjectError",
+    "PayloadCorruptError",
+    "Published",
+    "ReadMessages",
+    "StreamMessage",
+    "StreamOptions",
+    "Streams",
+    "UnknownMessageError",
+    "is_pattern",
+]

@@ -1,0 +1,39 @@
+"""Those who wait for more messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.core.clock import Clock
+
+
+class Followers:
+    """Futures that are completed whenever more can be read, of whichever subject."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.told = 0  # how many times they were
+
+    def tell(self) -> None:
+        """More can be read."""
+        self.told += 1
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until what is waited for is there; whether it is."""
+        deadline = self._clock.monotonic() + timeout_s
+        while not is_there():
+            told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(told)
+            try:
+                async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
+                    await told
+            except TimeoutError:
+                return is_there()
+            finally:
+                self._waiting.discard(told)
+        return True

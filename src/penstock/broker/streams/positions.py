@@ -1,0 +1,179 @@
+"""Durable consumers: how far each has acknowledged a subject. By sequence, which outlives the messages themselves.
+
+"c" | durable name | 0 | subject     version 1 | last sequence 8
+"k" | durable name | 0 | subject     version 1 | seconds to acknowledge in 8 (float) | tries 4 | dead-letter subject
+"a" | durable name | 0 | subject | 0 | sequence 8      acknowledged by itself, beyond the last sequence
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock.broker.system_tablet import TableTablet
+from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.core.format_version import check_version
+from penstock.tablet import Command, DeleteRange, Request, Write
+
+VERSION: Final = 1
+NAME_SIZE_MAX: Final = 1000
+
+_POSITION = Struct(">BQ")
+_RULE = Struct(">BdI")
+
+
+class ConsumerPosition(NamedTuple):
+    """The seed's tuple: who, where, and the last sequence it has acknowledged."""
+
+    durable_name: str
+    subject: str
+    last_sequence: int
+
+
+class DeliveryRule(NamedTuple):
+    """How messages of a subject are handed to the members of a durable name, each to one of them. Whatever is not acknowledged
+    within `ack_wait_s` is handed out again, up to `tries_max` times (0: for ever), and then goes to `dead_letter` if that is
+    given."""
+
+    ack_wait_s: float
+    tries_max: int = 0
+    dead_letter: str = ""
+
+
+class _Own(NamedTuple):
+    durable_name: str
+    subject: str
+
+
+class Positions:
+    """The table of durable consumers. Positions move on, and back only when that is asked for."""
+
+    def __init__(self, tablet: TableTablet) -> None:
+        self._tablet = tablet
+        self._stored: dict[_Own, int] = {}
+        self._staged: dict[_Own, int] = {}
+        self._by_subject: dict[str, dict[str, int]] = {}
+        self._rules: dict[_Own, DeliveryRule] = {}
+        self._load(tablet)
+
+    async def reload(self, tablet: TableTablet) -> None:
+        """The tablet was started again: what failed may have been done."""
+        self._load(tablet)
+
+    def position(self, durable_name: str, subject: str) -> int:
+        """The last sequence a consumer has acknowledged; 0 if none."""
+        return self._stored.get(_Own(durable_name, subject), 0)
+
+    def of_subject(self, subject: str) -> list[ConsumerPosition]:
+        """Every consumer of a subject, by name."""
+        found = self._by_subject.get(subject, {})
+        return [ConsumerPosition(name, subject, sequence) for name, sequence in sorted(found.items())]
+
+    def all(self) -> list[ConsumerPosition]:
+        """Every consumer of every subject."""
+        return [ConsumerPosition(*own, sequence) for own, sequence in sorted(self._stored.items())]
+
+    def rule(self, durable_name: str, subject: str) -> DeliveryRule | None:
+        """How messages are handed to the members of a durable name; None if each of them is shown all."""
+        return self._rules.get(_Own(durable_name, subject))
+
+    def acknowledged_beyond(self, durable_name: str, subject: str) -> list[int]:
+        """Sequences that were acknowledged by themselves, beyond the position."""
+        begin = _key(b"a", _Own(durable_name, subject)) + b"\0"
+        return [int.from_bytes(key[len(begin) :], "big") for key in self._tablet.keys(begin, begin[:-1] + b"\1")]
+
+    async def move(self, durable_name: str, subject: str, sequence: int, *, rewind: bool = False) -> int:
+        """Set a position, durably; where it is then. It does not move back unless asked to `rewind`."""
+        own = _Own(durable_name, subject)
+        key = _key(b"c", own)
+        stored = self._stored.get(own)
+        if not rewind and stored is not None and sequence <= stored and own not in self._staged:
+            return stored
+        # In order: the tablet commits writes as they come, so that what is staged last is what is stored.
+        target = sequence if rewind else max(sequence, self._staged.get(own, stored or 0))
+        self._staged[own] = target
+        commands: list[Command] = [Write(key, _POSITION.pack(VERSION, target))]
+        if rewind:
+            beyond = _key(b"a", own) + b"\0"
+            commands.append(DeleteRange(beyond, beyond[:-1] + b"\1"))
+        try:
+            await self._tablet.execute(Request(tuple(commands), makes_room=True))
+        except PenstockError:
+            self._staged.pop(own, None)
+            raise
+        if self._staged.get(own) == target:
+            del self._staged[own]
+        self._take(own, target)
+        return target
+
+    async def acknowledge_beyond(
+        self, durable_name: str, subject: str, position: int, beyond: list[int], done: list[int]
+    ) -> None:
+        """Store acknowledgements of single messages: the position up to which all are, those beyond it, and those it has
+        reached, which need no note any more."""
+        own = _Own(durable_name, subject)
+        notes = _key(b"a", own) + b"\0"
+        commands: list[Command] = [Write(notes + sequence.to_bytes(8, "big"), b"\1") for sequence in beyond]
+        for sequence in done:
+            key = notes + sequence.to_bytes(8, "big")
+            commands.append(DeleteRange(key, key + b"\0"))
+        if position > self.position(*own):
+            commands.append(Write(_key(b"c", own), _POSITION.pack(VERSION, position)))
+        if commands:
+            await self._tablet.execute(Request(tuple(commands), makes_room=True))
+            self._take(own, max(position, self.position(*own)))
+
+    async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
+        """Change how messages are handed to the members of a durable name."""
+        own = _Own(durable_name, subject)
+        key = _key(b"k", own)
+        if rule is None:
+            await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
+            self._rules.pop(own, None)
+            return
+        raw = _RULE.pack(VERSION, rule.ack_wait_s, rule.tries_max) + rule.dead_letter.encode()
+        await self._tablet.execute(Request((Write(key, raw),)))
+        self._rules[own] = rule
+
+    async def forget(self, durable_name: str, subject: str) -> None:
+        """A consumer is no more."""
+        own = _Own(durable_name, subject)
+        beyond = _key(b"a", own) + b"\0"
+        commands: list[Command] = [DeleteRange(beyond, beyond[:-1] + b"\1")]
+        for kind in (b"c", b"k"):
+            commands.append(DeleteRange(_key(kind, own), _key(kind, own) + b"\0"))
+        await self._tablet.execute(Request(tuple(commands), makes_room=True))
+        self._stored.pop(own, None)
+        self._rules.pop(own, None)
+        self._by_subject.get(subject, {}).pop(durable_name, None)
+
+    def _load(self, tablet: TableTablet) -> None:
+        self._stored.clear()
+        self._staged.clear()
+        self._by_subject.clear()
+        self._rules.clear()
+        for key in tablet.keys(b"c", b"d"):
+            raw = tablet.head(key) or b""
+            check_version(raw[0] if raw else 0, VERSION, "the position of a durable consumer")
+            self._take(_own(key), _POSITION.unpack(raw)[1])
+        for key in tablet.keys(b"k", b"l"):
+            raw = tablet.head(key) or b""
+            check_version(raw[0] if raw else 0, VERSION, "the rule of a durable consumer")
+            _, ack_wait_s, tries_max = _RULE.unpack_from(raw)
+            self._rules[_own(key)] = DeliveryRule(ack_wait_s, tries_max, raw[_RULE.size :].decode())
+
+    def _take(self, own: _Own, sequence: int) -> None:
+        self._stored[own] = sequence
+        self._by_subject.setdefault(own.subject, {})[own.durable_name] = sequence
+
+
+def _key(kind: bytes, own: _Own) -> bytes:
+    name, subject = own.durable_name.encode(), own.subject.encode()
+    if not name or len(name) > NAME_SIZE_MAX or b"\0" in name:
+        raise InvalidRequestError(f"a durable name has 1 to {NAME_SIZE_MAX} bytes, none of them zero")
+    return kind + name + b"\0" + subject
+
+
+def _own(key: bytes) -> _Own:
+    name, _, subject = key[1:].partition(b"\0")
+    return _Own(name.decode(), subject.decode())

@@ -1,0 +1,176 @@
+"""Reading messages by their sequences: of one subject, or of all that a pattern stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.streams.records import Payload, StoredMessage, is_aborted, messages_of
+from penstock.broker.streams.sequence_index import Run
+from penstock.broker.streams.sequencer import Sequencer, Subject
+from penstock.broker.weights import joined
+from penstock.queue import Partition, split_batches
+
+READ_BYTES: Final = 1 << 20
+SCANNED_RUNS_MAX: Final = 10_000  # of a pattern, before others are let in
+
+
+class StreamMessage(NamedTuple):
+    """A message of a subject. What is in the payload store, or with the publisher, has no data here but a payload."""
+
+    sequence: int
+    subject: str
+    headers: dict[str, str]
+    object_name: str
+    time_ms: int
+    data: bytes
+    payload: Payload | None
+    offset: int
+
+    @property
+    def create_at(self) -> int:
+        """The seed's time: whole seconds since 1970."""
+        return self.time_ms // 1000
+
+
+class ReadMessages(NamedTuple):
+    """Messages in order, and the sequence to go on from: those between were never to be read, or are not any more."""
+
+    messages: list[StreamMessage]
+    next_sequence: int
+
+
+class Reader:
+    """Reads what has a sequence. `oldest_ms` tells from which time on messages of a subject are still to be seen."""
+
+    def __init__(self, sequencer: Sequencer, oldest_ms: Callable[[Subject], int]) -> None:
+        self._sequencer = sequencer
+        self._oldest_ms = oldest_ms
+
+    def last_sequence(self, subject: Subject) -> int:
+        """The last sequence of a subject that can be read; 0 if there is none."""
+        visible_to = self._visible_to(self._sequencer.partition_of(subject), subject)
+        if visible_to >= subject.runs.end_offset:
+            return subject.runs.last_sequence
+        open_from = subject.runs.sequence_of(visible_to)
+        runs = subject.runs.runs_from(0)
+        found = 0
+        for run in runs:
+            if open_from is not None and run.sequence >= open_from:
+                break
+            found = run.end_sequence - 1 if open_from is None else min(run.end_sequence, open_from) - 1
+        return found
+
+    def readable_to(self, is_wanted: Callable[[Subject], bool]) -> int:
+        """The sequence before which every message of the subjects that are wanted is decided. PartitionUnavailableError if that
+        cannot be told now."""
+        lowest = self._sequencer.index.next_sequence
+        for subject in filter(is_wanted, self._sequencer.subjects.values()):
+            try:
+                partition = self._sequencer.partition_of(subject)
+            except UnknownTopicError:
+                continue
+            if partition.stable_offset < subject.runs.end_offset:
+                open_from = subject.runs.sequence_of(partition.stable_offset)
+                lowest = lowest if open_from is None else min(lowest, open_from)
+        return lowest
+
+    async def of_subject(self, subject: Subject, from_sequence: int, limit: int, bytes_max: int) -> ReadMessages:
+        """Up to `limit` messages of a subject from a sequence on; at least one if there is any, then up to `bytes_max`."""
+        partition = self._sequencer.partition_of(subject)
+        visible_to = self._visible_to(partition, subject)
+        found: list[StreamMessage] = []
+        size = 0
+        next_sequence = from_sequence
+        for run in list(subject.runs.runs_from(from_sequence)):
+            if run.offset >= visible_to or len(found) >= limit or (found and size >= bytes_max):
+                break
+            end = min(run.end_offset, visible_to)
+            read = await self._of_run(subject, run, end, limit - len(found), bytes_max - size)
+            found += read.messages
+            size += sum(len(message.data) for message in read.messages)
+            next_sequence = read.next_sequence
+            if next_sequence < run.end_sequence:
+                break
+        return ReadMessages(found, next_sequence)
+
+    async def of_pattern(
+        self, is_wanted: Callable[[Subject], bool], from_sequence: int, limit: int, bytes_max: int
+    ) -> ReadMessages:
+        """The same, of every subject that is wanted, in the order of the one sequence."""
+        readable_to = self.readable_to(is_wanted)
+        found: list[StreamMessage] = []
+        size = scanned = 0
+        next_sequence = from_sequence
+        for run in self._sequencer.index.runs_from(from_sequence):
+            scanned += 1
+            if run.sequence >= readable_to or len(found) >= limit or (found and size >= bytes_max) or scanned > SCANNED_RUNS_MAX:
+                break
+            subject = self._sequencer.subject_of(run)
+            end = min(run.end_offset, run.offset + readable_to - run.sequence)
+            if subject is None or not is_wanted(subject):
+                next_sequence = run.sequence + end - run.offset
+                continue
+            read = await self._of_run(subject, run, end, limit - len(found), bytes_max - size)
+            found += read.messages
+            size += sum(len(message.data) for message in read.messages)
+            next_sequence = read.next_sequence
+            if next_sequence < run.sequence + end - run.offset:
+                break
+        else:
+            next_sequence = max(next_sequence, readable_to)
+        return ReadMessages(found, next_sequence)
+
+    async def by_sequence(self, sequence: int) -> StreamMessage | None:
+        """The message of a sequence; None if it is not there, or not decided yet."""
+        run = self._sequencer.index.find(sequence)
+        subject = None if run is None else self._sequencer.subject_of(run)
+        if run is None or subject is None:
+            return None
+        read = await self.of_subject(subject, sequence, 1, 1)
+        return read.messages[0] if read.messages and read.messages[0].sequence == sequence else None
+
+    async def at_offset(self, subject: Subject, offset: int) -> StreamMessage | None:
+        """The message at an offset of a subject's log."""
+        sequence = subject.runs.sequence_of(offset)
+        return None if sequence is None else await self.by_sequence(sequence)
+
+    def _visible_to(self, partition: Partition, subject: Subject) -> int:
+        return min(partition.stable_offset, subject.runs.end_offset)
+
+    async def _of_run(self, subject: Subject, run: Run, end: int, limit: int, bytes_max: int) -> ReadMessages:
+        """Messages of one run, up to an offset; which sequence comes next, also if the last of them are void."""
+        partition = self._sequencer.partition_of(subject)
+        found: list[StreamMessage] = []
+        size = 0
+        oldest_ms = self._oldest_ms(subject)
+        offset = max(run.offset, partition.start_offset)
+        while offset < end and len(found) < limit and (not found or size < bytes_max):
+            # An unread rest of a batch is read again next time, so not much more is asked for than is taken.
+            read = await partition.read(offset, min(READ_BYTES, max(bytes_max - size, 1)), until=end)
+            if read.next_offset <= offset:
+                break
+            aborted = partition.aborted_between(offset, read.next_offset)
+            reached = min(read.next_offset, end)
+            for batch in split_batches(joined(read)):
+                if is_aborted(batch, aborted):
+                    continue
+                for stored in messages_of(batch, max(offset, read.start_offset), end):
+                    if len(found) >= limit or (found and size >= bytes_max):
+                        reached = stored.offset
+                        break
+                    if stored.time_ms >= oldest_ms:
+                        found.append(_message(subject, run, stored))
+                        size += len(stored.data)
+                if reached < min(read.next_offset, end):
+                    break
+            offset = max(reached, partition.start_offset) if not found else reached
+        offset = min(max(offset, run.offset), run.end_offset)
+        return ReadMessages(found, run.sequence + offset - run.offset)
+
+
+def _message(subject: Subject, run: Run, stored: StoredMessage) -> StreamMessage:
+    name = f"{subject.name}/{stored.offset}" if stored.payload is None else stored.payload.object_name
+    sequence = run.sequence + stored.offset - run.offset
+    return StreamMessage(sequence, subject.name, stored.headers, name, stored.time_ms, stored.data, stored.payload, stored.offset)

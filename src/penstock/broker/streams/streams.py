@@ -1,0 +1,383 @@
+"""Streams: subjects with one sequence over all of them, payloads of any size, and consumers that acknowledge (seed 004)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from penstock.blob import Buffer
+from penstock.broker.errors import TopicExistsError, UnknownTopicError
+from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
+from penstock.broker.streams.followers import Followers
+from penstock.broker.streams.handing_out import HandingOut
+from penstock.broker.streams.payload_store import PayloadStore, Upload
+from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule, Positions
+from penstock.broker.streams.reading import Reader, ReadMessages, StreamMessage
+from penstock.broker.streams.records import RECORD_OVERHEAD, Content, Payload, batch_of, headers_size
+from penstock.broker.streams.sequencer import PendingWrite, Sequenced, Sequencer, Subject
+from penstock.broker.streams.subject_patterns import check_pattern, check_subject, is_pattern, matches
+from penstock.broker.streams.sweeping import Deleted, Sweep
+from penstock.broker.topic import Topic
+from penstock.broker.topic_config import TopicConfig
+from penstock.core.errors import InvalidRequestError
+from penstock.queue import Partition
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker, Route
+
+STREAMS_TABLET: Final = 6
+PAYLOADS_TABLET: Final = 7
+INLINE_BYTES_MAX: Final = 1 << 20
+SUBJECT_BATCH_BYTES_MAX: Final = (2 << 20) + (64 << 10)
+FETCH_BYTES_MAX: Final = 8 << 20
+PART_OF_READ: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How streams behave."""
+
+    inline_bytes_max: int = INLINE_BYTES_MAX  # larger payloads go to the payload store
+    ttl_s: float | None = None  # of subjects that are made here; None: for ever
+    sweep_interval_s: float = 1.0
+
+
+class Published(NamedTuple):
+    """A message that is durable and has its sequence."""
+
+    sequence: int
+    object_name: str
+
+
+class TopicLogs:
+    """Subjects' topics and logs, as the sequencer asks for them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def topic_by_id(self, topic_id: UUID) -> Topic:
+        """A topic by id."""
+        return self._broker.catalog.topic_by_id(topic_id)
+
+    def partition(self, topic: Topic) -> Partition:
+        """The one partition of a subject's topic."""
+        return self._broker.partition(topic, 0)
+
+
+class Streams:
+    """The streams of a broker. Make them with `start`; `stop` them before the broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: StreamOptions,
+        *,
+        sequencer: Sequencer,
+        positions: Positions,
+        payloads: PayloadStore,
+        followers: Followers,
+    ) -> None:
+        self._broker = broker
+        self._options = options
+        self._clock = broker.clock
+        self._sequencer = sequencer
+        self.positions = positions
+        self.payloads = payloads
+        self.followers = followers
+        self._reader = Reader(sequencer, self._oldest_ms)
+        self._handing_out = HandingOut(positions, self._reader, self._dead_letter, broker.clock)
+        self._sweep = Sweep(broker, sequencer, self._reader, payloads, positions)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._storing: set[asyncio.Task[Published]] = set()
+
+    @classmethod
+    async def start(cls, broker: Broker, options: StreamOptions, *, random: Random) -> Streams:
+        """Start the tablets of the streams, and give sequences to whatever has none yet."""
+        tablet, payload_tablet = await asyncio.gather(broker.system_tablet(STREAMS_TABLET), broker.system_tablet(PAYLOADS_TABLET))
+        followers = Followers(broker.clock)
+        sequencer = Sequencer(tablet, TopicLogs(broker), moved=followers.tell)
+        positions = Positions(tablet)
+        payloads = PayloadStore(payload_tablet, random)
+        streams = cls(broker, options, sequencer=sequencer, positions=positions, payloads=payloads, followers=followers)
+        tablet.on_restart(sequencer.reload)
+        tablet.on_restart(positions.reload)
+        tablet.on_restart(streams._handing_out.reload)
+        sequencer.start()
+        streams._tasks.append(asyncio.create_task(streams._sweep.run(options.sweep_interval_s), name="stream-sweep"))
+        return streams
+
+    async def stop(self) -> None:
+        """Give out no more sequences."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._sequencer.stop()
+        await asyncio.gather(*self._storing, return_exceptions=True)
+
+    async def subject(self, name: str, *, make: bool = False) -> Subject:
+        """A subject by name. Its topic is made if it is to be; UnknownTopicError otherwise."""
+        found = self._sequencer.subjects.get(name)
+        if found is not None and self._is_current(found):
+            return found
+        check_subject(name)
+        try:
+            topic = self._broker.catalog.topic(name)
+        except UnknownTopicError:
+            if not make or not self._broker.options.auto_create_topics:
+                raise
+            topic = await self._make_topic(name)
+        if topic.partitions != 1:
+            raise InvalidSubjectError(f"topic {name!r} has {topic.partitions} partitions; a subject is a topic with one")
+        return await self._sequencer.attach(topic)
+
+    async def matching(self, pattern: str) -> list[Subject]:
+        """The subjects that a pattern stands for now; topics of one partition become subjects by it."""
+        check_pattern(pattern)
+        names = [topic.name for topic in self._broker.catalog.topics() if topic.partitions == 1 and matches(pattern, topic.name)]
+        return [await self.subject(name) for name in names]
+
+    def subjects(self) -> list[str]:
+        """The names of all subjects."""
+        return sorted(name for name, subject in self._sequencer.subjects.items() if self._is_current(subject))
+
+    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
+        """Publish one message; it is durable and can be read when this returns."""
+        return (await self.publish_batch(subject, [Content(bytes(data), headers or {})]))[0]
+
+    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
+        """Publish messages of one subject, with sequences that follow each other unless large ones are among them."""
+        if not contents:
+            return []
+        found = await self.subject(subject, make=True)
+        route = self._broker.route(subject, 0)
+        inline_max = self._inline_max(route)
+        published: list[Published] = []
+        run: list[Content] = []
+        run_size = 0
+        for content in contents:
+            size = len(content.data) + headers_size(content.headers)
+            if run and (size > inline_max or run_size + size + 40 > inline_max):
+                published += await self._store(found, route, run)
+                run, run_size = [], 0
+            if size > inline_max:
+                published.append(await self.publish_parts(subject, _pieces(content.data), content.headers))
+            else:
+                run.append(content)
+                run_size += size + 40
+        if run:
+            published += await self._store(found, route, run)
+        return published
+
+    async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
+        """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""
+        found = await self.subject(subject, make=True)
+        headers_size(headers or {})
+        content = Content(b"", headers or {}, Payload(object_name))
+        return (await self._store(found, self._broker.route(subject, 0), [content]))[0].sequence
+
+    async def publish_parts(
+        self,
+        subject: str,
+        parts: AsyncIterator[Buffer],
+        headers: Mapping[str, str] | None = None,
+        *,
+        crc32c: int | None = None,
+        size: int | None = None,
+    ) -> Published:
+        """Publish a payload that comes in parts, however large. It is in the payload store before its message can be seen. With a
+        checksum or a size given, what came must match."""
+        found = await self.subject(subject, make=True)
+        headers = headers or {}
+        headers_size(headers)
+        upload = self.payloads.begin(found.topic_id)
+        try:
+            async for part in parts:
+                await upload.append(part)
+            stored = await upload.finish()
+            if (crc32c is not None and crc32c != stored.crc32c) or (size is not None and size != stored.size):
+                raise PayloadCorruptError(
+                    f"{stored.size} bytes with checksum {stored.crc32c:08x} came, not those that were announced; send them again"
+                )
+        except BaseException:
+            await asyncio.shield(upload.abandon())
+            raise
+        # Whoever asked may go away; whether its message is there must be known all the same before the payload may go.
+        storing = asyncio.create_task(self._store_reference(found, upload, headers))
+        self._storing.add(storing)
+        storing.add_done_callback(self._storing.discard)
+        return await asyncio.shield(storing)
+
+    async def get_message(self, sequence: int) -> StreamMessage | None:
+        """The message of a sequence; None if there is none, or none any more."""
+        return await self._reader.by_sequence(sequence)
+
+    async def read(self, subject: str, from_sequence: int, limit: int, bytes_max: int = FETCH_BYTES_MAX) -> ReadMessages:
+        """Messages from a sequence on, of a subject or of all that a pattern stands for, in order."""
+        if limit < 1:
+            return ReadMessages([], from_sequence)
+        if is_pattern(subject):
+            wanted = {one.number for one in await self.matching(subject)}
+            return await self._reader.of_pattern(lambda one: one.number in wanted, from_sequence, limit, bytes_max)
+        return await self._reader.of_subject(await self.subject(subject), from_sequence, limit, bytes_max)
+
+    async def fetch(self, subject: str, durable_name: str, limit: int, bytes_max: int = FETCH_BYTES_MAX) -> list[StreamMessage]:
+        """What a durable consumer has not acknowledged. Without a rule of delivery this changes nothing; with one, each message
+        is handed to one caller until its time to acknowledge is over."""
+        if not durable_name:
+            raise InvalidRequestError("a fetch needs a durable name; without one, read from a sequence on")
+        rule = self.positions.rule(durable_name, subject)
+        if rule is None or is_pattern(subject):
+            position = self.positions.position(durable_name, subject)
+            return (await self.read(subject, position + 1, limit, bytes_max)).messages
+        return await self._handing_out.take(durable_name, await self.subject(subject), rule, limit, bytes_max)
+
+    async def acknowledge(self, durable_name: str, subject: str, sequence: int, *, rewind: bool = False) -> int:
+        """A consumer has dealt with a message, and unless it has a rule of delivery with all before it; its position then. An
+        acknowledgement never moves a position back unless asked to rewind."""
+        if not 0 <= sequence < self._sequencer.index.next_sequence:
+            last = self._sequencer.index.next_sequence - 1
+            raise InvalidPositionError(
+                f"sequence {sequence} was not given out yet, the last is {last}; acknowledge what was read"
+            )
+        if not is_pattern(subject):
+            await self.subject(subject)
+            if not rewind and self.positions.rule(durable_name, subject) is not None:
+                return await self._handing_out.acknowledge(durable_name, await self.subject(subject), sequence)
+        position = await self.positions.move(durable_name, subject, sequence, rewind=rewind)
+        if rewind:
+            self._handing_out.forget(durable_name, subject)
+        return position
+
+    async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
+        """Change how messages are handed to the members of a durable name."""
+        await self.subject(subject, make=True)
+        if rule is not None and rule.dead_letter:
+            check_subject(rule.dead_letter)
+            if rule.dead_letter == subject:
+                raise InvalidSubjectError("a subject cannot be its own dead-letter subject; its messages would never end")
+        await self.positions.set_rule(durable_name, subject, rule)
+        self._handing_out.forget(durable_name, subject)
+
+    async def last_sequence(self, subject: str) -> int:
+        """The last sequence that can be read, of a subject or of all a pattern stands for; 0 if there is none."""
+        subjects = await self.matching(subject) if is_pattern(subject) else [await self._known(subject)]
+        known = [one for one in subjects if one is not None]
+        last = max((self._reader.last_sequence(one) for one in known), default=0)
+        return min(last, self._reader.readable_to(lambda one: one in known) - 1) if is_pattern(subject) else last
+
+    def position(self, durable_name: str, subject: str) -> int:
+        """The last sequence a consumer has acknowledged; 0 if none."""
+        return self.positions.position(durable_name, subject)
+
+    def consumers(self, subject: str) -> list[ConsumerPosition]:
+        """Every durable consumer of a subject."""
+        return self.positions.of_subject(subject)
+
+    async def delete_old(self, ttl_s: float) -> list[Deleted]:
+        """Let go of messages older than this in every subject, with their payloads; what is gone."""
+        return await self._sweep.delete_older_than(ttl_s)
+
+    async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
+        """The message whose payload is to be read, and the size of it. UnknownMessageError if there is none."""
+        message = await self.get_message(sequence)
+        if message is None:
+            raise UnknownMessageError(f"there is no message {sequence}, or its time is over")
+        payload = message.payload
+        if payload is not None and payload.size < 0:
+            raise UnknownMessageError(f"the payload of message {sequence} is kept by its publisher: {payload.object_name!r}")
+        return message, len(message.data) if payload is None else payload.size
+
+    async def read_payload(self, message: StreamMessage, begin: int = 0, end: int | None = None) -> AsyncIterator[memoryview]:
+        """The bytes begin <= at < end of a payload, part by part."""
+        payload = message.payload
+        if payload is None:
+            view = memoryview(message.data)[begin:end]
+            for at in range(0, len(view), PART_OF_READ):
+                yield view[at : at + PART_OF_READ]
+            return
+        object_id = UUID(hex=payload.object_name.rpartition("/")[2])
+        async for part in self.payloads.read(object_id, payload.size, begin, end):
+            yield part
+
+    async def sweep(self) -> None:
+        """Let go of what is over, now."""
+        await self._sweep.once()
+
+    def _is_current(self, subject: Subject) -> bool:
+        try:
+            return self._broker.catalog.topic(subject.name).id == subject.topic_id
+        except UnknownTopicError:
+            return False
+
+    async def _known(self, name: str) -> Subject | None:
+        try:
+            return await self.subject(name)
+        except UnknownTopicError:
+            return None
+
+    async def _make_topic(self, name: str) -> Topic:
+        ttl_s = self._options.ttl_s
+        retention_ms = "-1" if ttl_s is None else str(max(int(ttl_s * 1000), 1))
+        config = TopicConfig({"retention.ms": retention_ms, "max.message.bytes": str(SUBJECT_BATCH_BYTES_MAX)})
+        try:
+            return await self._broker.create_topic(name, 1, config)
+        except TopicExistsError:
+            return self._broker.catalog.topic(name)
+
+    def _inline_max(self, route: Route) -> int:
+        return min(self._options.inline_bytes_max, route.partition.config.batch_bytes_max - RECORD_OVERHEAD)
+
+    async def _store(self, subject: Subject, route: Route, contents: Sequence[Content]) -> list[Published]:
+        """Store contents in one batch, and wait for their sequences."""
+        sequence, offset = await self._append(subject, route, contents)
+        return [
+            Published(sequence + at, f"{subject.name}/{offset + at}" if content.payload is None else content.payload.object_name)
+            for at, content in enumerate(contents)
+        ]
+
+    async def _append(self, subject: Subject, route: Route, contents: Sequence[Content]) -> Sequenced:
+        done: asyncio.Future[Sequenced] = asyncio.get_running_loop().create_future()
+        batch = batch_of(contents, int(self._clock.wall() * 1000))
+        self._broker.begin_produce(route, batch, PendingWrite(self._sequencer, subject, done))
+        return await done
+
+    async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> Published:
+        """Write the message of a payload that is there. Should this fail half-way, the sweep finds out what came of it."""
+        try:
+            route = self._broker.route(subject.name, 0)
+            payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)
+            await self.payloads.expect_message(upload, route.partition.end_offset)
+            stored = await self._append(subject, route, [Content(b"", headers, payload)])
+            await self.payloads.claim(upload.object_id, subject.topic_id, stored.offset)
+            return Published(stored.sequence, payload.object_name)
+        finally:
+            self.payloads.active.discard(upload.object_id)
+
+    def _oldest_ms(self, subject: Subject) -> int:
+        """From which time on messages of a subject are to be seen."""
+        ttl_ms = self._sweep.ttl_ms(subject)
+        return -(1 << 62) if ttl_ms is None else int(self._clock.wall() * 1000) - ttl_ms
+
+    async def _dead_letter(self, subject: str, message: StreamMessage, durable_name: str, tries: int) -> None:
+        """A message that nobody could deal with goes to another subject, with a note of where it is from."""
+        headers = {name: value for name, value in message.headers.items() if not name.startswith("penstock.")}
+        headers |= {
+            "dead-letter.subject": message.subject,
+            "dead-letter.sequence": str(message.sequence),
+            "dead-letter.consumer": durable_name,
+            "dead-letter.tries": str(tries),
+        }
+        if message.payload is None:
+            await self.publish(subject, message.data, headers)
+        elif message.payload.size < 0:
+            await self.publish_reference(subject, message.payload.object_name, headers)
+        else:
+            await self.publish_parts(subject, self.read_payload(message), headers)
+
+
+async def _pieces(data: bytes) -> AsyncIterator[Buffer]:
+    yield data

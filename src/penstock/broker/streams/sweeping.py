@@ -1,0 +1,203 @@
+"""Letting go: of messages whose time is over, of payloads whose messages are gone, and of what a crash has left half done.
+
+The log decides. A message is gone when its log is cut; its sequence and its payload follow, after a crash too, since they are
+looked for again each time. A payload never goes before its message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.broker.consumers import Position, Queue
+from penstock.broker.errors import PartitionUnavailableError, UnknownTopicError
+from penstock.broker.streams.payload_store import NOT_YET, LeftUpload, PayloadStore
+from penstock.broker.streams.positions import ConsumerPosition, Positions
+from penstock.broker.streams.reading import READ_BYTES, Reader
+from penstock.broker.streams.records import messages_of
+from penstock.broker.streams.sequencer import Sequencer, Subject
+from penstock.broker.weights import joined
+from penstock.core.errors import PenstockError
+from penstock.queue import Partition, split_batches
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+GROUP_PREFIX: Final = "stream:"  # of the groups under which Kafka's tools see durable consumers
+
+
+class Deleted(NamedTuple):
+    """A message that is gone."""
+
+    sequence: int
+    subject: str
+    object_name: str
+
+
+class Sweep:
+    """Looks through everything now and then."""
+
+    def __init__(
+        self, broker: Broker, sequencer: Sequencer, reader: Reader, payloads: PayloadStore, positions: Positions
+    ) -> None:
+        self._broker = broker
+        self._sequencer = sequencer
+        self._reader = reader
+        self._payloads = payloads
+        self._positions = positions
+        self._shown: dict[tuple[str, str], int] = {}  # positions as Kafka's tools were told last
+        self._sweeping = asyncio.Lock()
+
+    async def run(self, interval_s: float) -> None:
+        """Again and again, until cancelled."""
+        await _try("parts of uploads", self._payloads.remove_strays())
+        while True:
+            await self.once()
+            await asyncio.sleep(interval_s)
+
+    async def once(self) -> None:
+        """Look through everything; what fails is left for the next time."""
+        async with self._sweeping:
+            for subject in list(self._sequencer.subjects.values()):
+                await _try(f"subject {subject.name!r}", self._sweep_subject(subject))
+            await _try("payloads of topics that are gone", self._sweep_gone_topics())
+            await _try("uploads that were left", self._settle_uploads())
+            await _try("positions for Kafka's tools", self._show_positions())
+
+    def ttl_ms(self, subject: Subject) -> int | None:
+        """How long messages of a subject are to be seen: as its topic is configured; None for ever."""
+        try:
+            return self._sequencer.partition_of(subject).config.retention_ms
+        except (PartitionUnavailableError, UnknownTopicError):
+            return None
+
+    async def delete_older_than(self, ttl_s: float) -> list[Deleted]:
+        """Let go of everything older than this; what is gone."""
+        gone: list[Deleted] = []
+        async with self._sweeping:
+            for subject in list(self._sequencer.subjects.values()):
+                try:
+                    partition = self._sequencer.partition_of(subject)
+                except UnknownTopicError:
+                    continue
+                cut = await self._cut_for(subject, partition, int(ttl_s * 1000))
+                gone += await self._listed(subject, partition, cut)
+                await self._cut(subject, partition, cut)
+        return sorted(gone)
+
+    async def _sweep_subject(self, subject: Subject) -> None:
+        try:
+            partition = self._sequencer.partition_of(subject)
+        except PartitionUnavailableError:
+            return
+        except UnknownTopicError:
+            await self._sequencer.detach(subject)
+            return
+        ttl_ms = partition.config.retention_ms
+        cut = partition.start_offset if ttl_ms is None else await self._cut_for(subject, partition, ttl_ms)
+        await self._cut(subject, partition, cut)
+
+    async def _cut_for(self, subject: Subject, partition: Partition, ttl_ms: int) -> int:
+        """The offset of the first message that is not older than this."""
+        cutoff_ms = int(self._broker.clock.wall() * 1000) - ttl_ms
+        end = min(partition.stable_offset, subject.runs.end_offset)
+        found = await partition.find_time(cutoff_ms)
+        cut = end if found is None else min(found[0], end)
+        needed_from = self._broker.needed_from(self._broker.catalog.topic_by_id(subject.topic_id), 0)
+        return cut if needed_from is None else min(cut, needed_from)
+
+    async def _cut(self, subject: Subject, partition: Partition, cut: int) -> None:
+        """Let go of messages before an offset, then of what belongs to them. Also what Kafka's retention has cut is followed."""
+        if cut > partition.start_offset:
+            await partition.trim(cut)
+        start = partition.start_offset
+        await self._sequencer.forget_before(subject, start)
+        await self._payloads.forget_before(subject.topic_id, start)
+
+    async def _listed(self, subject: Subject, partition: Partition, cut: int) -> list[Deleted]:
+        found: list[Deleted] = []
+        offset = partition.start_offset
+        while offset < cut:
+            read = await partition.read(offset, READ_BYTES, until=cut)
+            if read.next_offset <= offset:
+                break
+            for batch in split_batches(joined(read)):
+                for stored in messages_of(batch, offset, cut):
+                    sequence = subject.runs.sequence_of(stored.offset)
+                    name = f"{subject.name}/{stored.offset}" if stored.payload is None else stored.payload.object_name
+                    if sequence is not None:
+                        found.append(Deleted(sequence, subject.name, name))
+            offset = read.next_offset
+        return found
+
+    async def _sweep_gone_topics(self) -> None:
+        for topic_id in self._payloads.topics():
+            try:
+                self._broker.catalog.topic_by_id(topic_id)
+            except UnknownTopicError:
+                await self._payloads.forget_before(topic_id, None)
+
+    async def _settle_uploads(self) -> None:
+        for upload in self._payloads.left_uploads():
+            await _try(f"upload {upload.object_id.hex}", self._settle_upload(upload))
+
+    async def _settle_upload(self, upload: LeftUpload) -> None:
+        """An upload that nobody works on: its message is there, and then they belong together, or it is an orphan."""
+        try:
+            topic = self._broker.catalog.topic_by_id(upload.topic_id)
+        except UnknownTopicError:
+            await self._payloads.remove_upload(upload.object_id)
+            return
+        if upload.from_offset == NOT_YET:
+            await self._payloads.remove_upload(upload.object_id)
+            log.info("an upload of %r that was not finished is removed", topic.name)
+            return
+        offset = await _offset_of(self._broker.partition(topic, 0), upload)
+        if offset is None:
+            await self._payloads.remove_upload(upload.object_id)
+            log.info("a payload of %r whose message was not written is removed", topic.name)
+        else:
+            await self._payloads.claim(upload.object_id, upload.topic_id, offset)
+
+    async def _show_positions(self) -> None:
+        """Let Kafka's tools see how far durable consumers are."""
+        for position in self._positions.all():
+            key = (position.durable_name, position.subject)
+            subject = self._sequencer.subjects.get(position.subject)
+            if subject is not None and self._shown.get(key) != position.last_sequence:
+                await self._show(position, subject)
+                self._shown[key] = position.last_sequence
+
+    async def _show(self, position: ConsumerPosition, subject: Subject) -> None:
+        offset = subject.runs.offset_after(position.last_sequence)
+        metadata = f"sequence {position.last_sequence}"
+        shown = [(Queue(subject.topic_id, 0), Position(offset, metadata=metadata))]
+        await self._broker.consumers.commit(GROUP_PREFIX + position.durable_name, shown)
+
+
+async def _try(what: str, work: Coroutine[object, object, object]) -> None:
+    """What fails is tried again with the next sweep."""
+    try:
+        await work
+    except PenstockError as error:
+        log.warning("%s: the sweep will be tried again: %s", what, error)
+
+
+async def _offset_of(partition: Partition, upload: LeftUpload) -> int | None:
+    """Where the message of an upload is in the log; None if it was never written, or is gone again."""
+    offset = max(upload.from_offset, partition.start_offset)
+    end = partition.end_offset
+    while offset < end:
+        read = await partition.read(offset, READ_BYTES, until=end)
+        if read.next_offset <= offset:
+            break
+        for batch in split_batches(joined(read)):
+            for stored in messages_of(batch, offset, end):
+                if stored.payload is not None and stored.payload.object_name.endswith("/" + upload.object_id.hex):
+                    return stored.offset
+        offset = read.next_offset
+    return None

@@ -1,0 +1,35 @@
+"""Following a subject, or all that a pattern stands for: told of each last sequence that is readable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.streams import Streams
+from penstock.core.errors import UnavailableError
+
+UNAVAILABLE_PAUSE_S: Final = 0.1
+
+
+async def followed(streams: Streams, subject: str, after: int, wait_s: float) -> AsyncIterator[int]:
+    """The last readable sequence whenever it is beyond what was told before. Ends only if the caller does."""
+    while True:
+        told = streams.followers.told
+        last = await _last(streams, subject)
+        if last > after:
+            after = last
+            yield last
+        else:
+            await streams.followers.wait(lambda told=told: streams.followers.told != told, wait_s)  # type: ignore[misc]
+
+
+async def _last(streams: Streams, subject: str) -> int:
+    while True:
+        try:
+            return await streams.last_sequence(subject)
+        except UnknownTopicError:
+            return 0
+        except UnavailableError:
+            await asyncio.sleep(UNAVAILABLE_PAUSE_S)

@@ -1,0 +1,271 @@
+"""The two services of the streams over gRPC: Ingress to publish, Egress to read and acknowledge."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from penstock.blob import Buffer
+from penstock.broker.streams import Content, DeliveryRule, Streams
+from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.stream import protos
+from penstock.gateway.stream.following import followed
+from penstock.gateway.stream.statuses import INTERNAL, answer_to
+
+log = logging.getLogger(__name__)
+
+BATCH_DEFAULT: Final = 100
+BATCH_MAX: Final = 10_000
+FETCH_BYTES: Final = 8 << 20
+CHUNK_BYTES: Final = 1 << 20
+PUBLISHES_MAX: Final = 10_000
+WAIT_S: Final = 30.0
+
+Context = Any
+T = TypeVar("T")
+
+
+def answered(call: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any, Any, Context], Awaitable[T]]:
+    """A call with one answer; what goes wrong becomes a status of gRPC."""
+
+    @functools.wraps(call)
+    async def wrapped(self: Any, request: Any, context: Context) -> T:
+        try:
+            return await call(self, request, context)
+        except PenstockError as error:
+            raise await _abort(context, error) from error
+
+    return wrapped
+
+
+def streamed(call: Callable[[Any, Any, Context], AsyncIterator[T]]) -> Callable[[Any, Any, Context], AsyncIterator[T]]:
+    """The same, for a call with many answers."""
+
+    @functools.wraps(call)
+    async def wrapped(self: Any, request: Any, context: Context) -> AsyncIterator[T]:
+        try:
+            async for answer in call(self, request, context):
+                yield answer
+        except PenstockError as error:
+            raise await _abort(context, error) from error
+
+    return wrapped
+
+
+async def _abort(context: Context, error: PenstockError) -> Exception:
+    answer = answer_to(error)
+    if answer is INTERNAL:
+        log.error("a call of a stream client failed: %s", error, exc_info=error)
+    context.set_trailing_metadata((("penstock-error", error.code),))
+    await context.abort(answer.grpc, str(error))
+    return AssertionError("abort always raises")
+
+
+class Ingress:
+    """Publishing."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    @answered
+    async def publish(self, request: Any, _context: Context) -> Any:
+        """One message."""
+        published = await self._streams.publish(request.subject, request.data, request.headers)
+        return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
+
+    @answered
+    async def publish_batch(self, request: Any, _context: Context) -> Any:
+        """Many messages. Each has its own result; a failed one does not undo the others."""
+        if len(request.messages) > PUBLISHES_MAX:
+            raise InvalidRequestError(f"a batch has at most {PUBLISHES_MAX} messages, not {len(request.messages)}")
+        by_subject: dict[str, list[int]] = {}
+        for at, one in enumerate(request.messages):
+            by_subject.setdefault(one.subject, []).append(at)
+        results: list[Any] = [None] * len(request.messages)
+        for subject, places in by_subject.items():
+            contents = [Content(request.messages[at].data, dict(request.messages[at].headers)) for at in places]
+            try:
+                published = await self._streams.publish_batch(subject, contents)
+            except PenstockError as error:
+                code = answer_to(error).grpc.value[0]
+                for at in places:
+                    results[at] = protos.PublishResponse(status_code=code, error_message=str(error))
+                continue
+            for at, done in zip(places, published, strict=True):
+                results[at] = protos.PublishResponse(sequence=done.sequence, object_name=done.object_name)
+        return protos.PublishBatchResponse(results=results)
+
+    @answered
+    async def upload(self, requests: AsyncIterator[Any], _context: Context) -> Any:
+        """A payload in chunks, however large."""
+        header = None
+        async for first in requests:
+            header = first.header if first.WhichOneof("part") == "header" else None
+            break
+        if header is None:
+            raise InvalidRequestError("an upload begins with its header: the subject, and whatever else is known")
+        published = await self._streams.publish_parts(
+            header.subject,
+            _chunks(requests),
+            dict(header.headers),
+            crc32c=header.crc32c if header.HasField("crc32c") else None,
+            size=header.size if header.HasField("size") else None,
+        )
+        return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
+
+
+async def _chunks(requests: AsyncIterator[Any]) -> AsyncIterator[Buffer]:
+    async for request in requests:
+        if request.WhichOneof("part") != "chunk":
+            raise InvalidRequestError("after its header an upload has only chunks")
+        yield request.chunk
+
+
+class Egress:
+    """Reading and acknowledging."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    @streamed
+    async def subscribe(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """The last readable sequence, now if there is one to read, and whenever it has grown."""
+        told = self._start_of(request)
+        async for sequence in followed(self._streams, request.subject, told, WAIT_S):
+            yield protos.Notification(subject=request.subject, sequence=sequence)
+
+    @streamed
+    async def fetch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """What a durable consumer has not acknowledged."""
+        wanted = min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else BATCH_DEFAULT
+        for message in await self._streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
+            yield _message(message)
+
+    @streamed
+    async def read(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """Messages from a sequence on."""
+        sequence = max(request.from_sequence, 1)
+        left = request.limit or 1 << 63
+        while left > 0:
+            found = await self._streams.read(request.subject, sequence, min(left, BATCH_MAX), FETCH_BYTES)
+            for message in found.messages:
+                yield _message(message)
+            left -= len(found.messages)
+            if found.next_sequence > sequence:
+                sequence = found.next_sequence
+            elif not request.follow:
+                return
+            else:
+                async for _ in followed(self._streams, request.subject, sequence - 1, WAIT_S):
+                    break
+
+    @answered
+    async def get_last_sequence(self, request: Any, _context: Context) -> Any:
+        """The last sequence that can be read."""
+        return protos.GetLastSequenceResponse(last_sequence=await self._streams.last_sequence(request.subject))
+
+    @answered
+    async def ack_message(self, request: Any, _context: Context) -> Any:
+        """A message was dealt with."""
+        await self._streams.acknowledge(request.durable_name, request.subject, request.sequence, rewind=request.rewind)
+        return protos.AckResponse(success=True)
+
+    @streamed
+    async def download(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """The payload of a message."""
+        message, size = await self._streams.payload_of(request.sequence)
+        if request.offset > size:
+            raise InvalidRequestError(f"the payload has {size} bytes; there is nothing at {request.offset}")
+        payload = message.payload
+        info = protos.PayloadInfo(
+            subject=message.subject,
+            size=size,
+            crc32c=0 if payload is None else payload.crc32c,
+            object_name=message.object_name,
+            headers=message.headers,
+        )
+        yield protos.DownloadResponse(info=info)
+        end = request.offset + request.length if request.HasField("length") else None
+        async for part in self._streams.read_payload(message, request.offset, end):
+            for at in range(0, len(part), CHUNK_BYTES):
+                yield protos.DownloadResponse(chunk=bytes(part[at : at + CHUNK_BYTES]))
+
+    @answered
+    async def configure_consumer(self, request: Any, _context: Context) -> Any:
+        """How messages are handed to the members of a durable name."""
+        rule = None
+        if request.ack_wait_s < 0:
+            raise InvalidRequestError(f"ack_wait_s is {request.ack_wait_s}; it is a number of seconds, or 0 for no rule")
+        if request.ack_wait_s:
+            rule = DeliveryRule(request.ack_wait_s, request.tries_max, request.dead_letter_subject)
+        await self._streams.set_rule(request.durable_name, request.subject, rule)
+        return protos.ConfigureConsumerResponse()
+
+    @answered
+    async def get_consumers(self, request: Any, _context: Context) -> Any:
+        """Every durable consumer of a subject."""
+        found = self._streams.consumers(request.subject)
+        return protos.GetConsumersResponse(consumers=[protos.Consumer(**one._asdict()) for one in found])
+
+    def _start_of(self, request: Any) -> int:
+        """What a subscriber knows already."""
+        if request.HasField("start_sequence"):
+            return max(int(request.start_sequence) - 1, 0)
+        if request.durable_name:
+            return self._streams.position(request.durable_name, request.subject)
+        return 0
+
+
+def _message(message: Any) -> Any:
+    return protos.Message(
+        subject=message.subject,
+        sequence=message.sequence,
+        data=message.data,
+        headers=message.headers,
+        timestamp=protos.timestamp(message.time_ms),
+    )
+
+
+def handlers(streams: Streams) -> list[Any]:
+    """What a server of gRPC is given to serve."""
+    ingress, egress = Ingress(streams), Egress(streams)
+    unary, answers, questions = (
+        grpc.unary_unary_rpc_method_handler,
+        grpc.unary_stream_rpc_method_handler,
+        grpc.stream_unary_rpc_method_handler,
+    )
+
+    def method(kind: Any, call: Any, request: Any, response: Any) -> Any:
+        return kind(call, request_deserializer=request.FromString, response_serializer=response.SerializeToString)
+
+    return [
+        grpc.method_handlers_generic_handler(
+            f"{protos.PACKAGE}.IngressService",
+            {
+                "Publish": method(unary, ingress.publish, protos.PublishRequest, protos.PublishResponse),
+                "PublishBatch": method(unary, ingress.publish_batch, protos.PublishBatchRequest, protos.PublishBatchResponse),
+                "Upload": method(questions, ingress.upload, protos.UploadRequest, protos.PublishResponse),
+            },
+        ),
+        grpc.method_handlers_generic_handler(
+            f"{protos.PACKAGE}.EgressService",
+            {
+                "Subscribe": method(answers, egress.subscribe, protos.SubscribeRequest, protos.Notification),
+                "Fetch": method(answers, egress.fetch, protos.FetchRequest, protos.Message),
+                "GetLastSequence": method(
+                    unary, egress.get_last_sequence, protos.GetLastSequenceRequest, protos.GetLastSequenceResponse
+                ),
+                "AckMessage": method(unary, egress.ack_message, protos.AckRequest, protos.AckResponse),
+                "Read": method(answers, egress.read, protos.ReadRequest, protos.Message),
+                "Download": method(answers, egress.download, protos.DownloadRequest, protos.DownloadResponse),
+                "ConfigureConsumer": method(
+                    unary, egress.configure_consumer, protos.ConfigureConsumerRequest, protos.ConfigureConsumerResponse
+                ),
+                "GetConsumers": method(unary, egress.get_consumers, protos.GetConsumersRequest, protos.GetConsumersResponse),
+            },
+        ),
+    ]

@@ -1,0 +1,328 @@
+"""Queues, consumers and producers through the real Python client, line by line of what the seed promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from yt.wrapper.errors import YtError, YtHttpResponseError
+
+from tests.e2e.yt.yt_clusters import YtClusters, wait_until
+
+# The client leaves the connections of answers that are errors to the garbage collector.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+SCHEMA = [
+    {"name": "data", "type": "string"},
+    {"name": "$timestamp", "type": "uint64"},
+    {"name": "$cumulative_data_weight", "type": "int64"},
+]
+
+
+@pytest.fixture(scope="module")
+def client(pythia: YtClusters) -> Any:
+    return pythia.client("pythia")
+
+
+class Objects:
+    """A queue, a consumer and a producer of one test."""
+
+    def __init__(self, client: Any, name: str, tablets: int = 1) -> None:
+        self.client = client
+        self.queue, self.consumer, self.producer = (f"//tmp/{name}/{kind}" for kind in ("queue", "consumer", "producer"))
+        attributes = {"dynamic": True, "schema": SCHEMA, "tablet_count": tablets}
+        client.create("table", self.queue, attributes=attributes, recursive=True)
+        client.mount_table(self.queue, sync=True)
+        client.create("queue_consumer", self.consumer)
+        client.create("queue_producer", self.producer)
+
+    def insert(self, *data: str, tablet: int = 0) -> None:
+        self.client.insert_rows(self.queue, [{"data": each, "$tablet_index": tablet} for each in data])
+
+    def pull(self, offset: int = 0, tablet: int = 0, **options: Any) -> list[dict[str, Any]]:
+        return list(self.client.pull_queue(self.queue, offset=offset, partition_index=tablet, **options))
+
+    def data(self, offset: int = 0, tablet: int = 0) -> list[str]:
+        return [row["data"] for row in self.pull(offset, tablet)]
+
+    def register(self, *, vital: bool = True, partitions: list[int] | None = None) -> None:
+        self.client.register_queue_consumer(self.queue, self.consumer, vital=vital, partitions=partitions)
+
+    def advance(self, old: int | None, new: int, tablet: int = 0) -> None:
+        self.client.advance_consumer(self.consumer, self.queue, partition_index=tablet, old_offset=old, new_offset=new)
+
+    def offsets(self) -> list[int]:
+        return [row["offset"] for row in self.client.select_rows(f"* from [{self.consumer}]")]
+
+    def lower(self, tablet: int = 0) -> int:
+        return int(self.client.get(f"{self.queue}/@queue_partitions/{tablet}/lower_row_index"))
+
+
+Make = Callable[..., Objects]
+
+
+@pytest.fixture
+def make(client: Any, request: pytest.FixtureRequest) -> Make:
+    return lambda **options: Objects(client, request.node.name, **options)
+
+
+def code_of(error: YtError) -> int:
+    while isinstance(error, YtHttpResponseError) and error.inner_errors and "code" in error.inner_errors[0]:
+        return int(error.inner_errors[0]["code"])
+    return int(error.code)
+
+
+def fails(code: int, call: Callable[[], Any]) -> YtError:
+    with pytest.raises(YtError) as caught:
+        call()
+    assert code_of(caught.value) == code, str(caught.value)
+    return caught.value
+
+
+def test_rows_are_pulled_with_their_places(make: Make) -> None:
+    objects = make()
+    objects.insert("foo", "bar")
+    objects.insert("foobar")
+    rows = objects.pull()
+    assert [(row["$tablet_index"], row["$row_index"], row["data"]) for row in rows] == [
+        (0, 0, "foo"),
+        (0, 1, "bar"),
+        (0, 2, "foobar"),
+    ]
+    assert [row["$cumulative_data_weight"] for row in rows] == [20, 40, 63]
+    assert rows[0]["$timestamp"] == rows[1]["$timestamp"] < rows[2]["$timestamp"]
+    assert objects.data(offset=2) == ["foobar"]
+    assert objects.data(offset=3) == objects.data(offset=1000) == []
+    assert len(objects.pull(max_row_count=1)) == 1
+    assert len(objects.pull(max_data_weight=1)) >= 1
+
+
+def test_reading_below_what_is_trimmed_begins_with_the_first_row_kept(make: Make) -> None:
+    objects = make()
+    objects.insert("a", "b", "c")
+    objects.client.trim_rows(objects.queue, 0, 2)
+    objects.client.trim_rows(objects.queue, 0, 1)
+    assert [row["$row_index"] for row in objects.pull()] == [2]
+    assert objects.pull()[0]["$cumulative_data_weight"] == 54
+    fails(1, lambda: objects.client.trim_rows(objects.queue, 0, 4))
+
+
+def test_bad_offsets_and_partitions_are_refused(make: Make) -> None:
+    objects = make()
+    fails(1, lambda: objects.pull(offset=-1))
+    fails(1701, lambda: objects.pull(tablet=7))
+    fails(1701, lambda: objects.insert("x", tablet=7))
+    fails(500, lambda: list(objects.client.pull_queue("//tmp/nowhere", offset=0, partition_index=0)))
+
+
+def test_rows_that_do_not_fit_the_schema_are_refused_all_of_them(make: Make) -> None:
+    objects = make()
+    fails(307, lambda: objects.client.insert_rows(objects.queue, [{"data": "ok"}, {"other": 1}]))
+    fails(307, lambda: objects.client.insert_rows(objects.queue, [{"data": 5}]))
+    assert objects.data() == []
+
+
+def test_a_row_may_hold_any_bytes(make: Make) -> None:
+    objects = make()
+    raw = b'{data="\\xFF\\x00\\n"};{data="\xd0\x9f"};{data=#};'
+    objects.client.insert_rows(objects.queue, raw, raw=True, format="yson")
+    pulled = objects.client.pull_queue(objects.queue, offset=0, partition_index=0, raw=True, format="<format=text>yson").read()
+    assert b'"data"="\\xFF\\0\\n"' in pulled
+    assert b'"data"="\\xD0\\x9F"' in pulled
+    assert b'"data"=#' in pulled
+
+
+def test_unmounted_and_frozen_tables(make: Make) -> None:
+    objects = make()
+    objects.insert("a")
+    objects.client.freeze_table(objects.queue, sync=True)
+    assert objects.data() == ["a"]
+    fails(1702, lambda: objects.insert("b"))
+    objects.client.unmount_table(objects.queue, sync=True)
+    fails(1702, objects.pull)
+    objects.client.mount_table(objects.queue, sync=True)
+    objects.insert("b")
+    assert objects.data() == ["a", "b"]
+
+
+def test_only_a_registered_consumer_pulls(make: Make) -> None:
+    objects = make()
+    objects.insert("a", "b", "c")
+
+    def pull(offset: int | None) -> list[str]:
+        rows = objects.client.pull_consumer(objects.consumer, objects.queue, offset=offset, partition_index=0)
+        return [row["data"] for row in rows]
+
+    fails(901, lambda: pull(0))
+    objects.register(vital=False)
+    assert pull(1) == ["b", "c"]
+    assert pull(None) == ["a", "b", "c"]
+    objects.advance(0, 2)
+    assert pull(None) == ["c"]
+    objects.client.unregister_queue_consumer(objects.queue, objects.consumer)
+    fails(901, lambda: pull(0))
+
+
+def test_advancing_compares_and_sets(make: Make) -> None:
+    objects = make()
+    objects.advance(0, 5)
+    error = fails(3100, lambda: objects.advance(4, 6))
+    assert "expected_offset" in str(error.inner_errors)
+    objects.advance(5, 7)
+    objects.advance(None, 3)
+    assert objects.offsets() == [3]
+    fails(1, lambda: objects.advance(None, -1))
+
+
+def test_registering_again_changes_the_registration(make: Make) -> None:
+    objects = make(tablets=3)
+    objects.register(vital=True)
+    objects.register(vital=False, partitions=[0, 2])
+    [found] = objects.client.list_queue_consumer_registrations(queue_path=objects.queue)
+    assert (found["vital"], list(found["partitions"])) == (False, [0, 2])
+    assert found["queue_path"].attributes["cluster"] == found["consumer_path"].attributes["cluster"] == "pythia"
+    assert objects.client.list_queue_consumer_registrations(queue_path="//tmp/nowhere") == []
+    objects.client.remove(objects.queue)
+    objects.client.unregister_queue_consumer(objects.queue, objects.consumer)
+    assert objects.client.list_queue_consumer_registrations(consumer_path=objects.consumer) == []
+
+
+def test_trimming_stops_at_the_slowest_vital_consumer(make: Make) -> None:
+    objects = make()
+    objects.insert(*"abcdefgh")
+    objects.client.set(f"{objects.queue}/@auto_trim_config", {"enable": True})
+    wait_until(lambda: "alerts" in objects.client.get(f"{objects.queue}/@queue_status"))
+    assert objects.lower() == 0
+    second = f"{objects.consumer}_2"
+    objects.client.create("queue_consumer", second)
+    objects.client.register_queue_consumer(objects.queue, second, vital=True)
+    objects.register(vital=True)
+    objects.advance(0, 6)
+    objects.client.advance_consumer(second, objects.queue, partition_index=0, old_offset=0, new_offset=3)
+    wait_until(lambda: objects.lower() == 3)
+    objects.client.set(f"{objects.queue}/@auto_trim_config/retained_rows", 4)
+    objects.client.register_queue_consumer(objects.queue, second, vital=False)
+    wait_until(lambda: objects.lower() == 4)
+    objects.client.remove(f"{objects.queue}/@auto_trim_config/retained_rows")
+    wait_until(lambda: objects.lower() == 6)
+
+
+def test_nothing_is_trimmed_while_a_vital_consumer_is_in_error(make: Make) -> None:
+    objects = make()
+    objects.insert("a", "b")
+    objects.register(vital=True)
+    objects.advance(0, 2)
+    objects.client.unmount_table(objects.consumer, sync=True)
+    objects.client.set(f"{objects.queue}/@auto_trim_config", {"enable": True})
+    wait_until(lambda: "alerts" in objects.client.get(f"{objects.queue}/@queue_status"))
+    assert objects.lower() == 0
+    objects.client.mount_table(objects.consumer, sync=True)
+    wait_until(lambda: objects.lower() == 2)
+
+
+def test_the_status_of_a_consumer_tells_how_far_behind_it_is(make: Make) -> None:
+    objects = make()
+    objects.register(vital=True)
+    objects.insert("foo", "bar", "foobar")
+
+    def status() -> dict[str, Any]:
+        shown = objects.client.get(f"{objects.consumer}/@queue_consumer_partitions")
+        return dict(shown[f"pythia:{objects.queue}"][0])
+
+    first = status()
+    assert (first["disposition"], first["unread_row_count"], first["unread_data_weight"]) == ("pending_consumption", 3, 63)
+    assert first["processing_lag"] >= 0
+    objects.advance(0, 2)
+    assert (status()["unread_row_count"], status()["unread_data_weight"]) == (1, 23)
+    objects.advance(2, 3)
+    assert (status()["disposition"], status()["processing_lag"]) == ("up_to_date", 0)
+    objects.advance(3, 5)
+    assert (status()["disposition"], status()["unread_row_count"]) == ("ahead", -2)
+    objects.client.trim_rows(objects.queue, 0, 2)
+    objects.advance(5, 1)
+    assert status()["disposition"] == "expired"
+
+
+def test_a_transaction_takes_effect_as_a_whole(make: Make) -> None:
+    objects = make(tablets=2)
+    objects.register(vital=True)
+    with objects.client.Transaction(type="tablet"):
+        objects.insert("one", tablet=0)
+        objects.insert("two", tablet=1)
+        objects.advance(0, 1)
+        assert objects.data() == []
+    assert (objects.data(tablet=0), objects.data(tablet=1), objects.offsets()) == (["one"], ["two"], [1])
+    aborted = objects.client.start_transaction(type="tablet", timeout=10_000)
+    with objects.client.Transaction(transaction_id=aborted):
+        objects.insert("lost", tablet=0)
+        objects.advance(1, 2)
+    objects.client.abort_transaction(aborted)
+    assert (objects.data(), objects.offsets()) == (["one"], [1])
+    fails(11000, lambda: objects.client.commit_transaction("1-2-30005-4"))
+
+
+def test_of_two_transactions_that_advance_one_consumer_one_fails(make: Make) -> None:
+    objects = make()
+    first = objects.client.start_transaction(type="tablet", timeout=10_000)
+    second = objects.client.start_transaction(type="tablet", timeout=10_000)
+    for transaction in (first, second):
+        with objects.client.Transaction(transaction_id=transaction):
+            objects.advance(0, 1)
+            objects.insert(transaction)
+    objects.client.commit_transaction(first)
+    fails(1700, lambda: objects.client.commit_transaction(second))
+    assert objects.data() == [first]
+
+
+def test_a_producer_session_stores_each_row_once(make: Make) -> None:
+    objects = make()
+    client = objects.client
+
+    def session() -> dict[str, Any]:
+        return dict(client.create_queue_producer_session(objects.producer, objects.queue, "s"))
+
+    def push(epoch: int, *numbers: int) -> dict[str, Any]:
+        rows = [{"data": str(number), "$sequence_number": number} for number in numbers]
+        return dict(client.push_queue_producer(objects.producer, objects.queue, "s", epoch, rows))
+
+    fails(3101, lambda: push(0, 1))
+    assert (session()["epoch"], session()["epoch"]) == (0, 1)
+    assert push(1, 1, 2, 5) == {"last_sequence_number": 5, "skipped_row_count": 0}
+    assert push(1, 2, 5, 6) == {"last_sequence_number": 6, "skipped_row_count": 2}
+    again = session()
+    assert (again["epoch"], again["sequence_number"]) == (2, 6)
+    fails(3102, lambda: push(1, 7))
+    fails(3101, lambda: push(9, 7))
+    fails(3103, lambda: push(2, 8, 8))
+    assert objects.data() == ["1", "2", "5", "6"]
+    [row] = client.select_rows(f"session_id, sequence_number, epoch from [{objects.producer}]")
+    assert row == {"session_id": "s", "sequence_number": 6, "epoch": 2}
+
+
+def test_pushes_of_one_transaction_see_each_other(make: Make) -> None:
+    objects = make(tablets=2)
+    client = objects.client
+    epoch = client.create_queue_producer_session(objects.producer, objects.queue, "s")["epoch"]
+    with client.Transaction(type="tablet"):
+        for numbers in ((1, 2), (2, 3)):
+            rows = [{"data": str(each), "$sequence_number": each, "$tablet_index": each % 2} for each in numbers]
+            client.push_queue_producer(objects.producer, objects.queue, "s", epoch, rows)
+    assert objects.data(tablet=0) + objects.data(tablet=1) == ["2", "1", "3"]
+    assert client.create_queue_producer_session(objects.producer, objects.queue, "s")["sequence_number"] == 3
+
+
+def test_queries_over_a_queue(make: Make) -> None:
+    objects = make(tablets=2)
+    objects.insert("a", "b", "c", tablet=0)
+    objects.insert("d", tablet=1)
+    select = objects.client.select_rows
+    assert [row["data"] for row in select(f"* from [{objects.queue}]")] == ["a", "b", "c", "d"]
+    query = f"data as d from [{objects.queue}] where [$tablet_index] = 0 and [$row_index] >= 1 order by [$row_index] desc limit 1"
+    assert list(select(query)) == [{"d": "c"}]
+    assert [row["data"] for row in select(f'data from [{objects.queue}] where data in ("a", "d")')] == ["a", "d"]
+    fails(1, lambda: list(select(f"nothing from [{objects.queue}]")))
+    fails(1, lambda: list(select(f"data from [{objects.queue}] group by data")))

@@ -1,0 +1,110 @@
+"""Two clusters, pythia and hume, each a node of its own, and the real `yt` command that speaks to them."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from yt import yson
+
+from tests.e2e.running_node import RunningNode, environment, running_node
+
+YT = str(Path(sys.executable).parent / "yt")
+COMMAND_S = 60.0
+WAIT_S = 20.0
+# Without these, a client that is refused tries for minutes.
+NO_RETRIES = "{proxy={retries={enable=%false}};dynamic_table_retries={enable=%false}}"
+
+
+class YtFailedError(Exception):
+    """The command failed; what it said."""
+
+
+class YtClusters:
+    """Both clusters, by name; either can be killed and started again on its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ports = dict(zip(("pythia", "hume"), _free_ports(2), strict=True))
+        self._stacks: dict[str, ExitStack] = {}
+        self.nodes: dict[str, RunningNode] = {}
+
+    def start(self, name: str) -> None:
+        """Start a cluster, on the data it had before."""
+        peers = [(other, port) for other, port in self.ports.items() if other != name]
+        argv = ["--data-dir", str(self._folder / name), "--yt-port", str(self.ports[name]), "--cluster-name", name]
+        argv += (word for other, port in peers for word in ("--peer-cluster", f"{other}=http://127.0.0.1:{port}"))
+        stack = self._stacks[name] = ExitStack()
+        self.nodes[name] = stack.enter_context(running_node(self._folder / f"{name}.log", argv))
+
+    def kill(self, name: str) -> None:
+        """kill -9, and start again."""
+        self.nodes[name].kill()
+        self._stacks.pop(name).close()
+        self.start(name)
+
+    def stop(self) -> None:
+        """End both."""
+        for stack in self._stacks.values():
+            stack.close()
+
+    def yt(self, *argv: str, stdin: bytes = b"") -> str:
+        """Run `yt`; what it printed. YtFailedError with what it said if it failed."""
+        aliases = "{" + ";".join(f'{name}="http://127.0.0.1:{port}"' for name, port in self.ports.items()) + "}"
+        variables = {"YT_PROXY_URL_ALIASING_CONFIG": aliases, "YT_CONFIG_PATCHES": NO_RETRIES, "HOME": str(self._folder)}
+        done = subprocess.run(
+            [YT, *argv], input=stdin, capture_output=True, timeout=COMMAND_S, check=False, env=environment(variables)
+        )
+        if done.returncode != 0:
+            raise YtFailedError(done.stderr.decode() + done.stdout.decode())
+        return done.stdout.decode()
+
+    def value(self, *argv: str) -> Any:
+        """Run `yt` and read the value it printed."""
+        return yson.loads(self.yt(*argv).encode(), always_create_attributes=False)
+
+    def rows(self, *argv: str) -> list[dict[str, Any]]:
+        """Run `yt` and read the rows it printed."""
+        printed = self.yt(*argv, "--format", "<format=text>yson").encode()
+        return list(yson.loads(printed, yson_type="list_fragment", always_create_attributes=False))
+
+    def client(self, name: str) -> Any:
+        """The Python client of a cluster, which does not try again."""
+        import yt.wrapper
+
+        config = {"proxy": {"retries": {"enable": False}}, "dynamic_table_retries": {"enable": False}}
+        return yt.wrapper.YtClient(proxy=f"http://127.0.0.1:{self.ports[name]}", config=config)
+
+
+@contextmanager
+def yt_clusters(folder: Path, *names: str) -> Iterator[YtClusters]:
+    """Clusters of these names; both if none is given."""
+    clusters = YtClusters(folder)
+    try:
+        for name in names or ("pythia", "hume"):
+            clusters.start(name)
+        yield clusters
+    finally:
+        clusters.stop()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]

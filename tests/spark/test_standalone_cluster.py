@@ -1,0 +1,78 @@
+"""The source on a standalone cluster: a master and two workers as processes of their own. Minutes of JVMs, so a soak test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from penstock.spark.java import use_java
+from tests.e2e.running_node import environment, running_node
+from tests.spark.reads import produce
+
+HOME = Path(pyspark.__file__).parent
+SCRIPT = """
+import sys
+import penstock.spark
+
+spark = penstock.spark.session("cluster", master=sys.argv[1], settings={"spark.executor.memory": "600m", "spark.ui.enabled": "false"})
+reader = spark.read.format("penstock").option("kafka.bootstrap.servers", sys.argv[2]).option("subscribe", "rows")
+rows = reader.option("minPartitions", "8").load()
+hosts = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+stream = spark.readStream.format("penstock").option("kafka.bootstrap.servers", sys.argv[2]).option("subscribe", "rows")
+query = stream.option("startingOffsets", "earliest").load().writeStream.format("noop").trigger(availableNow=True)
+query = query.option("checkpointLocation", sys.argv[3]).start()
+query.awaitTermination()
+print("RESULT", rows.count(), rows.select("offset", "partition").distinct().count(), hosts, query.lastProgress["numInputRows"])
+"""
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """A master with two workers of one core each; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    address = f"spark://127.0.0.1:{port}"
+    variables = environment({"JAVA_HOME": str(use_java()), "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"})
+    deploy = "org.apache.spark.deploy"
+    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    for number in range(2):
+        work = str(tmp_path / f"worker-{number}")
+        commands.append([f"{deploy}.worker.Worker", "-c", "1", "-m", "1g", "-d", work, "--webui-port", "0", address])
+    with ExitStack() as stack:
+        for command in commands:
+            log = stack.enter_context((tmp_path / "cluster.log").open("ab"))
+            process = subprocess.Popen([HOME / "bin" / "spark-class", *command], stdout=log, stderr=log, env=variables)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            time.sleep(5)
+        yield address
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_executors_on_two_workers_read_every_row(master: str, tmp_path: Path) -> None:
+    with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data")]) as node:
+        node.ok("topic", "create", "rows", "--partitions", "4")
+        for partition in range(4):
+            produce(node.bootstrap, "rows", [b"%d" % number for number in range(1000)], partition=partition)
+        variables = {name: value for name, value in environment().items() if name != "PYSPARK_PYTHON"}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, master, node.bootstrap, str(tmp_path / "checkpoint")],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**variables, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        )
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
+    assert found == "RESULT 4000 4000 2 4000", (found, os.cpu_count())
