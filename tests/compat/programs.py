@@ -101,5 +101,6 @@ PROGRAMS = (
     Program("java-client", _build_java, _java_command, (*STEPS, "new_group")),
     Program("franz-go", _build_go("franz_go"), _go_command),
     Program("sarama", _build_go("sarama"), _go_command),
+    Program("kafka-go", _build_go("kafka_go"), _go_command, ("topics", "messages", "compression", "group")),
     Program("kafkajs", _build_kafkajs, _node_command),
 )

@@ -23,7 +23,8 @@ SCRIPT = """
 import sys
 import penstock.spark
 
-spark = penstock.spark.session("cluster", master=sys.argv[1], settings={"spark.executor.memory": "600m", "spark.ui.enabled": "false"})
+settings = {"spark.executor.memory": "600m", "spark.ui.enabled": "false"}
+spark = penstock.spark.session("cluster", master=sys.argv[1], settings=settings)
 reader = spark.read.format("penstock").option("kafka.bootstrap.servers", sys.argv[2]).option("subscribe", "rows")
 rows = reader.option("minPartitions", "8").load()
 hosts = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1

@@ -251,3 +251,13 @@ def test_a_stream_on_a_topic_that_does_not_exist_does_not_start(gateway: Running
 def test_starting_offsets_of_another_number_of_partitions_do_not_start(gateway: RunningGateway, topic: str) -> None:
     with pytest.raises(OptionError, match=f"{topic}-1 are missing"):
         Query(gateway.bootstrap, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}}))
+
+
+def test_a_broker_that_restarts_between_batches_is_waited_for(gateway: RunningGateway, topic: str) -> None:
+    query = Query(gateway.bootstrap, subscribe=topic, consumer="patient")
+    produce(gateway.bootstrap, topic, TEN)
+    assert query.batch() == TEN
+    gateway.restart()
+    produce(gateway.bootstrap, topic, [b"after"])
+    assert query.batch() == [b"after"]
+    query.stop()

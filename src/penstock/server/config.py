@@ -57,8 +57,10 @@ class NodeConfig:
     yt_port: int | None = None
     cluster_name: str = "penstock"
     peer_clusters: Mapping[str, str] | None = None
+    peer_token_file: Path | None = None
     ydb_port: int | None = None
     stream_port: int | None = None
+    stream_http_port: int | None = None
     stream_ttl_s: float | None = None
     auto_create_topics: bool = True
     default_partitions: int = 1
@@ -174,6 +176,13 @@ SETTINGS: Final = {
         ),
         Setting("peer_clusters", PEERS, "none", "other clusters that such paths may name, and where their YT listeners are"),
         Setting(
+            "peer_token_file",
+            FILE,
+            "none",
+            "a file with the token, user:password, by which this cluster makes itself known to those; without it, requests that "
+            "are passed on carry the token of whoever sent them",
+        ),
+        Setting(
             "ydb_port",
             PORT,
             "none",
@@ -186,6 +195,9 @@ SETTINGS: Final = {
             "none",
             "the port for stream clients (gRPC), usually 50051; 0 picks a free one, none turns streams off. It needs the extra: "
             "pip install 'penstock[stream]'",
+        ),
+        Setting(
+            "stream_http_port", PORT, "none", "the port for streams over plain HTTP; 0 picks a free one. It needs that extra too"
         ),
         Setting(
             "stream_ttl_s",

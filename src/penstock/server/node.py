@@ -25,7 +25,7 @@ from penstock.server.errors import (
     DirectoryUnusableError,
     ListenError,
 )
-from penstock.server.security import security_of, tls_context
+from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Node:
             node._closing.push_async_callback(broker.stop)
             await node._listen(broker, tls)
             await node._listen_ydb(broker, random)
-            await node._listen_yt(broker, random)
+            await node._listen_yt(broker, tls, random)
             for name, port in (await listen_streams(config, broker, node._closing, random)).items():
                 node.listeners[name] = Listener(config.host, port)
         except BaseException:
@@ -131,7 +131,7 @@ class Node:
         self._closing.push_async_callback(gateway.stop)
         self.listeners[name] = Listener(config.host, gateway.port)
 
-    async def _listen_yt(self, broker: Broker, random: Random) -> None:
+    async def _listen_yt(self, broker: Broker, tls: SSLContext | None, random: Random) -> None:
         config = self.config
         if config.yt_port is None:
             return
@@ -149,6 +149,8 @@ class Node:
             port=config.yt_port,
             advertised_host=_advertised_host(config),
             peers=config.peer_clusters,
+            peer_token=peer_token(config),
+            tls=tls,
             drain_timeout_s=config.drain_timeout_s,
             random=random,
         )

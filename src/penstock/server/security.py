@@ -30,6 +30,16 @@ def security_of(config: NodeConfig) -> Security | None:
     )
 
 
+def peer_token(config: NodeConfig) -> str | None:
+    """What this cluster makes itself known to others with; None if it does not. BadSettingError if it cannot be read."""
+    if config.peer_token_file is None:
+        return None
+    try:
+        return config.peer_token_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettingError(f"peer_token_file: {config.peer_token_file} cannot be read: {error}") from error
+
+
 def tls_context(config: NodeConfig) -> ssl.SSLContext | None:
     """TLS with the certificate that is named; None without one. BadSettingError if it cannot be used."""
     if config.tls_cert is None:

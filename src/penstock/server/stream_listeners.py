@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from random import Random
+from typing import Protocol
 
 from penstock.broker import Broker
 from penstock.broker.streams import StreamOptions, Streams
@@ -11,30 +12,50 @@ from penstock.server.config import NodeConfig
 from penstock.server.errors import BadSettingError, ListenError
 
 
+class _Gateway(Protocol):
+    port: int
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> dict[str, int]:
     """Start streams and their listeners, if there are to be any; their ports, by the names of the listeners."""
-    if config.stream_port is None:
+    asked = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
+    if not asked:
         return {}
     try:
         # Only those who want it need what it is made with.
-        from penstock.gateway.stream import StreamGateway
+        from penstock.gateway.stream import StreamGateway, StreamHttp
     except ModuleNotFoundError as error:
         raise BadSettingError(
-            f"stream_port is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set stream_port to "
-            "none"
+            f"{asked[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set {asked[0]} to none"
         ) from error
     if config.sasl:
-        raise BadSettingError("stream_port is set, but its clients cannot say who they are, as sasl asks; set one of them only")
+        raise BadSettingError(f"{asked[0]} is set, but stream clients cannot say who they are, as sasl asks; set one of the two")
     streams = await Streams.start(broker, StreamOptions(ttl_s=config.stream_ttl_s), random=random)
     closing.push_async_callback(streams.stop)
-    tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
-    gateway = StreamGateway(streams, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls)
+    found: dict[str, int] = {}
+    if config.stream_port is not None:
+        tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
+        gateway = StreamGateway(
+            streams, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls
+        )
+        found["stream"] = await _listen("stream_port", gateway, config.host, closing)
+    if config.stream_http_port is not None:
+        http = StreamHttp(streams, host=config.host, port=config.stream_http_port, drain_timeout_s=config.drain_timeout_s)
+        found["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
+    return found
+
+
+async def _listen(key: str, gateway: _Gateway, host: str, closing: AsyncExitStack) -> int:
     try:
         await gateway.start()
     except OSError as error:
-        where = f"{config.host}:{config.stream_port}"
+        option = "--" + key.replace("_", "-")
         raise ListenError(
-            f"cannot listen on {where}: {error}; choose another --host or --stream-port (0 picks a free one)"
+            f"cannot listen on {host}:{gateway.port}: {error}; choose another --host or {option} (0 picks a free one)"
         ) from error
     closing.push_async_callback(gateway.stop)
-    return {"stream": gateway.port}
+    return gateway.port

@@ -22,7 +22,6 @@ FETCH_BYTES_MIN: Final = 64 << 10
 # What a record may take, as long as nothing is known about those of a partition.
 RECORD_BYTES_GUESS: Final = 1024
 BY_NAME_MAX: Final = 12
-BY_ID_MIN: Final = 13
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
@@ -17,6 +17,8 @@ from penstock.spark.kafka_options import boolean, choice, number
 
 Wanted = Literal["batch", "stream", "any"]
 
+# groupIdPrefix and fetchOffset.* steer parts of the Kafka source that are not here: consumer groups of its own making, and its
+# own way of trying again. They do no harm.
 OPTIONS: Final = (
     "assign",
     "bootstrap.servers",
@@ -47,9 +49,6 @@ OPTIONS: Final = (
     "valueFormat",
     "valueSchema",
 )
-# They steer parts of the Kafka source that are not here: consumer groups of its own making, and its own way of trying again.
-HARMLESS: Final = frozenset({"groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms"})
-
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 FETCH_BYTES: Final = 16 << 20
 _DELAY: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
@@ -107,7 +106,7 @@ class ReadOptions:
     columns: tuple[str, ...] = COLUMNS[:-1]
     value_format: str | None = None
     value_schema: str | None = None
-    fails_on_malformed: bool = field(default=False)
+    fails_on_malformed: bool = False
 
 
 def read_options(given: Mapping[str, str], wanted: Wanted) -> ReadOptions:

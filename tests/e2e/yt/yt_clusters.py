@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -50,7 +52,10 @@ class YtClusters:
         self.start(name)
 
     def stop(self) -> None:
-        """End both."""
+        """End both, and the connections that clients have left open."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         for stack in self._stacks.values():
             stack.close()
 

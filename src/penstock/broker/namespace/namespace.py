@@ -113,6 +113,10 @@ class Namespace:
             names |= {folder[2:] for folder in FOLDERS if folder != "/"}
         return sorted(names)
 
+    def inside(self, path: str) -> list[Node]:
+        """Every node that was made below a path."""
+        return [one for one in self.tree.nodes() if one.path.startswith(path + "/")]
+
     def queues(self) -> list[tuple[Node, Topic]]:
         """Every queue and its topic."""
         found: list[tuple[Node, Topic]] = []
@@ -196,7 +200,7 @@ class Namespace:
             node = self.node(path)
             if path in FOLDERS:
                 raise WrongNodeError(f"{path} is always there")
-            inside = [one for one in self.tree.nodes() if one.path.startswith(path + "/")]
+            inside = self.inside(path)
             if inside and not recursive:
                 raise WrongNodeError(f"{path} is not empty; remove it with all that is in it by --recursive")
             made = [one for one in (*inside, self.tree.get(path)) if one is not None]

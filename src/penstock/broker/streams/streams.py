@@ -23,6 +23,7 @@ from penstock.broker.streams.subject_patterns import check_pattern, check_subjec
 from penstock.broker.streams.sweeping import Deleted, Sweep
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
+from penstock.core.checksum import crc32c as checksum_of
 from penstock.core.errors import InvalidRequestError
 from penstock.queue import Partition
 
@@ -179,6 +180,28 @@ class Streams:
         content = Content(b"", headers or {}, Payload(object_name))
         return (await self._store(found, self._broker.route(subject, 0), [content]))[0].sequence
 
+    async def publish_stream(
+        self,
+        subject: str,
+        parts: AsyncIterator[Buffer],
+        headers: Mapping[str, str] | None = None,
+        *,
+        crc32c: int | None = None,
+        size: int | None = None,
+    ) -> Published:
+        """Publish what comes in parts, of whatever size: in the log if it turns out small, else in the payload store. With a
+        checksum or a size given, what came must match."""
+        held: list[Buffer] = []
+        held_bytes = 0
+        async for part in parts:
+            held.append(part)
+            held_bytes += len(part)
+            if held_bytes > self._options.inline_bytes_max:
+                return await self.publish_parts(subject, _chained(held, parts), headers, crc32c=crc32c, size=size)
+        data = b"".join(held)
+        _check_announced(len(data), checksum_of(data), size, crc32c)
+        return await self.publish(subject, data, headers)
+
     async def publish_parts(
         self,
         subject: str,
@@ -188,8 +211,7 @@ class Streams:
         crc32c: int | None = None,
         size: int | None = None,
     ) -> Published:
-        """Publish a payload that comes in parts, however large. It is in the payload store before its message can be seen. With a
-        checksum or a size given, what came must match."""
+        """The same, always in the payload store: the payload is there before its message can be seen."""
         found = await self.subject(subject, make=True)
         headers = headers or {}
         headers_size(headers)
@@ -198,10 +220,7 @@ class Streams:
             async for part in parts:
                 await upload.append(part)
             stored = await upload.finish()
-            if (crc32c is not None and crc32c != stored.crc32c) or (size is not None and size != stored.size):
-                raise PayloadCorruptError(
-                    f"{stored.size} bytes with checksum {stored.crc32c:08x} came, not those that were announced; send them again"
-                )
+            _check_announced(stored.size, stored.crc32c, size, crc32c)
         except BaseException:
             await asyncio.shield(upload.abandon())
             raise
@@ -381,3 +400,18 @@ class Streams:
 
 async def _pieces(data: bytes) -> AsyncIterator[Buffer]:
     yield data
+
+
+async def _chained(held: Sequence[Buffer], rest: AsyncIterator[Buffer]) -> AsyncIterator[Buffer]:
+    for part in held:
+        yield part
+    async for part in rest:
+        yield part
+
+
+def _check_announced(size: int, checksum: int, announced_size: int | None, announced_checksum: int | None) -> None:
+    """PayloadCorruptError unless what came is what was said to come."""
+    if announced_size not in (None, size) or announced_checksum not in (None, checksum):
+        raise PayloadCorruptError(
+            f"{size} bytes with checksum {checksum:08x} came, not those that were announced; send them again"
+        )

@@ -13,16 +13,17 @@ from penstock.core.errors import UnavailableError
 UNAVAILABLE_PAUSE_S: Final = 0.1
 
 
-async def followed(streams: Streams, subject: str, after: int, wait_s: float) -> AsyncIterator[int]:
-    """The last readable sequence whenever it is beyond what was told before. Ends only if the caller does."""
+async def followed(streams: Streams, subject: str, after: int, wait_s: float, *, gives_up: bool = False) -> AsyncIterator[int]:
+    """The last readable sequence whenever it is beyond what was told before. Ends if the caller does, or after nothing came for
+    `wait_s` if it gives up."""
     while True:
         told = streams.followers.told
         last = await _last(streams, subject)
         if last > after:
             after = last
             yield last
-        else:
-            await streams.followers.wait(lambda told=told: streams.followers.told != told, wait_s)  # type: ignore[misc]
+        elif not await streams.followers.wait(lambda told=told: streams.followers.told != told, wait_s) and gives_up:  # type: ignore[misc]
+            return
 
 
 async def _last(streams: Streams, subject: str) -> int:

@@ -108,7 +108,7 @@ class Ingress:
             break
         if header is None:
             raise InvalidRequestError("an upload begins with its header: the subject, and whatever else is known")
-        published = await self._streams.publish_parts(
+        published = await self._streams.publish_stream(
             header.subject,
             _chunks(requests),
             dict(header.headers),

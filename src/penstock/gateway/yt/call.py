@@ -25,7 +25,8 @@ class Call:
     name: str
     parameters: dict[str, Any]
     body: bytes = b""
-    user: str | None = None
+    user: str = ""
+    host: str = ""
     authorization: str | None = field(default=None, repr=False)
 
     def get(self, name: str) -> Any:

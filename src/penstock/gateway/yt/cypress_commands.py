@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker.namespace import Kind, NodeExistsError, NoSuchNodeError
+from penstock.broker import Operation
+from penstock.broker.namespace import Kind, NodeExistsError, NoSuchNodeError, topic_name_of
 from penstock.gateway.yt.attributes import attribute_value, attributes_of, check_attribute, is_builtin
 from penstock.gateway.yt.call import Call, Command, Reply, flag_of
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_value
+from penstock.gateway.yt.permissions import check, check_create
 from penstock.gateway.yt.schema import CONSUMER_SCHEMA, PRODUCER_SCHEMA, Schema, schema_of
 from penstock.gateway.yt.stored_values import to_stored
 
@@ -27,7 +29,9 @@ async def create(call: Call) -> Reply:
         raise YtError(GENERIC, f"{path.node}/@… is an attribute; use set")
     kind, partitions, mounted = _kind(type_, attributes)
     stored = {name: to_stored(check_attribute(name, value)) for name, value in attributes.items() if name not in _MAKING}
+    check_create(call, kind, path.node, topic_name_of(path.node))
     if call.flag("force") and namespace.find(path.node) is not None:
+        check(call, Operation.DELETE, namespace.node(path.node))
         await namespace.remove(path.node, recursive=True)
     try:
         node = await namespace.create(
@@ -60,6 +64,7 @@ async def get(call: Call) -> Reply:
     """A node or an attribute."""
     path = call.path()
     node = call.cluster.node(path)
+    check(call, Operation.DESCRIBE, node)
     if path.attribute is not None:
         return _value(call, await attribute_value(call.cluster, node, path.attribute))
     return _value(call, await _tree(call, node.path))
@@ -94,6 +99,7 @@ async def set_(call: Call) -> Reply:
     if not path.attribute:
         raise YtError(GENERIC, f"only attributes can be set, such as {path.node}/@auto_trim_config")
     node = call.cluster.node(path)
+    check(call, Operation.ALTER, node)
     name, *inner = path.attribute
     if is_builtin(name):
         raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
@@ -110,6 +116,7 @@ async def multiset_attributes(call: Call) -> Reply:
     if not isinstance(values, dict):
         raise YtError(GENERIC, "a map of attributes is needed")
     node = call.cluster.node(path)
+    check(call, Operation.ALTER, node)
     for name in values:
         if is_builtin(name):
             raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
@@ -128,7 +135,10 @@ async def remove(call: Call) -> Reply:
         if call.flag("force"):
             return Reply({})
         raise
+    check(call, Operation.DELETE if path.attribute is None else Operation.ALTER, node)
     if path.attribute is None:
+        for below in namespace.inside(node.path):
+            check(call, Operation.DELETE, below)
         await namespace.remove(node.path, recursive=call.flag("recursive"))
         return Reply({})
     name, *inner = path.attribute or ("",)

@@ -8,6 +8,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Mapping
 from random import Random
+from ssl import SSLContext
 
 from aiohttp import web
 
@@ -18,9 +19,10 @@ from penstock.core.errors import PenstockError
 from penstock.gateway.yt import cypress_commands, producer_sessions, queue_commands, table_commands, transaction_commands
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
-from penstock.gateway.yt.errors import GENERIC, YtError, as_yt_error, error_headers
+from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, YtError, as_yt_error, error_headers
 from penstock.gateway.yt.formats import text_yson, write_value
 from penstock.gateway.yt.peers import Peers
+from penstock.gateway.yt.permissions import BadTokenError, Tokens
 from penstock.gateway.yt.request import parameters_of, read_body
 
 log = logging.getLogger(__name__)
@@ -49,7 +51,9 @@ class YtGateway:
         port: int,
         advertised_host: str | None = None,
         peers: Mapping[str, str] | None = None,
+        peer_token: str | None = None,
         drain_timeout_s: float = 10.0,
+        tls: SSLContext | None = None,
         clock: Clock | None = None,
         random: Random,
     ) -> None:
@@ -57,8 +61,10 @@ class YtGateway:
         self.port = port
         self._advertised_host = advertised_host or host
         self._drain_timeout_s = drain_timeout_s
-        self._peers = Peers(peers or {})
+        self._tls = tls
+        self._peers = Peers(peers or {}, peer_token)
         self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random)
+        self._tokens = Tokens(broker, clock or SystemClock())
         self._runner: web.AppRunner | None = None
         self._done: OrderedDict[str, web.Response] = OrderedDict()  # answers to mutations, for those who ask again
 
@@ -85,7 +91,7 @@ class YtGateway:
             shutdown_timeout=self._drain_timeout_s,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
+        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
         self._cluster.broker.queue_agent.remote = self._peers
@@ -122,13 +128,17 @@ class YtGateway:
             command = COMMANDS.get(name)
             if command is None:
                 raise YtError(GENERIC, f'Command "{name}" is not registered')
+            user = await self._tokens.user(request.headers.get("Authorization"))
             body = await read_body(request)
             parameters = parameters_of(request, body, in_body=command.input_type is None)
             mutation_id = _mutation_id(command, parameters)
             if mutation_id is not None and mutation_id in self._done:
                 return _again(self._done[mutation_id])
-            call = Call(self._cluster, name, parameters, body, None, request.headers.get("Authorization"))
+            authorization = request.headers.get("Authorization")
+            call = Call(self._cluster, name, parameters, body, user, request.remote or "", authorization)
             response = self._answer(call, command, await command.handler(call))
+        except BadTokenError as error:
+            return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
         except PenstockError as error:
             return self._failed(name, error)
         except Exception:
@@ -151,11 +161,11 @@ class YtGateway:
             content = b"" if command.output_type is None else write_value(format_, reply.value)
         return web.Response(body=content, headers=headers, content_type=format_.content_type)
 
-    def _failed(self, name: str, trouble: PenstockError) -> web.Response:
+    def _failed(self, name: str, trouble: PenstockError, status: int = 400) -> web.Response:
         error = as_yt_error(trouble)
         log.debug("command %s: %s", name, error)
         return web.Response(
-            status=400,
+            status=status,
             body=json.dumps(error.shown()).encode(),
             headers=error_headers(error),
             content_type="application/json",

@@ -26,7 +26,8 @@ class PeerUnavailableError(UnavailableError):
 class Peers:
     """The clusters that this one was told of."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
+    def __init__(self, addresses: Mapping[str, str], token: str | None = None) -> None:
+        self._authorization = None if token is None else f"OAuth {token}"
         self._addresses = {name: address.rstrip("/") for name, address in addresses.items()}
         self._session: aiohttp.ClientSession | None = None
 
@@ -42,13 +43,15 @@ class Peers:
     async def ask(
         self, cluster: str, method: str, command: str, parameters: Mapping[str, Any], *, authorization: str | None = None
     ) -> tuple[bytes, Mapping[str, str]]:
-        """Carry out a command on another cluster: the body of its answer and its headers. YtError as it gave it."""
+        """Carry out a command on another cluster: the body of its answer and its headers. YtError as it gave it. The token of
+        this cluster is used if it has one, that of whoever asks otherwise."""
         address = self._addresses.get(cluster)
         if address is None:
             known = ", ".join(self.names()) or "none"
             raise YtError(GENERIC, f"cluster {cluster!r} is not known here (known: {known}); name it with --peer-cluster")
         text = text_yson(dict(parameters))
         headers = {"X-YT-Header-Format": "<format=text>yson", "Accept-Encoding": "identity"}
+        authorization = self._authorization or authorization
         if authorization is not None:
             headers["Authorization"] = authorization
         if method == "POST":

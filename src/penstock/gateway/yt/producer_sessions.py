@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from penstock.broker import Position, Queue
+from penstock.broker import Operation, Position, Queue
 from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.registrations import Ref
@@ -25,6 +25,7 @@ from penstock.gateway.yt.errors import (
     YtError,
 )
 from penstock.gateway.yt.formats import read_rows
+from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.schema import SEQUENCE_NUMBER
 from penstock.gateway.yt.stored_values import from_stored, to_stored
 from penstock.gateway.yt.tablet_transactions import Changes
@@ -112,7 +113,8 @@ async def push(call: Call) -> Reply:
     changes = Changes(dict(by_queue), {key.name: {key.place: _position(key, after)}})
     answer = Reply({"last_sequence_number": after.sequence, "skipped_row_count": len(rows) - len(fresh)})
     if in_transaction:
-        changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), before))
+        seen = session_of(call, key)
+        changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), seen))
         await apply(call, changes)
     elif len(by_queue) == 1:
         await _push_alone(call, key, changes, (before, after))
@@ -182,6 +184,8 @@ def _key(call: Call) -> SessionKey:
     producer = call.cluster.mounted(call.path("producer_path"), Kind.PRODUCER, writes=True)
     path = call.path("queue_path")
     node = call.cluster.table(path, Kind.QUEUE)
+    check(call, Operation.READ, producer)
+    check(call, Operation.WRITE, node)
     session_id = call.text("session_id")
     if not session_id or len(session_id.encode()) > SESSION_SIZE_MAX or "\0" in session_id:
         raise YtError(GENERIC, f"session_id has 1 to {SESSION_SIZE_MAX} bytes, none of them zero")
@@ -215,8 +219,8 @@ def _check_epoch(key: SessionKey, session: Session | None, epoch: int) -> None:
         raise YtError(INVALID_EPOCH, f"Received epoch {epoch} is greater than the current epoch {session.epoch}", attributes)
 
 
-def _check_unchanged(key: SessionKey, now: Session | None, before: Session) -> None:
-    if now is None or now[:2] != before[:2]:
+def _check_unchanged(key: SessionKey, now: Session | None, before: Session | None) -> None:
+    if now is None or before is None or now[:2] != before[:2]:
         raise YtError(LOCK_CONFLICT, f'Session "{key.session_id}" was changed by another writer meanwhile')
 
 

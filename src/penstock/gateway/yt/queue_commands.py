@@ -6,13 +6,14 @@ from typing import Any
 
 from yt.yson import to_yson_type
 
-from penstock.broker import Position, Queue
+from penstock.broker import Operation, Position, Queue
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_NODE, NOT_AUTHORIZED, OFFSET_CONFLICT, YtError
 from penstock.gateway.yt.formats import write_rows
 from penstock.gateway.yt.paths import Path
+from penstock.gateway.yt.permissions import check, denied, may_node
 from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, pull
 from penstock.gateway.yt.table_commands import apply
 from penstock.gateway.yt.tablet_transactions import Changes
@@ -30,7 +31,8 @@ async def register(call: Call) -> Reply:
         raise YtError(GENERIC, 'missing required parameter "vital"')
     for ref, kind in ((queue, Kind.QUEUE), (consumer, Kind.CONSUMER)):
         if ref.cluster == call.cluster.name:
-            call.cluster.table(Path(ref.path, None, None), kind)
+            node = call.cluster.table(Path(ref.path, None, None), kind)
+            check(call, Operation.ALTER if kind is Kind.QUEUE and registration.vital else Operation.READ, node)
     for cluster in _clusters(queue, consumer):
         if cluster == call.cluster.name:
             await call.cluster.broker.registrations.register(registration)
@@ -42,6 +44,7 @@ async def register(call: Call) -> Reply:
 async def unregister(call: Call) -> Reply:
     """End a registration, at the cluster of the queue last; the objects themselves may be gone."""
     queue, consumer = _pair(call)
+    _check_unregister(call, queue, consumer)
     for cluster in reversed(_clusters(queue, consumer)):
         if cluster == call.cluster.name:
             await call.cluster.broker.registrations.unregister(queue, consumer)
@@ -75,7 +78,9 @@ async def pull_queue(call: Call) -> Reply:
     offset = call.whole("offset")
     if path.cluster not in (None, call.cluster.name):
         return await _pull_remote(call, path.ref(call.cluster.name), offset)
-    return await _pull(call, call.cluster.mounted(path, Kind.QUEUE), offset)
+    node = call.cluster.mounted(path, Kind.QUEUE)
+    check(call, Operation.READ, node)
+    return await _pull(call, node, offset)
 
 
 async def pull_consumer(call: Call) -> Reply:
@@ -87,6 +92,7 @@ async def pull_consumer(call: Call) -> Reply:
         )
         return Reply(rows=body, parameters=_parameters(headers))
     node = call.cluster.mounted(call.path("consumer_path"), Kind.CONSUMER)
+    check(call, Operation.READ, node)
     if call.cluster.broker.registrations.registration(queue, consumer) is None:
         raise YtError(
             NOT_AUTHORIZED,
@@ -108,6 +114,7 @@ async def advance_consumer(call: Call) -> Reply:
     if consumer.cluster != call.cluster.name:
         raise YtError(GENERIC, f"consumer {consumer} is on another cluster; advance it there")
     node = call.cluster.mounted(call.path("consumer_path"), Kind.CONSUMER, writes=True)
+    check(call, Operation.READ, node)
     old, new = call.whole("old_offset", None), call.whole("new_offset")
     if not 0 <= new <= OFFSET_MAX:
         raise YtError(GENERIC, f"new_offset is from 0 on, not {new}")
@@ -160,6 +167,15 @@ async def _forward(call: Call, cluster: str, registration: Registration, more: d
         **more,
     }
     await call.cluster.peers.ask(cluster, "POST", call.name, _given(parameters), authorization=call.authorization)
+
+
+def _check_unregister(call: Call, queue: Ref, consumer: Ref) -> None:
+    """Either the right to change the queue or that to read as the consumer will do, if the object is here and there at all."""
+    pairs = ((queue, Operation.ALTER), (consumer, Operation.READ))
+    found = [(call.cluster.broker.namespace.find(ref.path), ref, need) for ref, need in pairs if ref.cluster == call.cluster.name]
+    known = [(node, need) for node, _, need in found if node is not None]
+    if known and not any(may_node(call, need, node) for node, need in known):
+        raise denied(call, Operation.ALTER, queue.path)
 
 
 def _pair(call: Call) -> tuple[Ref, Ref]:

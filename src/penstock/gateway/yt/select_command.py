@@ -6,12 +6,14 @@ from typing import Any
 
 from yt.yson import YsonUint64
 
+from penstock.broker import Operation
 from penstock.broker.consumers import Position
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.gateway.yt.call import Call, Reply
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.formats import write_rows
 from penstock.gateway.yt.paths import path_of
+from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.producer_sessions import session_rows
 from penstock.gateway.yt.query import Query, parse_query
 from penstock.gateway.yt.row_reader import pull
@@ -28,6 +30,7 @@ async def select_rows(call: Call) -> Reply:
     node = call.cluster.node(path_of(query.path))
     if node.kind is Kind.FOLDER:
         raise YtError(GENERIC, f"{node.path} is not a table")
+    check(call, Operation.READ, node)
     call.cluster.check_mounted(node)
     if node.kind is Kind.QUEUE:
         rows = await _queue_rows(call, node, query)

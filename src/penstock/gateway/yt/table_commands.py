@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker import Queue
+from penstock.broker import Operation, Queue
 from penstock.broker.namespace import Kind, MountState, Node
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, YtError
 from penstock.gateway.yt.formats import read_rows
+from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.row_codec import EncodedRow, RowCodec
 from penstock.gateway.yt.schema import TABLET_INDEX
 from penstock.gateway.yt.select_command import select_rows
@@ -41,6 +42,7 @@ async def remount_table(call: Call) -> Reply:
 async def reshard_table(call: Call) -> Reply:
     """Give a queue more partitions; there are never fewer, so that offsets keep their meaning."""
     node = call.cluster.table(call.path(), Kind.QUEUE)
+    check(call, Operation.ALTER, node)
     topic = call.cluster.broker.namespace.topic(node)
     wanted = call.whole("tablet_count")
     if wanted != topic.partitions:
@@ -51,6 +53,7 @@ async def reshard_table(call: Call) -> Reply:
 async def insert_rows(call: Call) -> Reply:
     """Store rows of a queue, all or none of them."""
     node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
+    check(call, Operation.WRITE, node)
     codec = writable_codec(call, node)
     rows = read_rows(call.input_format(), call.body)
     if not rows:
@@ -65,6 +68,7 @@ async def insert_rows(call: Call) -> Reply:
 async def trim_rows(call: Call) -> Reply:
     """Let go of all rows before an index; what is trimmed already stays so."""
     node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
+    check(call, Operation.DELETE, node)
     partition = call.cluster.partition(node, call.whole("tablet_index"))
     count = call.whole("trimmed_row_count")
     if count < 0:
@@ -82,6 +86,7 @@ async def trim_rows(call: Call) -> Reply:
 async def get_tablet_infos(call: Call) -> Reply:
     """How many rows tablets have, and how many are trimmed."""
     node = call.cluster.table(call.path(), Kind.QUEUE)
+    check(call, Operation.DESCRIBE, node)
     numbers = call.get("tablet_indexes") or []
     tablets: list[dict[str, Any]] = []
     for number in numbers:
@@ -142,6 +147,7 @@ async def apply(call: Call, changes: Changes) -> None:
 
 async def _set_state(call: Call, state: MountState) -> Reply:
     node = call.cluster.node(call.path())
+    check(call, Operation.ALTER, node)
     await call.cluster.broker.namespace.set_mount_state(node.path, state)
     return Reply({})
 

@@ -1,0 +1,225 @@
+"""Streams over plain HTTP, so that curl is enough.
+
+POST /streams/{subject}                              publish the body, of any size; Penstock-Header-NAME is a header of it
+GET  /streams/{subject}?from=N&limit=N               messages from a sequence on, as lines of JSON; patterns are allowed
+GET  /streams/{subject}?follow=1                     the same for ever, as server-sent events; so with Accept: text/event-stream
+GET  /streams/{subject}/{sequence}                   the payload of one message, with ranges
+GET  /streams                                        all subjects, and the last sequence of each
+GET  /streams/{subject}/consumers                    durable consumers and their positions
+GET  /streams/{subject}/consumers/{name}?limit=N     what a durable consumer has not acknowledged
+POST /streams/{subject}/consumers/{name}/{sequence}  acknowledge; ?rewind=1 also moves the position back
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.blob import Buffer
+from penstock.broker.streams import ReadMessages, StreamMessage, Streams
+from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.stream.following import followed
+from penstock.gateway.stream.statuses import answer_to
+
+log = logging.getLogger(__name__)
+
+HEADER_PREFIX: Final = "penstock-header-"
+CHUNK_BYTES: Final = 1 << 20
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 10_000
+KEEP_ALIVE_S: Final = 15.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class StreamHttp:
+    """The HTTP form of streams. Make it, `start` it, `stop` it."""
+
+    def __init__(self, streams: Streams, *, host: str, port: int, drain_timeout_s: float) -> None:
+        self._streams = streams
+        self._host = host
+        self.port = port
+        self._drain_timeout_s = drain_timeout_s
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen. OSError if the address cannot be had."""
+        app = web.Application(client_max_size=0, middlewares=[_told_errors])
+        app.add_routes(
+            [
+                web.get("/streams", self._list),
+                web.post("/streams/{subject}", self._publish),
+                web.get("/streams/{subject}", self._read),
+                web.get("/streams/{subject}/consumers", self._consumers),
+                web.get("/streams/{subject}/consumers/{name}", self._fetch),
+                web.post(r"/streams/{subject}/consumers/{name}/{sequence:\d+}", self._acknowledge),
+                web.get(r"/streams/{subject}/{sequence:\d+}", self._payload),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._drain_timeout_s)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self.port).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Take no more requests, and finish those under way."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _list(self, _: web.Request) -> web.Response:
+        found = [{"subject": name, "last_sequence": await self._streams.last_sequence(name)} for name in self._streams.subjects()]
+        return web.json_response(found)
+
+    async def _publish(self, request: web.Request) -> web.Response:
+        headers = {
+            name[len(HEADER_PREFIX) :].lower(): value
+            for name, value in request.headers.items()
+            if name.lower().startswith(HEADER_PREFIX)
+        }
+        if "Content-Type" in request.headers:
+            headers["content-type"] = request.headers["Content-Type"]
+        published = await self._streams.publish_stream(
+            request.match_info["subject"], _body(request), headers, size=request.content_length
+        )
+        return web.json_response(published._asdict())
+
+    async def _read(self, request: web.Request) -> web.StreamResponse:
+        subject = request.match_info["subject"]
+        if _flag(request, "follow") or "text/event-stream" in request.headers.get("Accept", ""):
+            return await self._follow(request, subject)
+        read = await self._streams.read(subject, max(_number(request, "from", 1), 1), _limit(request))
+        return _lines(read.messages, next_sequence=read.next_sequence)
+
+    async def _follow(self, request: web.Request, subject: str) -> web.StreamResponse:
+        """Messages as they come. A client that comes back says by Last-Event-ID what it had."""
+        seen = request.headers.get("Last-Event-ID", "")
+        sequence = int(seen) + 1 if seen.isdigit() else max(_number(request, "from", 1), 1)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        while True:
+            read = await self._next_messages(subject, sequence)
+            for message in read.messages:
+                event = json.dumps(_shown(message), ensure_ascii=False)
+                await response.write(f"id: {message.sequence}\nevent: message\ndata: {event}\n\n".encode())
+            if read.next_sequence > sequence:
+                sequence = read.next_sequence
+                continue
+            async for _ in followed(self._streams, subject, sequence - 1, KEEP_ALIVE_S, gives_up=True):
+                break
+            else:
+                await response.write(b": still here\n\n")
+
+    async def _next_messages(self, subject: str, sequence: int) -> ReadMessages:
+        last = await self._streams.last_sequence(subject)  # 0 also if there is no such subject yet
+        if last < sequence:
+            return ReadMessages([], sequence)
+        return await self._streams.read(subject, sequence, LIMIT_MAX)
+
+    async def _payload(self, request: web.Request) -> web.StreamResponse:
+        message, size = await self._streams.payload_of(int(request.match_info["sequence"]))
+        if message.subject != request.match_info["subject"]:
+            raise web.HTTPNotFound(text=f"message {message.sequence} is of subject {message.subject!r}")
+        begin, end = _range(request, size)
+        headers = {
+            "Content-Type": message.headers.get("content-type", "application/octet-stream"),
+            "Content-Length": str(end - begin),
+            "Accept-Ranges": "bytes",
+            "Penstock-Sequence": str(message.sequence),
+        }
+        status = HTTPStatus.OK
+        if "Range" in request.headers:
+            status = HTTPStatus.PARTIAL_CONTENT
+            headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+        response = web.StreamResponse(status=status, headers=headers)
+        await response.prepare(request)
+        async for part in self._streams.read_payload(message, begin, end):
+            await response.write(part)
+        return response
+
+    async def _consumers(self, request: web.Request) -> web.Response:
+        found = self._streams.consumers(request.match_info["subject"])
+        return web.json_response([one._asdict() for one in found])
+
+    async def _fetch(self, request: web.Request) -> web.Response:
+        subject, name = request.match_info["subject"], request.match_info["name"]
+        return _lines(await self._streams.fetch(subject, name, _limit(request)))
+
+    async def _acknowledge(self, request: web.Request) -> web.Response:
+        names = request.match_info
+        position = await self._streams.acknowledge(
+            names["name"], names["subject"], int(names["sequence"]), rewind=_flag(request, "rewind")
+        )
+        return web.json_response({"last_sequence": position})
+
+
+@web.middleware
+async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What goes wrong is answered as JSON, with the code that programs look at."""
+    try:
+        return await handler(request)
+    except PenstockError as error:
+        answer = answer_to(error)
+        if answer.http >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.warning("%s %s: %s", request.method, request.path, error)
+        return web.json_response({"error": error.code, "message": str(error)}, status=answer.http)
+
+
+async def _body(request: web.Request) -> AsyncIterator[Buffer]:
+    async for chunk in request.content.iter_chunked(CHUNK_BYTES):
+        yield chunk
+
+
+def _lines(messages: list[StreamMessage], next_sequence: int | None = None) -> web.Response:
+    text = "".join(json.dumps(_shown(message), ensure_ascii=False) + "\n" for message in messages)
+    headers = {} if next_sequence is None else {"Penstock-Next-Sequence": str(next_sequence)}
+    return web.Response(text=text, content_type="application/x-ndjson", headers=headers)
+
+
+def _shown(message: StreamMessage) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "sequence": message.sequence,
+        "subject": message.subject,
+        "create_at": message.time_ms / 1000,
+        "object_name": message.object_name,
+        "headers": message.headers,
+    }
+    if message.payload is not None:
+        return shown if message.payload.size < 0 else {**shown, "size": message.payload.size}
+    try:
+        return {**shown, "data": message.data.decode()}
+    except UnicodeDecodeError:
+        return {**shown, "data_base64": base64.b64encode(message.data).decode()}
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    raw = request.query.get(name)
+    if raw is None:
+        return default
+    if not raw.isdigit():
+        raise InvalidRequestError(f"{name} is {raw!r}; it must be a whole number")
+    return int(raw)
+
+
+def _limit(request: web.Request) -> int:
+    return min(_number(request, "limit", LIMIT_DEFAULT), LIMIT_MAX)
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    return request.query.get(name, "0") not in ("0", "false", "")
+
+
+def _range(request: web.Request, size: int) -> tuple[int, int]:
+    try:
+        asked = request.http_range
+    except ValueError as error:
+        raise web.HTTPRequestRangeNotSatisfiable(headers={"Content-Range": f"bytes */{size}"}) from error
+    begin, end, _ = asked.indices(size)
+    if "Range" in request.headers and begin >= end:
+        raise web.HTTPRequestRangeNotSatisfiable(headers={"Content-Range": f"bytes */{size}"})
+    return begin, end

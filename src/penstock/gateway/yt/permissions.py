@@ -1,0 +1,108 @@
+"""Who a client is and what it may do, by the users and access rules that Kafka's clients have too.
+
+A token is `user:password`. A queue is the topic it is stored in; a consumer is a group, named by its path unless it is one of
+Kafka's. To read a queue is READ on its topic, to write to it WRITE, to trim or remove it DELETE, to change it ALTER, and so is to
+register a vital consumer; any other needs READ. Whoever works with a consumer or producer has READ on the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+
+from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind
+from penstock.broker.namespace import GROUPS_FOLDER, Kind, Node, parent_of
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.gateway.yt.call import Call
+from penstock.gateway.yt.errors import NOT_AUTHORIZED, YtError
+
+ANONYMOUS = "ANONYMOUS"
+SCHEMES = ("OAuth ", "Bearer ")
+REMEMBERED_S = 60.0
+REMEMBERED_MAX = 10_000
+_OF_GROUPS = {Operation.DELETE: Operation.DELETE, Operation.DESCRIBE: Operation.DESCRIBE}
+
+
+class BadTokenError(PenstockError):
+    """A client has not proved who it is."""
+
+    code = "bad_token"
+
+
+class Tokens:
+    """Tells users by their tokens. To check a password takes a while, on purpose, so that it was right is remembered."""
+
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, str, bytes]] = {}
+
+    async def user(self, authorization: str | None) -> str:
+        """Who sends a request. BadTokenError if it does not say, or not truly, and somebody is asked for."""
+        if self._broker.options.security is None:
+            return ANONYMOUS
+        token = next((authorization[len(each) :] for each in SCHEMES if authorization and authorization.startswith(each)), "")
+        name, colon, password = token.strip().partition(":")
+        credential = next(iter(self._broker.users.credentials(name)), None)
+        if not colon or credential is None:
+            raise BadTokenError("give a token of the form user:password, in the environment as YT_TOKEN")
+        digest = sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        now_s = self._clock.monotonic()
+        if known is not None and known[0] > now_s and known[2] == credential.stored_key:
+            return known[1]
+        if not await asyncio.to_thread(credential.is_of, password):
+            raise BadTokenError("the token is not that of a user")
+        if len(self._known) >= REMEMBERED_MAX:
+            self._known.clear()
+        self._known[digest] = (now_s + REMEMBERED_S, name, credential.stored_key)
+        return name
+
+
+def may(call: Call, operation: Operation, kind: ResourceKind, name: str) -> bool:
+    """Whether whoever asks may do something."""
+    access = call.cluster.broker.access
+    return access is None or access.allows(f"User:{call.user}", call.host, operation, kind, name)
+
+
+def may_node(call: Call, operation: Operation, node: Node) -> bool:
+    """Whether whoever asks may do something with a node."""
+    if node.kind is Kind.QUEUE:
+        return may(call, operation, ResourceKind.TOPIC, call.cluster.broker.namespace.topic(node).name)
+    if node.kind is Kind.FOLDER:
+        return operation is Operation.DESCRIBE or may(call, Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME)
+    return may(call, _OF_GROUPS.get(operation, Operation.READ), ResourceKind.GROUP, group_of(node.path))
+
+
+def check(call: Call, operation: Operation, node: Node) -> None:
+    """An error unless whoever asks may do something with a node."""
+    if not may_node(call, operation, node):
+        raise denied(call, operation, node.path)
+
+
+def check_create(call: Call, kind: Kind, path: str, topic: str) -> None:
+    """An error unless whoever asks may make such a node."""
+    if kind is Kind.QUEUE:
+        allowed = may(call, Operation.CREATE, ResourceKind.TOPIC, topic)
+    elif kind is Kind.FOLDER:
+        allowed = True
+    else:
+        allowed = may(call, Operation.READ, ResourceKind.GROUP, group_of(path))
+    if not allowed and not may(call, Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
+        raise denied(call, Operation.CREATE, path)
+
+
+def denied(call: Call, operation: Operation, path: str) -> YtError:
+    """That something is not allowed."""
+    name = operation.name.lower()
+    return YtError(
+        NOT_AUTHORIZED,
+        f'Access denied for user "{call.user}": "{name}" permission for node {path} is not allowed by any matching rule',
+        {"user": call.user, "permission": name, "path": path},
+    )
+
+
+def group_of(path: str) -> str:
+    """The name of a consumer as a group."""
+    return path.rpartition("/")[2] if parent_of(path) == GROUPS_FOLDER else path

@@ -1,0 +1,158 @@
+"""Streams over gRPC against a real node, as a client of MiniToolStream uses them, and as Kafka's clients see them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from penstock.core.checksum import crc32c
+from tests.e2e.running_node import RunningNode, running_node
+from tests.e2e.stream.stream_client import StreamClient
+
+ARGV = ("--stream-port", "0")
+
+
+def address_of(node: RunningNode) -> str:
+    """Where the stream listener of a node is."""
+    return f"127.0.0.1:{node.ready['listeners']['stream']['port']}"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    base = tmp_path_factory.mktemp("stream")
+    with running_node(base / "log", [*ARGV, "--data-dir", str(base / "data")]) as running:
+        yield running
+
+
+@pytest.fixture
+def client(node: RunningNode) -> Iterator[StreamClient]:
+    with StreamClient(address_of(node)) as made:
+        yield made
+
+
+def test_what_is_published_is_fetched_until_it_is_acknowledged(client: StreamClient) -> None:
+    sent = [client.publish("orders", b"%d" % at, {"content-type": "text/plain"}) for at in range(5)]
+    assert [one.sequence for one in sent] == sorted({one.sequence for one in sent})
+    fetched = client.fetch("orders", "worker")
+    assert [(one.sequence, one.data) for one in fetched] == [(one.sequence, b"%d" % at) for at, one in enumerate(sent)]
+    assert fetched[0].headers["content-type"] == "text/plain"
+    assert abs(fetched[0].timestamp.seconds - time.time()) < 60
+    assert client.fetch("orders", "worker") == fetched
+    assert client.ack("worker", "orders", sent[2].sequence)
+    assert [one.sequence for one in client.fetch("orders", "worker")] == [one.sequence for one in sent[3:]]
+    assert client.last_sequence("orders") == sent[-1].sequence
+    assert client.consumers("orders") == [("worker", sent[2].sequence)]
+
+
+def test_an_empty_payload_is_a_message_like_others(client: StreamClient) -> None:
+    sequence = client.publish("empty", b"").sequence
+    after = client.publish("empty", b"next").sequence
+    assert [(one.sequence, one.data) for one in client.fetch("empty", "reader")] == [(sequence, b""), (after, b"next")]
+
+
+def test_an_acknowledgement_moves_back_only_when_asked(client: StreamClient) -> None:
+    first, second = (client.publish("acks", b"x").sequence for _ in range(2))
+    client.ack("reader", "acks", second)
+    client.ack("reader", "acks", first)
+    assert client.fetch("acks", "reader") == []
+    client.ack("reader", "acks", 0, rewind=True)
+    assert [one.sequence for one in client.fetch("acks", "reader")] == [first, second]
+
+
+def test_a_subscriber_is_told_of_what_comes(client: StreamClient) -> None:
+    first = client.publish("news", b"1").sequence
+    told = client.subscribe("news")
+    assert next(told).sequence == first
+    second = client.publish("news", b"2").sequence
+    assert next(told).sequence == second
+    told.cancel()
+
+
+def test_one_can_subscribe_to_what_is_not_there_yet(client: StreamClient) -> None:
+    told = client.subscribe("later", start_sequence=1)
+    sequence = client.publish("later", b"1").sequence
+    assert next(told).sequence == sequence
+    told.cancel()
+
+
+def test_a_batch_is_published_in_order(client: StreamClient) -> None:
+    results = client.publish_batch([("batch.a", b"1"), ("batch.b", b"2"), ("batch.a", b"3")])
+    assert [one.error_message for one in results] == ["", "", ""]
+    assert [one.data for one in client.read("batch.a")] == [b"1", b"3"]
+    assert [one.subject for one in client.read("batch.*")] == ["batch.a", "batch.a", "batch.b"]
+
+
+def test_a_wrong_message_of_a_batch_has_its_own_status(client: StreamClient) -> None:
+    good, bad = client.publish_batch([("fine", b"1"), ("not/fine", b"2")])
+    assert good.sequence > 0
+    assert bad.status_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert "not/fine" in bad.error_message
+
+
+def test_a_large_payload_goes_up_and_down_in_parts(client: StreamClient) -> None:
+    data = os.urandom(9 << 20)
+    chunks = [data[at : at + 700_001] for at in range(0, len(data), 700_001)]
+    published = client.upload("files", chunks, size=len(data), crc32c=crc32c(data), headers={"name": "a.bin"})
+    (message,) = client.read("files")
+    assert (message.sequence, message.data, message.headers["name"]) == (published.sequence, b"", "a.bin")
+    assert message.headers["penstock.size"] == str(len(data))
+    assert message.headers["penstock.object_name"] == published.object_name
+    assert b"".join(client.download(published.sequence)) == data
+    assert b"".join(client.download(published.sequence, offset=4194300, length=10)) == data[4194300:4194310]
+
+
+def test_a_large_payload_can_be_published_with_one_call(client: StreamClient) -> None:
+    data = os.urandom(3 << 20)
+    sequence = client.publish("pictures", data).sequence
+    assert b"".join(client.download(sequence)) == data
+
+
+def test_an_upload_that_is_not_as_announced_leaves_nothing(client: StreamClient) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        client.upload("broken", [b"abc"], crc32c=1)
+    assert caught.value.code() is grpc.StatusCode.DATA_LOSS
+    assert list(client.read("broken")) == []
+
+
+def test_errors_have_a_status_and_a_code(client: StreamClient) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        client.fetch("nowhere", "reader")
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    assert dict(caught.value.trailing_metadata())["penstock-error"] == "unknown_topic"
+    with pytest.raises(grpc.RpcError) as caught:
+        client.ack("reader", "orders", 10**9)
+    assert caught.value.code() is grpc.StatusCode.OUT_OF_RANGE
+
+
+def test_kafka_and_stream_clients_read_each_other(client: StreamClient, node: RunningNode) -> None:
+    first = client.publish("shared", b"from a stream").sequence
+    assert node.ok("consume", "shared").strip() == "from a stream"
+    node.ok("produce", "shared", stdin=b"from kafka\n")
+    found = next(one for one in client.read("shared", first + 1, follow=True))
+    assert (found.sequence > first, found.data) == (True, b"from kafka")
+
+
+def test_health_and_reflection_answer(client: StreamClient) -> None:
+    stub = health_pb2_grpc.HealthStub(client.channel)
+    answer = stub.Check(health_pb2.HealthCheckRequest(service="minitoolstream.IngressService"), timeout=10)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    services = ProtoReflectionDescriptorDatabase(client.channel).get_services()
+    assert {"minitoolstream.IngressService", "minitoolstream.EgressService"} <= set(services)
+
+
+def test_sequences_go_on_after_kill_9(tmp_path: Path) -> None:
+    argv = [*ARGV, "--data-dir", str(tmp_path / "data")]
+    with running_node(tmp_path / "log", argv) as first, StreamClient(address_of(first)) as client:
+        sent = [client.publish("orders", b"%d" % at).sequence for at in range(10)]
+        client.ack("worker", "orders", sent[4])
+        first.kill()
+    with running_node(tmp_path / "log", argv) as second, StreamClient(address_of(second)) as client:
+        assert [one.sequence for one in client.fetch("orders", "worker")] == sent[5:]
+        assert client.publish("orders", b"after").sequence > sent[-1]

@@ -1,0 +1,102 @@
+"""Tokens and access rules: who may read, write, register and pull."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yt.wrapper
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from yt.wrapper.errors import YtError, YtTokenError
+
+from tests.e2e.running_node import RunningNode, running_node
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+QUEUE, CONSUMER, TOPIC = "//tmp/queue", "//tmp/consumer", "tmp.queue"
+CONFIG = {"proxy": {"retries": {"enable": False}}, "dynamic_table_retries": {"enable": False}}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    folder: Path = tmp_path_factory.mktemp("secured")
+    (folder / "password").write_text("secret")
+    argv = ["--data-dir", str(folder / "data"), "--yt-port", "0", "--sasl", "true"]
+    with running_node(folder / "log", [*argv, "--admin-password-file", str(folder / "password")]) as running:
+        yield running
+
+
+def client_of(node: RunningNode, token: str | None) -> Any:
+    port = node.ready["listeners"]["yt"]["port"]
+    return yt.wrapper.YtClient(proxy=f"http://127.0.0.1:{port}", token=token, config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def admin(node: RunningNode) -> Any:
+    client = client_of(node, "admin:secret")
+    client.create("table", QUEUE, attributes={"dynamic": True, "schema": [{"name": "data", "type": "string"}]})
+    client.mount_table(QUEUE)
+    client.create("queue_consumer", CONSUMER)
+    client.insert_rows(QUEUE, [{"data": "a"}])
+    return client
+
+
+@pytest.fixture(scope="module")
+def anna(node: RunningNode, admin: Any) -> Any:
+    settings = {"bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    kafka = AdminClient({**settings, "sasl.username": "admin", "sasl.password": "secret"})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    for done in kafka.alter_user_scram_credentials([UserScramCredentialUpsertion("anna", info, b"pass")]).values():
+        done.result(20)
+    rule = AclBinding(
+        ResourceType.GROUP,
+        CONSUMER,
+        ResourcePatternType.LITERAL,
+        "User:anna",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    for made in kafka.create_acls([rule]).values():
+        made.result(20)
+    return client_of(node, "anna:pass")
+
+
+def refused(call: Any) -> None:
+    with pytest.raises(YtError) as caught:
+        call()
+    assert caught.value.contains_code(901), str(caught.value)
+
+
+@pytest.mark.parametrize("token", [None, "anna:wrong", "nobody:secret", "admin"])
+def test_without_a_right_token_nothing_is_answered(node: RunningNode, admin: Any, token: str | None) -> None:
+    with pytest.raises(YtTokenError):
+        client_of(node, token or "none").get("//tmp")
+
+
+def test_a_consumer_reads_what_its_user_may_not_read_otherwise(admin: Any, anna: Any) -> None:
+    refused(lambda: list(anna.pull_queue(QUEUE, offset=0, partition_index=0)))
+    refused(lambda: anna.insert_rows(QUEUE, [{"data": "b"}]))
+    refused(lambda: anna.register_queue_consumer(QUEUE, CONSUMER, vital=False))
+    refused(lambda: anna.set(f"{QUEUE}/@auto_trim_config", {"enable": True}))
+    refused(lambda: anna.remove(QUEUE))
+    admin.register_queue_consumer(QUEUE, CONSUMER, vital=True)
+    rows = anna.pull_consumer(CONSUMER, QUEUE, offset=0, partition_index=0)
+    assert [row["data"] for row in rows] == ["a"]
+    anna.advance_consumer(CONSUMER, QUEUE, partition_index=0, old_offset=0, new_offset=1)
+    anna.unregister_queue_consumer(QUEUE, CONSUMER)

@@ -1,0 +1,354 @@
+"""Streams: the seed's functions with their meaning, and the faults of the original that ours must not have."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.broker import TRANSACTIONS_V2, TopicConfig, UnknownTopicError
+from penstock.broker.streams import (
+    ConsumerPosition,
+    Content,
+    Deleted,
+    DeliveryRule,
+    InvalidHeadersError,
+    InvalidPositionError,
+    InvalidSubjectError,
+    PayloadCorruptError,
+    StreamMessage,
+    StreamOptions,
+    UnknownMessageError,
+)
+from penstock.testing.batches import make_batch
+from tests.sim_broker import SimProducer, Write
+from tests.sim_streams import SimStreams, in_parts, on_streams
+from tests.sim_tablet import content
+
+
+def data_of(messages: list[StreamMessage]) -> list[bytes]:
+    """What is in messages."""
+    return [message.data for message in messages]
+
+
+def test_publish_message_keeps_the_name_and_the_headers_it_is_given() -> None:
+    async def scenario(host: SimStreams) -> None:
+        sequence = await host.do(host.streams.publish_reference("orders", "minio/orders/1.json", {"source": "api"}))
+        assert sequence == 1
+        message = await host.do(host.streams.get_message(1))
+        assert message is not None
+        assert (message.sequence, message.subject, message.object_name) == (1, "orders", "minio/orders/1.json")
+        assert message.headers["source"] == "api"
+        assert message.create_at == int(host.node.clock.wall())
+        assert await host.do(host.streams.get_message(2)) is None
+
+    on_streams(scenario)
+
+
+def test_one_sequence_runs_over_all_subjects() -> None:
+    async def scenario(host: SimStreams) -> None:
+        names = ["a", "b", "a", "c", "b", "a"]
+        assert [await host.publish(name, b"x") for name in names] == [1, 2, 3, 4, 5, 6]
+        assert [message.sequence for message in await host.read("a")] == [1, 3, 6]
+        assert [message.sequence for message in await host.read("a", 2, limit=1)] == [3]
+        assert [message.subject for message in await host.read(">")] == names
+        assert await host.do(host.streams.last_sequence("b")) == 5
+        assert await host.do(host.streams.last_sequence("nowhere")) == 0
+
+    on_streams(scenario)
+
+
+def test_consumers_of_a_subject_and_where_they_stand() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for _ in range(5):
+            await host.publish("orders", b"x")
+        streams = host.streams
+        assert streams.position("nobody", "orders") == 0
+        await host.do(streams.acknowledge("processor", "orders", 3))
+        await host.do(streams.acknowledge("analytics", "orders", 1))
+        assert streams.position("processor", "orders") == 3
+        assert streams.consumers("orders") == [
+            ConsumerPosition("analytics", "orders", 1),
+            ConsumerPosition("processor", "orders", 3),
+        ]
+
+    on_streams(scenario)
+
+
+def test_delete_old_messages_tells_what_is_gone() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("a", b"x")
+        await host.do(host.streams.publish_reference("b", "minio/b/2"))
+        await asyncio.sleep(10)
+        await host.publish("a", b"y")
+        gone = await host.do(host.streams.delete_old(5))
+        assert gone == [Deleted(1, "a", "a/0"), Deleted(2, "b", "minio/b/2")]
+        assert [message.sequence for message in await host.read(">")] == [3]
+        assert await host.do(host.streams.get_message(1)) is None
+        assert await host.do(host.streams.delete_old(5)) == []
+
+    on_streams(scenario)
+
+
+def test_the_sequence_goes_on_after_everything_expired_and_a_restart() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for _ in range(3):
+            await host.publish("orders", b"x")
+        await host.do(host.streams.acknowledge("worker", "orders", 3))
+        await asyncio.sleep(100)
+        assert len(await host.do(host.streams.delete_old(1))) == 3
+        await host.restart()
+        assert await host.publish("orders", b"new") == 4
+        assert data_of(await host.do(host.streams.fetch("orders", "worker", 10))) == [b"new"]
+
+    on_streams(scenario)
+
+
+def test_the_sequence_goes_on_after_its_subject_was_deleted() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("orders", b"old")
+        await host.do(host.broker.delete_topic("orders"))
+        await host.do(host.streams.sweep())
+        await host.restart()
+        assert await host.publish("orders", b"new") == 2
+        assert data_of(await host.read("orders")) == [b"new"]
+        assert await host.do(host.streams.get_message(1)) is None
+
+    on_streams(scenario)
+
+
+def test_an_empty_payload_is_fetched_like_others() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("orders", b"")
+        await host.publish("orders", b"x")
+        assert data_of(await host.do(host.streams.fetch("orders", "worker", 10))) == [b"", b"x"]
+
+    on_streams(scenario)
+
+
+def test_a_position_moves_back_only_when_asked() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for _ in range(4):
+            await host.publish("orders", b"x")
+        acknowledge = host.streams.acknowledge
+        assert await host.do(acknowledge("worker", "orders", 3)) == 3
+        assert await host.do(acknowledge("worker", "orders", 1)) == 3
+        assert await host.do(acknowledge("worker", "orders", 1, rewind=True)) == 1
+        together = (host.do(acknowledge("worker", "orders", sequence)) for sequence in (4, 2, 3))
+        assert await asyncio.gather(*together) == [4, 4, 4]
+        await host.restart()
+        assert host.streams.position("worker", "orders") == 4
+
+    on_streams(scenario)
+
+
+def test_a_position_cannot_pass_what_was_given_out() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("orders", b"x")
+        with pytest.raises(InvalidPositionError, match="the last is 1"):
+            await host.do(host.streams.acknowledge("worker", "orders", 2))
+
+    on_streams(scenario)
+
+
+def test_a_time_to_live_of_seconds_is_kept_to_the_second() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("quick", b"1")
+        await asyncio.sleep(1.5)
+        await host.publish("quick", b"2")
+        await asyncio.sleep(1.4)
+        assert data_of(await host.read("quick")) == [b"1", b"2"]
+        await asyncio.sleep(0.2)  # 3.1 s after the first
+        assert data_of(await host.read("quick")) == [b"2"]
+        await asyncio.sleep(2.5)
+        assert host.partition("quick", 0).start_offset == 2
+
+    on_streams(scenario, StreamOptions(ttl_s=3.0))
+
+
+def test_each_subject_has_a_time_to_live_of_its_own() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.do(host.broker.create_topic("short", 1, TopicConfig({"retention.ms": "2000"})))
+        await host.publish("short", b"1")
+        await host.publish("long", b"1")
+        await asyncio.sleep(4)
+        assert data_of(await host.read("short")) == []
+        assert data_of(await host.read("long")) == [b"1"]
+
+    on_streams(scenario)
+
+
+def test_a_payload_goes_with_its_message() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("files", content(5000))
+        await host.publish("files", content(6000))
+        assert host.streams.payloads.sizes() == (2, 0)
+        await asyncio.sleep(10)
+        await host.publish("files", content(7000))
+        await host.do(host.streams.delete_old(5))
+        assert host.streams.payloads.sizes() == (1, 0)
+        assert await host.payload(3) == content(7000)
+        with pytest.raises(UnknownMessageError):
+            await host.payload(1)
+
+    on_streams(scenario)
+
+
+def test_payloads_go_with_their_topic_too() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("files", content(5000))
+        await host.do(host.broker.delete_topic("files"))
+        await host.do(host.streams.sweep())
+        assert host.streams.payloads.sizes() == (0, 0)
+
+    on_streams(scenario)
+
+
+def test_a_payload_in_parts_is_read_back_whole_and_in_ranges() -> None:
+    async def scenario(host: SimStreams) -> None:
+        data = content(9_000_001)
+        published = await host.do(host.streams.publish_parts("files", in_parts(data, 700_000), {"name": "a"}))
+        (message,) = await host.read("files")
+        assert (message.data, message.object_name) == (b"", published.object_name)
+        assert message.payload is not None
+        assert (message.payload.size, message.headers["name"]) == (len(data), "a")
+        assert await host.payload(1) == data
+        assert await host.payload(1, 4_194_300, 4_194_310) == data[4_194_300:4_194_310]
+        assert await host.payload(1, 9_000_000) == data[9_000_000:]
+
+    on_streams(scenario)
+
+
+def test_an_upload_that_does_not_match_its_checksum_leaves_nothing() -> None:
+    async def scenario(host: SimStreams) -> None:
+        with pytest.raises(PayloadCorruptError):
+            await host.do(host.streams.publish_parts("files", in_parts(content(5_000_000), 1_000_000), crc32c=1))
+        assert await host.read("files") == []
+        assert host.streams.payloads.sizes() == (0, 0)
+
+    on_streams(scenario)
+
+
+def test_what_kafka_producers_write_has_sequences_as_well() -> None:
+    async def scenario(host: SimStreams) -> None:
+        now_ms = int(host.node.clock.wall() * 1000)
+        topic = await host.do(host.broker.create_topic("shared", 1))
+        await host.do(host.broker.produce(topic, 0, make_batch([b"k1", b"k2"], timestamp=now_ms)))
+        assert await host.publish("shared", b"s1") == 3
+        await host.do(host.broker.produce(topic, 0, make_batch([b"k3"], timestamp=now_ms)))
+        await asyncio.sleep(0.1)
+        found = [(one.sequence, one.data) for one in await host.read("shared")]
+        assert found == [(1, b"k1"), (2, b"k2"), (3, b"s1"), (4, b"k3")]
+
+    on_streams(scenario)
+
+
+def test_what_is_not_decided_is_not_seen_and_holds_back_what_follows() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.do(host.broker.create_topic("shared", 1))
+        await host.publish("shared", b"before")
+        producer = SimProducer(host, "tx", version=TRANSACTIONS_V2)
+        await producer.initialise()
+        await producer.write(Write("shared", 0), [b"open"])
+        await host.publish("shared", b"after")
+        await host.publish("other", b"elsewhere")
+        assert data_of(await host.read("shared")) == [b"before"]
+        assert data_of(await host.read(">")) == [b"before"]
+        assert data_of(await host.read("other")) == [b"elsewhere"]
+        assert await host.do(host.streams.last_sequence("shared")) == 1
+        await producer.end(commit=False)
+        await asyncio.sleep(0.1)
+        assert data_of(await host.read("shared")) == [b"before", b"after"]
+        assert data_of(await host.read(">")) == [b"before", b"after", b"elsewhere"]
+
+    on_streams(scenario)
+
+
+def test_a_topic_of_several_partitions_is_no_subject() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.do(host.broker.create_topic("wide", 2))
+        with pytest.raises(InvalidSubjectError, match="2 partitions"):
+            await host.publish("wide", b"x")
+        with pytest.raises(InvalidSubjectError):
+            await host.publish("a/b", b"x")
+        with pytest.raises(UnknownTopicError):
+            await host.read("nowhere")
+        with pytest.raises(InvalidHeadersError, match="penstock"):
+            await host.publish("fine", b"x", {"penstock.size": "1"})
+
+    on_streams(scenario)
+
+
+def test_patterns_choose_subjects() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for name in ("orders.eu.new", "orders.us.new", "orders.eu.old", "other"):
+            await host.publish(name, name.encode())
+        assert data_of(await host.read("orders.*.new")) == [b"orders.eu.new", b"orders.us.new"]
+        assert data_of(await host.read("orders.eu.>")) == [b"orders.eu.new", b"orders.eu.old"]
+        assert data_of(await host.read("*")) == [b"other"]
+
+    on_streams(scenario)
+
+
+def test_messages_are_shared_by_members_and_handed_out_again() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for at in range(4):
+            await host.publish("jobs", b"%d" % at)
+        await host.do(host.streams.set_rule("workers", "jobs", DeliveryRule(5.0)))
+        fetch = host.streams.fetch
+        first, second = await host.do(fetch("jobs", "workers", 2)), await host.do(fetch("jobs", "workers", 10))
+        assert (data_of(first), data_of(second)) == ([b"0", b"1"], [b"2", b"3"])
+        assert await host.do(host.streams.acknowledge("workers", "jobs", 4)) == 0
+        assert await host.do(host.streams.acknowledge("workers", "jobs", 1)) == 1
+        assert await host.do(fetch("jobs", "workers", 10)) == []
+        await asyncio.sleep(6)
+        assert data_of(await host.do(fetch("jobs", "workers", 10))) == [b"1", b"2"]
+        await host.restart()
+        assert data_of(await host.do(host.streams.fetch("jobs", "workers", 10))) == [b"1", b"2"]
+        for sequence in (2, 3):
+            await host.do(host.streams.acknowledge("workers", "jobs", sequence))
+        assert host.streams.position("workers", "jobs") == 4
+
+    on_streams(scenario)
+
+
+def test_what_nobody_could_deal_with_becomes_a_dead_letter() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("jobs", b"poison", {"kind": "bad"})
+        await host.publish("jobs", content(5000))
+        await host.do(host.streams.set_rule("workers", "jobs", DeliveryRule(1.0, 2, "jobs.dead")))
+        for _ in range(2):
+            assert len(await host.do(host.streams.fetch("jobs", "workers", 10))) == 2
+            await asyncio.sleep(2)
+        assert await host.do(host.streams.fetch("jobs", "workers", 10)) == []
+        small, large = await host.read("jobs.dead")
+        assert (small.data, small.headers["kind"], small.headers["dead-letter.sequence"]) == (b"poison", "bad", "1")
+        assert await host.payload(large.sequence) == content(5000)
+        assert host.streams.position("workers", "jobs") == 2
+
+    on_streams(scenario)
+
+
+def test_a_batch_has_sequences_in_a_row() -> None:
+    async def scenario(host: SimStreams) -> None:
+        contents = [Content(b"%d" % at, {}) for at in range(5)]
+        published = await host.do(host.streams.publish_batch("orders", contents))
+        assert [one.sequence for one in published] == [1, 2, 3, 4, 5]
+        mixed = [Content(b"a", {}), Content(content(5000), {}), Content(b"b", {})]
+        published = await host.do(host.streams.publish_batch("orders", mixed))
+        assert [one.sequence for one in published] == [6, 7, 8]
+        assert data_of(await host.read("orders", 6)) == [b"a", b"", b"b"]
+
+    on_streams(scenario)
+
+
+def test_kafka_tools_see_how_far_consumers_are() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for _ in range(3):
+            await host.publish("orders", b"x")
+        await host.do(host.streams.acknowledge("worker", "orders", 2))
+        await host.do(host.streams.sweep())
+        (position,) = host.broker.consumers.positions("stream:worker").values()
+        assert position.offset == 2
+
+    on_streams(scenario)
