@@ -15,7 +15,19 @@ from pathlib import Path
 
 import uvloop
 
-from bench import arrow_decode, block42, compaction, million, none_puts, none_reads, put_cpu, queue_reads, queue_writes
+from bench import (
+    arrow_decode,
+    block42,
+    compaction,
+    million,
+    none_puts,
+    none_reads,
+    put_cpu,
+    queue_reads,
+    queue_writes,
+    ydb_topics,
+    yt_queues,
+)
 from bench.measure import Row, Setting
 from penstock.core.memory import keep_freed_memory
 
@@ -31,6 +43,8 @@ TOPICS: dict[str, Callable[[Setting], Awaitable[list[Row]]]] = {
     "queue-reads": queue_reads.rows,
     "arrow-decode": arrow_decode.rows,
     "compaction": compaction.rows,
+    "ydb": ydb_topics.rows,
+    "yt": yt_queues.rows,
 }
 LINE = "{:<66} {:>10} {:>20} {:>16} {:>9} {:>7}  {}"
 

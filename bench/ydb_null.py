@@ -4,7 +4,6 @@ What the SDK reaches against it is what the SDK itself can do; run as `python -m
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any
 
@@ -90,7 +89,12 @@ def _answers() -> list[bytes]:
         batch = _Read.ReadResponse.Batch(producer_id="source", codec=RAW, written_at=now)
         for offset in range(first, first + ANSWER_MESSAGES):
             batch.message_data.add(
-                offset=offset, seq_no=offset + 1, created_at=now, data=data, uncompressed_size=len(data), message_group_id="source"
+                offset=offset,
+                seq_no=offset + 1,
+                created_at=now,
+                data=data,
+                uncompressed_size=len(data),
+                message_group_id="source",
             )
         response = _Read.ReadResponse(bytes_size=ANSWER_MESSAGES * MESSAGE_BYTES)
         response.partition_data.add(partition_session_id=1, batches=[batch])

@@ -250,6 +250,21 @@ def every_group_is_listed(tools: Tools) -> None:
     assert name in tools.admin("GroupsCommand", "--list")
 
 
+def access_rules_are_made_listed_and_removed(tools: Tools) -> None:
+    """kafka-acls"""
+    name = tools.topic("tools-acls")
+    rule = ("--allow-principal", "User:anna", "--operation", "Read", "--topic", name)
+    tools.admin("AclCommand", "--add", *rule)
+    assert "User:anna" in tools.admin("AclCommand", "--list", "--topic", name)
+    tools.admin("AclCommand", "--remove", "--force", *rule)
+    assert "User:anna" not in tools.admin("AclCommand", "--list", "--topic", name)
+
+
+def features_are_described(tools: Tools) -> None:
+    """kafka-features"""
+    assert "transaction.version" in tools.admin("FeatureCommand", "describe")
+
+
 CHECKS: tuple[Callable[[Tools], None], ...] = (
     topics_are_made_listed_described_grown_and_deleted,
     messages_go_through_the_consoles,
@@ -268,6 +283,8 @@ CHECKS: tuple[Callable[[Tools], None], ...] = (
     the_cluster_is_described,
     partitions_stay_where_they_are,
     every_group_is_listed,
+    access_rules_are_made_listed_and_removed,
+    features_are_described,
 )
 
 

@@ -104,10 +104,6 @@ class Weights:
         self._after[partition] = (tablet, before + weight)
         return before
 
-    def forget(self, partition: Partition) -> None:
-        """A write failed, or the partition is gone: what was added may not be there."""
-        self._after.pop(partition, None)
-
     def sweep(self) -> None:
         """Forget partitions whose tablets have stopped."""
         for partition in [one for one, (tablet, _) in self._after.items() if tablet.stopped.is_set()]:

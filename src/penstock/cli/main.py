@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "up": "start a node",
     "topic": "make, list, describe, change, delete and trim topics",
     "group": "list, describe, reset and delete groups of consumers",
+    "stream": "publish, read, follow and acknowledge messages of subjects",
     "user": "make, list and remove users",
     "access": "say which users may do what",
     "produce": "write messages to a topic",

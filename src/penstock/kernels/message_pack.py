@@ -13,7 +13,7 @@ import cython
 
 COMPILED: Final[bool] = cython.compiled
 
-# What is told of a pass: the row it stopped at, messages, bytes of data, and whether that row is not plain.
+# What is told of a pass: the row it stopped at, messages, bytes of keys and data, and whether that row is not plain.
 NEXT_ROW, MESSAGES, DATA_BYTES, IS_OTHER = range(4)
 OVERHEAD: Final = 112  # a message has at most this many bytes beside its data, its key and the name of its group
 
@@ -97,9 +97,7 @@ def _seqno(
 @cython.exceptval(check=False)
 @cython.boundscheck(False)
 @cython.wraparound(False)
-def _put_field(
-    out: cython.uchar[::1], at: cython.Py_ssize_t, tag: cython.uchar, number: cython.ulonglong
-) -> cython.Py_ssize_t:
+def _put_field(out: cython.uchar[::1], at: cython.Py_ssize_t, tag: cython.uchar, number: cython.ulonglong) -> cython.Py_ssize_t:
     """Write a tag and a varint; the byte after them."""
     out[at] = tag
     return _put(out, at + 1, number)
@@ -108,7 +106,7 @@ def _put_field(
 @cython.cfunc
 @cython.boundscheck(False)
 @cython.wraparound(False)
-def _put_message(
+def _put_message(  # noqa: PLR0917 - a function of C has no keywords
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
     offset: cython.longlong,
@@ -145,67 +143,94 @@ def _put_message(
     return at
 
 
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _put_key(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    key: cython.const[cython.uchar][::1],
+    key_item: cython.const[cython.uchar][::1],
+) -> cython.Py_ssize_t:
+    """Write the metadata item of a key; the byte after it."""
+    size: cython.Py_ssize_t = len(key)
+    item_size: cython.Py_ssize_t = len(key_item)
+    at = _put_field(out, at, 0x42, item_size + _size(size) + size)
+    out[at : at + item_size] = key_item
+    at = _put(out, at + item_size, size)
+    out[at : at + size] = key
+    return at + size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _number_of(
+    data: cython.const[cython.uchar][::1],
+    record: cython.longlong[::1],
+    prefix: cython.const[cython.uchar][::1],
+    first_seqno: cython.longlong,
+) -> cython.longlong:
+    """The number of a record; -1 if it is not plain."""
+    if first_seqno < 0:
+        return _seqno(data, record[_HEADERS_AT], record[_END], prefix)
+    if record[_END] - record[_HEADERS_AT] == 1 and data[record[_HEADERS_AT]] == 0:
+        return first_seqno + record[_OFFSET_DELTA]
+    return -1
+
+
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def pack_messages(
     data: cython.const[cython.uchar][::1],
     table: cython.longlong[:, ::1],
     first_row: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    told: cython.longlong[::1],
+    *,
     prefix: cython.const[cython.uchar][::1],
     first_seqno: cython.longlong,
     base: cython.longlong[::1],
     group: cython.const[cython.uchar][::1],
     key_item: cython.const[cython.uchar][::1],
     limit: cython.longlong,
-    out: cython.uchar[::1],
-    told: cython.longlong[::1],
 ) -> int:
-    """Put messages of rows from `first_row` on into `out`, as many as have `limit` bytes of data but at least one; the bytes that
-    they take. `base` is the base offset, the base time in milliseconds, 1 or 0 as records have times of their own, and the offset
-    before which rows are passed over. Without headers a message has the number `first_seqno` plus its offset delta; if that is
-    -1, headers are as `prefix` begins. `key_item` is what stands in a metadata item before the length of a key."""
+    """Put messages of rows from `first_row` on into `out`, as many as have `limit` bytes of keys and data, but at least one; the
+    bytes that they take. `base` is the base offset, the base time in milliseconds, 1 or 0 as records have times of their own, and
+    the offset before which rows are passed over. Without headers a message has the number `first_seqno` plus its offset delta; if
+    that is -1, headers are as `prefix` begins. `key_item` is what stands in a metadata item before the length of a key."""
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t = 0
     value_at: cython.Py_ssize_t
+    key_at: cython.Py_ssize_t
     size: cython.Py_ssize_t
     key_size: cython.Py_ssize_t
     key_bytes: cython.longlong
+    taken: cython.longlong
     offset: cython.longlong
     seqno: cython.longlong
     time_ms: cython.longlong
-    rows: cython.Py_ssize_t = len(table)
-    item_size: cython.Py_ssize_t = len(key_item)
     told[_MESSAGES] = told[_DATA_BYTES] = told[_IS_OTHER] = 0
-    told[_NEXT_ROW] = rows
-    for row in range(first_row, rows):
+    told[_NEXT_ROW] = len(table)
+    for row in range(first_row, len(table)):
         offset = base[0] + table[row, _OFFSET_DELTA]
         if offset < base[3]:
             continue
         size = max(table[row, _VALUE_SIZE], 0)
-        if told[_MESSAGES] and told[_DATA_BYTES] + size > limit:
-            told[_NEXT_ROW] = row
-            break
-        seqno = -1
-        if first_seqno < 0:
-            seqno = _seqno(data, table[row, _HEADERS_AT], table[row, _END], prefix)
-        elif table[row, _END] - table[row, _HEADERS_AT] == 1 and data[table[row, _HEADERS_AT]] == 0:
-            seqno = first_seqno + table[row, _OFFSET_DELTA]
-        time_ms = base[1] + table[row, _TIMESTAMP_DELTA] * base[2]
-        if seqno < 0 or time_ms < 0:
-            told[_NEXT_ROW] = row
-            told[_IS_OTHER] = 1
-            break
         key_size = table[row, _KEY_SIZE]
-        key_bytes = item_size + _size(key_size) + key_size if key_size >= 0 else 0
-        value_at = table[row, _VALUE_AT]
+        taken = told[_DATA_BYTES] + size + max(key_size, 0)
+        seqno = _number_of(data, table[row], prefix, first_seqno)
+        time_ms = base[1] + table[row, _TIMESTAMP_DELTA] * base[2]
+        if seqno < 0 or time_ms < 0 or (told[_MESSAGES] and taken > limit):
+            told[_NEXT_ROW] = row
+            told[_IS_OTHER] = seqno < 0 or time_ms < 0
+            break
+        key_bytes = len(key_item) + _size(key_size) + key_size if key_size >= 0 else 0
+        value_at, key_at = table[row, _VALUE_AT], table[row, _KEY_AT]
         at = _put_message(out, at, offset, seqno, time_ms, data[value_at : value_at + size], group, key_bytes)
         if key_size >= 0:
-            at = _put_field(out, at, 0x42, key_bytes)
-            out[at : at + item_size] = key_item
-            at = _put(out, at + item_size, key_size)
-            value_at = table[row, _KEY_AT]
-            out[at : at + key_size] = data[value_at : value_at + key_size]
-            at += key_size
+            at = _put_key(out, at, data[key_at : key_at + key_size], key_item)
         told[_MESSAGES] += 1
-        told[_DATA_BYTES] += size
+        told[_DATA_BYTES] = taken
     return at

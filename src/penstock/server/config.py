@@ -36,7 +36,9 @@ CONFIG_NAME: Final = "penstock.toml"
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
 # Read by the commands that talk to a node; a node in the same environment must not stumble over it.
-CLIENT_VARIABLES: Final = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"})
+CLIENT_VARIABLES: Final = frozenset(
+    {"PENSTOCK_BOOTSTRAP", "PENSTOCK_STREAM", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"}
+)
 
 NODE_ID_MAX = (1 << 31) - 1
 

@@ -10,6 +10,7 @@ from penstock.broker import Broker
 from penstock.broker.streams import StreamOptions, Streams
 from penstock.server.config import NodeConfig
 from penstock.server.errors import BadSettingError, ListenError
+from penstock.server.security import tls_context
 
 
 class _Gateway(Protocol):
@@ -30,7 +31,7 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
         from penstock.gateway.stream import StreamGateway, StreamHttp
     except ModuleNotFoundError as error:
         raise BadSettingError(
-            f"{asked[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set {asked[0]} to none"
+            f"{asked[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set it to none"
         ) from error
     if config.sasl:
         raise BadSettingError(f"{asked[0]} is set, but stream clients cannot say who they are, as sasl asks; set one of the two")
@@ -44,7 +45,13 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
         )
         found["stream"] = await _listen("stream_port", gateway, config.host, closing)
     if config.stream_http_port is not None:
-        http = StreamHttp(streams, host=config.host, port=config.stream_http_port, drain_timeout_s=config.drain_timeout_s)
+        http = StreamHttp(
+            streams,
+            host=config.host,
+            port=config.stream_http_port,
+            drain_timeout_s=config.drain_timeout_s,
+            tls=tls_context(config),
+        )
         found["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
     return found
 

@@ -48,13 +48,24 @@ async def _write(client: Any, producer: str, progress: Progress) -> None:
 
 async def _read(client: Any, seen: dict[str, list[int]]) -> None:
     """Read and commit until everything was seen; what was not committed before a kill comes again."""
-    async with client.reader(PATH, consumer="reader") as reader:
-        while sum(len(set(numbers)) for numbers in seen.values()) < PRODUCERS * MESSAGES:
-            batch = await reader.receive_batch()
-            for message in batch.messages:
-                producer, number = message.data.decode().split()
-                seen[producer].append(int(number))
-            reader.commit(batch)
+    while not _is_all(seen):
+        try:
+            async with client.reader(PATH, consumer="reader") as reader:
+                while not _is_all(seen):
+                    batch = await reader.receive_batch()
+                    for message in batch.messages:
+                        producer, number = message.data.decode().split()
+                        seen[producer].append(int(number))
+                    reader.commit(batch)
+        except asyncio.CancelledError:
+            # A driver that loses a connection cancels what is being opened on it, and the SDK's reader gives up then.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+
+
+def _is_all(seen: dict[str, list[int]]) -> bool:
+    return sum(len(set(numbers)) for numbers in seen.values()) == PRODUCERS * MESSAGES
 
 
 async def _audit(client: Any) -> dict[str, list[int]]:

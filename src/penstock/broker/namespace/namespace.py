@@ -24,6 +24,7 @@ from penstock.broker.registrations import Ref
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import MESSAGE_BYTES_MAX, TopicConfig
 from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError
 
 log = logging.getLogger(__name__)
 
@@ -173,8 +174,11 @@ class Namespace:
                 await self.tree.change([*folders, node])
                 return node
             own = TopicConfig({**QUEUE_CONFIG, **(config or {})})
-            # The node first, without an id of a topic: if the topic is made and nothing more, the next start finds it by name.
-            node = replace(node, topic=self._free_topic_name(path))
+            # The node first, without an id of a topic: if the topic is made and nothing more, it is found by its name, by the
+            # next start or by whoever tries again.
+            begun = self.tree.get(path)
+            name = None if begun is None or begun.topic_id is not None else begun.topic
+            node = replace(node, topic=name or self._free_topic_name(path))
             await self.tree.change([*folders, node])
             return await self._make_topic(node, partitions, own)
 
@@ -198,8 +202,10 @@ class Namespace:
         """Remove a node with its data; with `recursive` a folder with all that is in it."""
         async with self._changing:
             node = self.node(path)
-            if path in FOLDERS:
-                raise WrongNodeError(f"{path} is always there")
+            if path in FOLDERS or parent_of(path) == GROUPS_FOLDER:
+                raise WrongNodeError(
+                    f"{path} cannot be removed here: a folder is always there, a group is deleted by Kafka's tools"
+                )
             inside = self.inside(path)
             if inside and not recursive:
                 raise WrongNodeError(f"{path} is not empty; remove it with all that is in it by --recursive")
@@ -228,7 +234,7 @@ class Namespace:
             topic = await self._maker.create_topic(node.topic, partitions, config)
         except TopicExistsError:
             topic = self._catalog.topic(node.topic)
-        except Exception:
+        except InvalidRequestError:
             await self.tree.change([], [node.path])
             raise
         node = replace(node, topic=topic.name, topic_id=topic.id)

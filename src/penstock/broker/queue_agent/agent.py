@@ -10,8 +10,8 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.broker.consumers import Consumers, Position, Queue
@@ -46,6 +46,7 @@ AGENT_INTERVAL_S = 1.0
 REMOTE_TIMEOUT_S = 3.0
 AT_ONCE = 500  # partitions looked at before others are served
 
+T = TypeVar("T")
 Offsets = dict[int, int]
 PartitionOf = Callable[[Topic, int], Partition]
 
@@ -59,6 +60,11 @@ class RemoteClusters(Protocol):
 
     async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
         """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
+        ...
+
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
+        """When the row at an offset of such a queue was committed, in milliseconds, and the weight of all rows before it; None
+        where it is not known."""
         ...
 
 
@@ -97,6 +103,7 @@ class QueueAgent:
         self._host = socket.gethostname()
         self._writes: dict[tuple[UUID, int], _Watch] = {}
         self._reads: dict[tuple[Ref, Ref, int], _Watch] = {}
+        self._read_weights: dict[tuple[Ref, Ref, int], tuple[int, int | None]] = {}
         self._alerts: dict[UUID, dict[str, str]] = {}
         self._remote_offsets: dict[tuple[Ref, Ref], Offsets | PenstockError] = {}
 
@@ -136,7 +143,7 @@ class QueueAgent:
         for gone in self._writes.keys() - seen:
             del self._writes[gone]
         for registration in self._registrations:
-            self._note_reads(now_s, registration)
+            await self._note_reads(now_s, registration)
 
     # What is asked of it.
 
@@ -289,13 +296,8 @@ class QueueAgent:
         self._remote_offsets = dict(zip(asked, answers, strict=True))
 
     async def _ask(self, consumer: Ref, queue: Ref) -> Offsets | PenstockError:
-        if self.remote is None:
-            return UnavailableError(f"cluster {consumer.cluster!r} cannot be reached: no --peer-cluster names it")
         try:
-            async with asyncio.timeout(REMOTE_TIMEOUT_S):
-                return await self.remote.consumer_offsets(consumer, queue)
-        except TimeoutError:
-            return UnavailableError(f"cluster {consumer.cluster!r} did not answer in {REMOTE_TIMEOUT_S} s")
+            return await _in_time(self._remote(consumer).consumer_offsets(consumer, queue), consumer.cluster)
         except PenstockError as error:
             return error
 
@@ -306,9 +308,11 @@ class QueueAgent:
         if watch is None:
             watch = self._writes[topic.id, partition.number] = _Watch(Rate(), Rate())
         watch.rows.update(now_s, partition.end_offset)
-        watch.weight.update(now_s, self._weights.known(partition) or 0)
+        weight = self._weights.known(partition)
+        if weight is not None:
+            watch.weight.update(now_s, weight)
 
-    def _note_reads(self, now_s: float, registration: Registration) -> None:
+    async def _note_reads(self, now_s: float, registration: Registration) -> None:
         consumer, queue = registration.consumer, registration.queue
         if consumer.cluster != self.cluster:
             return
@@ -318,8 +322,32 @@ class QueueAgent:
         topic_id = self.queue_id(queue)
         for one, position in self._consumers.positions(consumer_name(node)).items():
             if one.topic_id == topic_id:
-                watch = self._reads.setdefault((consumer, queue, one.partition), _Watch(Rate(), Rate()))
+                key = (consumer, queue, one.partition)
+                watch = self._reads.setdefault(key, _Watch(Rate(), Rate()))
                 watch.rows.update(now_s, position.offset)
+                weight = await self._read_weight(key, position.offset)
+                if weight is not None:
+                    watch.weight.update(now_s, weight)
+
+    async def _read_weight(self, key: tuple[Ref, Ref, int], offset: int) -> int | None:
+        """The weight of all rows before an offset, looked up when a consumer has moved."""
+        known = self._read_weights.get(key)
+        if known is None or known[0] != offset:
+            try:
+                reading = await self._reading(key[1], key[2], Position(offset))
+            except PenstockError as error:
+                log.debug("the weight of what %s has read of %s is not known: %s", key[0], key[1], error)
+                return None
+            known = self._read_weights[key] = (offset, reading.weight)
+        return known[1]
+
+    async def _reading(self, queue: Ref, number: int, position: Position) -> Reading:
+        if queue.cluster != self.cluster:
+            asked = self._remote(queue).row_at(queue, number, position.offset)
+            commit_ms, weight = await _in_time(asked, queue.cluster)
+            return Reading(position.offset, position.commit_time_ms, commit_ms, weight)
+        topic = self._namespace.topic(self._namespace.node(queue.path))
+        return await _reading(self._partition_of(topic, number), position)
 
     def queue_id(self, queue: Ref) -> UUID | None:
         """What a queue is called in the table of positions; None if it is of this cluster and not there."""
@@ -345,10 +373,12 @@ class QueueAgent:
         return self._namespace.topic(self._namespace.node(queue.path)).partitions
 
     async def _remote_partitions(self, queue: Ref) -> list[dict[str, Any]]:
+        return await _in_time(self._remote(queue).queue_partitions(queue), queue.cluster)
+
+    def _remote(self, ref: Ref) -> RemoteClusters:
         if self.remote is None:
-            raise UnavailableError(f"cluster {queue.cluster!r} cannot be reached: no --peer-cluster names it")
-        async with asyncio.timeout(REMOTE_TIMEOUT_S):
-            return await self.remote.queue_partitions(queue)
+            raise UnavailableError(f"cluster {ref.cluster!r} cannot be reached: no --peer-cluster names it")
+        return self.remote
 
     def _check_mounted(self, node: Node) -> None:
         if node.mount_state is MountState.UNMOUNTED:
@@ -360,21 +390,21 @@ class QueueAgent:
         topic_id = self.queue_id(queue)
         states = await self._states(queue)
         shown: list[Status] = []
-        for number, (state, partition) in enumerate(states):
+        for number, state in enumerate(states):
             if topic_id is None or not registration.covers(number):
                 continue
             position = positions.get(Queue(topic_id, number), Position(0))
-            reading = await _reading(partition, position)
+            reading = await self._reading(queue, number, position)
             rates = self._rates(self._reads, (own, queue, number))
             shown.append(reading_shown(reading, state, rates, now_ms=self._now_ms()))
         return shown
 
-    async def _states(self, queue: Ref) -> list[tuple[PartitionState, Partition | None]]:
+    async def _states(self, queue: Ref) -> list[PartitionState]:
         if queue.cluster != self.cluster:
-            return [(_remote_state(one), None) for one in await self._remote_partitions(queue)]
+            return [_remote_state(one) for one in await self._remote_partitions(queue)]
         topic = self._namespace.topic(self._namespace.node(queue.path))
         partitions = [self._partition_of(topic, number) for number in range(topic.partitions)]
-        return [(await self._state(partition), partition) for partition in partitions]
+        return [await self._state(partition) for partition in partitions]
 
     def _now_ms(self) -> int:
         return int(self._clock.wall() * 1000)
@@ -408,6 +438,15 @@ def trim_config_of(node: Node) -> AgentConfig:
     return AgentConfig(trim, ttl_ms)
 
 
+async def _in_time(asked: Awaitable[T], cluster: str) -> T:
+    """What another cluster answers. UnavailableError if it takes too long."""
+    try:
+        async with asyncio.timeout(REMOTE_TIMEOUT_S):
+            return await asked
+    except TimeoutError as error:
+        raise UnavailableError(f"cluster {cluster!r} did not answer in {REMOTE_TIMEOUT_S} s") from error
+
+
 def _remote_state(shown: dict[str, Any]) -> PartitionState:
     if "error" in shown:
         raise UnavailableError(str(shown["error"].get("message", "the queue is in error")))
@@ -415,9 +454,7 @@ def _remote_state(shown: dict[str, Any]) -> PartitionState:
     return PartitionState(lower, upper, 0, shown.get("cumulative_data_weight"), shown.get("trimmed_data_weight"))
 
 
-async def _reading(partition: Partition | None, position: Position) -> Reading:
-    if partition is None:
-        return Reading(position.offset, position.commit_time_ms, None, None)
+async def _reading(partition: Partition, position: Position) -> Reading:
     weight = await weight_before(partition, position.offset)
     commit_ms = None
     if partition.start_offset <= position.offset < partition.stable_offset:

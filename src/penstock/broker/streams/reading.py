@@ -53,14 +53,7 @@ class Reader:
         visible_to = self._visible_to(self._sequencer.partition_of(subject), subject)
         if visible_to >= subject.runs.end_offset:
             return subject.runs.last_sequence
-        open_from = subject.runs.sequence_of(visible_to)
-        runs = subject.runs.runs_from(0)
-        found = 0
-        for run in runs:
-            if open_from is not None and run.sequence >= open_from:
-                break
-            found = run.end_sequence - 1 if open_from is None else min(run.end_sequence, open_from) - 1
-        return found
+        return subject.runs.sequence_of(visible_to - 1) or 0
 
     def readable_to(self, is_wanted: Callable[[Subject], bool]) -> int:
         """The sequence before which every message of the subjects that are wanted is decided. PartitionUnavailableError if that
@@ -83,8 +76,10 @@ class Reader:
         found: list[StreamMessage] = []
         size = 0
         next_sequence = from_sequence
-        for run in list(subject.runs.runs_from(from_sequence)):
-            if run.offset >= visible_to or len(found) >= limit or (found and size >= bytes_max):
+        # Each run is looked up anew: others are forgotten while this one is read.
+        while len(found) < limit and (not found or size < bytes_max):
+            run = subject.runs.next_run(next_sequence)
+            if run is None or run.offset >= visible_to:
                 break
             end = min(run.end_offset, visible_to)
             read = await self._of_run(subject, run, end, limit - len(found), bytes_max - size)
@@ -103,9 +98,11 @@ class Reader:
         found: list[StreamMessage] = []
         size = scanned = 0
         next_sequence = from_sequence
-        for run in self._sequencer.index.runs_from(from_sequence):
+        while len(found) < limit and (not found or size < bytes_max) and scanned < SCANNED_RUNS_MAX:
             scanned += 1
-            if run.sequence >= readable_to or len(found) >= limit or (found and size >= bytes_max) or scanned > SCANNED_RUNS_MAX:
+            run = self._sequencer.index.next_run(next_sequence)
+            if run is None or run.sequence >= readable_to:
+                next_sequence = max(next_sequence, readable_to)
                 break
             subject = self._sequencer.subject_of(run)
             end = min(run.end_offset, run.offset + readable_to - run.sequence)
@@ -118,8 +115,6 @@ class Reader:
             next_sequence = read.next_sequence
             if next_sequence < run.sequence + end - run.offset:
                 break
-        else:
-            next_sequence = max(next_sequence, readable_to)
         return ReadMessages(found, next_sequence)
 
     async def by_sequence(self, sequence: int) -> StreamMessage | None:
@@ -130,11 +125,6 @@ class Reader:
             return None
         read = await self.of_subject(subject, sequence, 1, 1)
         return read.messages[0] if read.messages and read.messages[0].sequence == sequence else None
-
-    async def at_offset(self, subject: Subject, offset: int) -> StreamMessage | None:
-        """The message at an offset of a subject's log."""
-        sequence = subject.runs.sequence_of(offset)
-        return None if sequence is None else await self.by_sequence(sequence)
 
     def _visible_to(self, partition: Partition, subject: Subject) -> int:
         return min(partition.stable_offset, subject.runs.end_offset)

@@ -6,7 +6,7 @@ A run is stored under "i" | its first sequence 8, as: version 1 | subject number
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -87,15 +87,14 @@ class SubjectRuns:
             self._sequences.append(run.sequence)
         self.end_offset = run.end_offset
 
-    def runs_from(self, sequence: int) -> Iterator[Run]:
-        """Runs with sequences from this one on, the first cut to begin with it."""
+    def next_run(self, sequence: int) -> Run | None:
+        """The first run with sequences from this one on, cut to begin with it; None if there is none."""
         at = max(bisect_right(self._sequences, sequence) - 1, self._gone)
-        while at < len(self._runs):
-            run = self._runs[at]
-            at += 1
-            if run.end_sequence > sequence:
-                skipped = max(sequence - run.sequence, 0)
-                yield Run(run.sequence + skipped, run.subject, run.offset + skipped, run.length - skipped)
+        return _first_from(self._runs, at, sequence)
+
+    def all_runs(self) -> list[Run]:
+        """Every run that is not forgotten."""
+        return self._runs[self._gone :]
 
     def sequence_of(self, offset: int) -> int | None:
         """The sequence of the message at an offset; None if it has none."""
@@ -106,7 +105,7 @@ class SubjectRuns:
 
     def offset_after(self, sequence: int) -> int:
         """The offset of the first message with a higher sequence."""
-        run = next(self.runs_from(sequence + 1), None)
+        run = self.next_run(sequence + 1)
         return self.end_offset if run is None else run.offset
 
     def forgettable(self, start_offset: int) -> list[Run]:
@@ -178,14 +177,9 @@ class SequenceIndex:
             return None
         return self._runs[at]
 
-    def runs_from(self, sequence: int) -> Iterator[Run]:
-        """Runs of all subjects with sequences from this one on, the first cut to begin with it."""
-        at = max(bisect_right(self._sequences, sequence) - 1, 0)
-        # Not by position: what is forgotten meanwhile moves them.
-        for run in self._runs[at:]:
-            if run.end_sequence > sequence:
-                skipped = max(sequence - run.sequence, 0)
-                yield Run(run.sequence + skipped, run.subject, run.offset + skipped, run.length - skipped)
+    def next_run(self, sequence: int) -> Run | None:
+        """The first run of any subject with sequences from this one on, cut to begin with it; None if there is none."""
+        return _first_from(self._runs, max(bisect_right(self._sequences, sequence) - 1, 0), sequence)
 
     def forget(self, subject: int, count: int) -> None:
         """Forget so many of the oldest runs of a subject."""
@@ -194,7 +188,7 @@ class SequenceIndex:
 
     def forget_subject(self, subject: int) -> list[Run]:
         """Forget a subject; its runs, which are to be deleted."""
-        gone = list(self.subject(subject).runs_from(0))
+        gone = self.subject(subject).all_runs()
         self._subjects.pop(subject, None)
         self._note_dead(len(gone))
         return gone
@@ -211,3 +205,12 @@ class SequenceIndex:
         self._runs = alive
         self._sequences = [run.sequence for run in alive]
         self._dead = 0
+
+
+def _first_from(runs: Sequence[Run], at: int, sequence: int) -> Run | None:
+    """Of the run at a place and the one after it, the first that has sequences from this one on, cut to begin with it."""
+    for run in runs[at : at + 2]:
+        if run.end_sequence > sequence:
+            skipped = max(sequence - run.sequence, 0)
+            return Run(run.sequence + skipped, run.subject, run.offset + skipped, run.length - skipped) if skipped else run
+    return None

@@ -234,7 +234,7 @@ class Sequencer:
 
     async def _detach(self, subject: Subject) -> None:
         _end(subject)
-        runs = list(subject.runs.runs_from(0))
+        runs = subject.runs.all_runs()
         for begin in range(0, len(runs), FORGET_AT_ONCE):
             commands = tuple(DeleteRange(run.key, run.key + b"\0") for run in runs[begin : begin + FORGET_AT_ONCE])
             await self._tablet.execute(Request(commands, makes_room=True))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from penstock.blob import Buffer
-from penstock.broker.errors import TopicExistsError, UnknownTopicError
+from penstock.broker.errors import PartitionUnavailableError, TopicExistsError, UnknownTopicError
 from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.handing_out import HandingOut
@@ -36,6 +36,10 @@ INLINE_BYTES_MAX: Final = 1 << 20
 SUBJECT_BATCH_BYTES_MAX: Final = (2 << 20) + (64 << 10)
 FETCH_BYTES_MAX: Final = 8 << 20
 PART_OF_READ: Final = 1 << 20
+START_WAIT_S: Final = 5.0
+START_PAUSE_S: Final = 0.02
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class Streams:
         if not contents:
             return []
         found = await self.subject(subject, make=True)
-        route = self._broker.route(subject, 0)
+        route = await self._route(subject)
         inline_max = self._inline_max(route)
         published: list[Published] = []
         run: list[Content] = []
@@ -178,7 +182,7 @@ class Streams:
         found = await self.subject(subject, make=True)
         headers_size(headers or {})
         content = Content(b"", headers or {}, Payload(object_name))
-        return (await self._store(found, self._broker.route(subject, 0), [content]))[0].sequence
+        return (await self._store(found, await self._route(subject), [content]))[0].sequence
 
     async def publish_stream(
         self,
@@ -239,9 +243,13 @@ class Streams:
         if limit < 1:
             return ReadMessages([], from_sequence)
         if is_pattern(subject):
-            wanted = {one.number for one in await self.matching(subject)}
+            subjects = await self.matching(subject)
+            await _once_there(lambda: [self._sequencer.partition_of(one) for one in subjects])
+            wanted = {one.number for one in subjects}
             return await self._reader.of_pattern(lambda one: one.number in wanted, from_sequence, limit, bytes_max)
-        return await self._reader.of_subject(await self.subject(subject), from_sequence, limit, bytes_max)
+        found = await self.subject(subject)
+        await _once_there(lambda: self._sequencer.partition_of(found))
+        return await self._reader.of_subject(found, from_sequence, limit, bytes_max)
 
     async def fetch(self, subject: str, durable_name: str, limit: int, bytes_max: int = FETCH_BYTES_MAX) -> list[StreamMessage]:
         """What a durable consumer has not acknowledged. Without a rule of delivery this changes nothing; with one, each message
@@ -285,6 +293,7 @@ class Streams:
         """The last sequence that can be read, of a subject or of all a pattern stands for; 0 if there is none."""
         subjects = await self.matching(subject) if is_pattern(subject) else [await self._known(subject)]
         known = [one for one in subjects if one is not None]
+        await _once_there(lambda: [self._sequencer.partition_of(one) for one in known])
         last = max((self._reader.last_sequence(one) for one in known), default=0)
         return min(last, self._reader.readable_to(lambda one: one in known) - 1) if is_pattern(subject) else last
 
@@ -347,6 +356,10 @@ class Streams:
         except TopicExistsError:
             return self._broker.catalog.topic(name)
 
+    async def _route(self, subject: str) -> Route:
+        """The log to write to. A topic that is just being made, or whose tablet starts again, is waited for."""
+        return await _once_there(lambda: self._broker.route(subject, 0))
+
     def _inline_max(self, route: Route) -> int:
         return min(self._options.inline_bytes_max, route.partition.config.batch_bytes_max - RECORD_OVERHEAD)
 
@@ -367,7 +380,7 @@ class Streams:
     async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> Published:
         """Write the message of a payload that is there. Should this fail half-way, the sweep finds out what came of it."""
         try:
-            route = self._broker.route(subject.name, 0)
+            route = await self._route(subject.name)
             payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)
             await self.payloads.expect_message(upload, route.partition.end_offset)
             stored = await self._append(subject, route, [Content(b"", headers, payload)])
@@ -396,6 +409,16 @@ class Streams:
             await self.publish_reference(subject, message.payload.object_name, headers)
         else:
             await self.publish_parts(subject, self.read_payload(message), headers)
+
+
+async def _once_there(look: Callable[[], T]) -> T:
+    """What `look` finds, once the partitions it needs are served."""
+    for _ in range(int(START_WAIT_S / START_PAUSE_S)):
+        try:
+            return look()
+        except PartitionUnavailableError:
+            await asyncio.sleep(START_PAUSE_S)
+    return look()
 
 
 async def _pieces(data: bytes) -> AsyncIterator[Buffer]:

@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from penstock.broker.streams import Streams
-from penstock.gateway.stream import protos
+from penstock.gateway import minitoolstream as protos
 from penstock.gateway.stream.services import handlers
 
 log = logging.getLogger(__name__)

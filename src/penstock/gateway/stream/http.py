@@ -17,6 +17,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
+from ssl import SSLContext
 from typing import Any, Final
 
 from aiohttp import web
@@ -41,11 +42,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class StreamHttp:
     """The HTTP form of streams. Make it, `start` it, `stop` it."""
 
-    def __init__(self, streams: Streams, *, host: str, port: int, drain_timeout_s: float) -> None:
+    def __init__(self, streams: Streams, *, host: str, port: int, drain_timeout_s: float, tls: SSLContext | None = None) -> None:
         self._streams = streams
         self._host = host
         self.port = port
         self._drain_timeout_s = drain_timeout_s
+        self._tls = tls
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -64,7 +66,7 @@ class StreamHttp:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._drain_timeout_s)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self.port).start()
+        await web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls).start()
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

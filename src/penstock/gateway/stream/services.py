@@ -12,7 +12,7 @@ import grpc
 from penstock.blob import Buffer
 from penstock.broker.streams import Content, DeliveryRule, Streams
 from penstock.core.errors import InvalidRequestError, PenstockError
-from penstock.gateway.stream import protos
+from penstock.gateway import minitoolstream as protos
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
 

@@ -167,7 +167,7 @@ class YdbGateway:
         return grpc.stream_stream_rpc_method_handler(
             serve,
             request_deserializer=protos.FromClient.FromString,
-            response_serializer=protos.FromServer.SerializeToString,
+            response_serializer=bytes,  # a stream sends what is encoded already
         )
 
     async def _admitted(self, stream: Stream, context: Any, job: Callable[[Stream], Awaitable[None]]) -> None:
@@ -200,7 +200,7 @@ class YdbGateway:
         return result
 
     async def _who_am_i(self, broker: Broker, call: Call, request: Any) -> Any:
-        return discovery.WhoAmIResult(user=call.caller.principal.removeprefix("User:"))
+        return discovery.WhoAmIResult(user=call.caller.user)
 
     async def _login(self, broker: Broker, call: Call, request: Any) -> Any:
         return auth.LoginResult(token=await self._sign_in.token(request.user, request.password))

@@ -11,11 +11,10 @@ from penstock.broker import Queue
 from penstock.core.errors import CorruptionError, InvalidRequestError
 from penstock.core.record_compression import decompress
 from penstock.gateway.ydb.commit_ranges import CommitRanges
-from penstock.gateway.ydb.stored_messages import APPEND_TIME, CODEC_MASK, HEADER_SIZE, Message, is_aborted, messages_of
+from penstock.gateway.ydb.read_answers import Answer, answers
+from penstock.gateway.ydb.stored_messages import APPEND_TIME, CODEC_MASK, HEADER_SIZE
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, TIMESTAMP_DELTA, scan_records
-from penstock.queue import Partition, ReadResult, split_batches
-
-RESPONSE_BYTES = 4 << 20  # of one answer, unless a single message is larger
+from penstock.queue import Partition, ReadResult
 
 
 class PartitionRead:
@@ -46,17 +45,13 @@ class PartitionRead:
             )
         return self.commits.add(start, end)
 
-    async def read(self, partition: Partition, bytes_max: int) -> Iterator[list[Message]]:
-        """The next messages, in parts that fit into an answer. It moves on even if there is none among what was read."""
+    async def read(self, partition: Partition, bytes_max: int) -> Iterator[Answer]:
+        """The next messages, as answers. It moves on even if there is none among what was read."""
         before = self.next_offset
         found = await partition.read(before, bytes_max, until=partition.stable_offset)
         aborted = partition.aborted_between(before, found.next_offset)
-        messages: list[Message] = []
-        for batch in split_batches(joined(found)):
-            if not is_aborted(batch, aborted):
-                messages += messages_of(batch, before)
         self.next_offset = found.next_offset
-        return _parts(messages)
+        return answers(self.id, joined(found), before, aborted)
 
 
 def joined(found: ReadResult) -> bytes:
@@ -64,19 +59,6 @@ def joined(found: ReadResult) -> bytes:
     parts = [part for part in found.batches if not isinstance(part, FilePiece)]
     assert len(parts) == len(found.batches), "nothing was asked for as a file"
     return b"".join(parts)
-
-
-def _parts(messages: list[Message]) -> Iterator[list[Message]]:
-    part: list[Message] = []
-    size = 0
-    for message in messages:
-        if part and size + len(message.data) > RESPONSE_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(message)
-        size += len(message.data)
-    if part:
-        yield part
 
 
 async def first_since(partition: Partition, time_ms: int) -> int:

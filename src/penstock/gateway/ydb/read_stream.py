@@ -12,16 +12,15 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import Broker, Operation, PartitionUnavailableError, Position, Queue, Topic
+from penstock.broker import FETCH_QUOTA, Broker, Operation, PartitionUnavailableError, Position, Queue, Topic
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.partition_read import PartitionRead, first_since
 from penstock.gateway.ydb.paths import topic_name
-from penstock.gateway.ydb.protos import RAW, Status, milliseconds, timestamp, topic
+from penstock.gateway.ydb.protos import Status, milliseconds, timestamp, topic
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
-from penstock.gateway.ydb.stored_messages import batches_for
 from penstock.gateway.ydb.stream import Stream
 from penstock.queue import Partition
 
@@ -56,6 +55,7 @@ class ReadStream:
         self.consumer = ""
         self._wanted: dict[UUID, Wanted] = {}
         self._credit = 0
+        self._held_until = 0.0
         self._last_id = 0
         self._given: deque[Queue] = deque()  # to be announced to the client
         self._outbox: deque[dict[str, Any]] = deque()
@@ -276,7 +276,7 @@ class ReadStream:
             if self._given:
                 await self._announce(self._given[0])
                 continue
-            part = self._next_to_read() if self._credit > 0 else None
+            part = self._next_to_read() if self._may_send() else None
             if part is None:
                 await self._wait()
             else:
@@ -322,6 +322,10 @@ class ReadStream:
     def _partition(self, part: PartitionRead) -> Partition:
         return self._broker.partition(self._broker.catalog.topic_by_id(part.queue.topic_id), part.number)
 
+    def _may_send(self) -> bool:
+        """Whether there is credit, and no quota holds data back."""
+        return self._credit > 0 and self._broker.clock.monotonic() >= self._held_until
+
     def _next_to_read(self) -> PartitionRead | None:
         """A partition with something to read, each in its turn."""
         parts = [part for part in self._parts.values() if part.is_started and part.stop_by is None]
@@ -341,15 +345,15 @@ class ReadStream:
         except UnavailableError:
             await asyncio.sleep(RETRY_S)
             return
-        for messages in answers:
+        for answer in answers:
             if part.id not in self._parts or part.stop_by is not None:
                 return  # it was taken away meanwhile; the next reader begins at what is committed
-            batches, size = batches_for(messages, RAW)
-            response = _Read.ReadResponse(bytes_size=max(size, 1))
-            response.partition_data.add(partition_session_id=part.id, batches=batches)
-            self._credit -= response.bytes_size
+            self._credit -= answer.size
             part.last_read_ms = int(self._broker.clock.wall() * 1000)
-            await self._stream.send(read_response=response)
+            await self._stream.send_encoded(answer.encoded)
+            if self._broker.quotas.limits_fetch:
+                held_ms = self._broker.quotas.draw(FETCH_QUOTA, self._stream.caller.user, self.consumer, answer.size)
+                self._held_until = self._broker.clock.monotonic() + held_ms / 1000
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -360,7 +364,8 @@ class ReadStream:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiter = waiter
         watched: list[Partition] = []
-        for part in self._parts.values() if self._credit > 0 else ():
+        held_s = max(self._held_until - self._broker.clock.monotonic(), 0)
+        for part in self._parts.values() if self._credit > 0 and not held_s else ():
             if part.is_started and part.stop_by is None:
                 try:
                     watched.append(self._partition(part))
@@ -369,7 +374,7 @@ class ReadStream:
         for partition in watched:
             partition.arrivals.watch(waiter)
         try:
-            await asyncio.wait([waiter], timeout=POLL_S)
+            await asyncio.wait([waiter], timeout=min(held_s or POLL_S, POLL_S))
         finally:
             for partition in watched:
                 partition.arrivals.unwatch(waiter)

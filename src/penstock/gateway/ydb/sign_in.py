@@ -35,6 +35,11 @@ class Caller:
         self.principal = principal
         self.host = host
 
+    @property
+    def user(self) -> str:
+        """The name that quotas know it by."""
+        return self.principal.removeprefix("User:")
+
     def check_topic(self, operation: Operation, name: str) -> None:
         """StatusError unless the caller may do this with a topic."""
         self._check(operation, ResourceKind.TOPIC, name)

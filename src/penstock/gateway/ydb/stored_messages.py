@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import decompress
-from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION, unpacked, varint
+from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION, unpacked
 from penstock.gateway.ydb.protos import timestamp, topic
 from penstock.kernels.record_scan import (
     FIELDS,
@@ -29,10 +29,8 @@ from penstock.queue import Aborted
 HEADER_SIZE: Final = 61
 CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 SEQUENCE_WRAP: Final = 1 << 31
-_HEADER = Struct(">qiibIhiqqqhii")
+BATCH_HEADER: Final = Struct(">qiibIhiqqqhii")
 _COLUMNS = [OFFSET_DELTA, TIMESTAMP_DELTA, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT]
-_PRODUCER_NAME = varint(len(PRODUCER)) + PRODUCER
-_SEQNO_NAME = varint(len(SEQNO)) + SEQNO
 
 Origin = tuple[str, tuple[tuple[str, str], ...]]
 """A producer id, and what it said of its session."""
@@ -50,13 +48,6 @@ class Message(NamedTuple):
     items: tuple[tuple[str, bytes], ...]
 
 
-class _Known(NamedTuple):
-    """Headers that every message of a run begins with: up to the seqno, whose size comes next."""
-
-    prefix: bytes
-    producer: str
-
-
 def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
     """Whether a batch is part of a transaction that was aborted."""
     if not aborted or not batch[22] & TRANSACTIONAL:
@@ -67,7 +58,7 @@ def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
 
 def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
     """The messages of a stored batch from an offset on; none if it is a marker."""
-    base_offset, _, _, _, _, attributes, _, base_ms, max_ms, *producer, count = _HEADER.unpack_from(batch)
+    base_offset, _, _, _, _, attributes, _, base_ms, max_ms, *producer, count = BATCH_HEADER.unpack_from(batch)
     if attributes & CONTROL:
         return []
     try:
@@ -79,34 +70,16 @@ def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
     raw = bytes(plain)
     rows: list[list[int]] = table[:, _COLUMNS].tolist()
     found: list[Message] = []
-    known: _Known | None = None
     for delta, time_delta, key_at, key_size, value_at, value_size, headers_at in rows:
         offset = base_offset + delta
         if offset < from_offset:
             continue
         time_ms = max_ms if attributes & APPEND_TIME else base_ms + time_delta
         data = raw[value_at : value_at + value_size] if value_size > 0 else b""
-        if known is not None and key_size < 0 and raw.startswith(known.prefix, headers_at):
-            # As the one before: nothing but a producer and a seqno.
-            at = headers_at + len(known.prefix)
-            seqno = int(raw[at + 1 : at + 1 + (raw[at] >> 1)])
-            found.append(Message(offset, seqno, time_ms, data, known.producer, (known.producer, ()), ()))
-            continue
         key = raw[key_at : key_at + key_size] if key_size >= 0 else None
         message = _with_headers(raw, headers_at, key, Message(offset, 0, time_ms, data, "", ("", ()), ()))
-        if not message.seqno:
-            message = _numbered(message, producer, delta)
-        elif not message.items and message.group == message.origin[0] and not message.origin[1]:
-            known = _known_headers(message.origin[0])
-        found.append(message)
+        found.append(message if message.seqno else _numbered(message, producer, delta))
     return found
-
-
-def _known_headers(producer: str) -> _Known | None:
-    if not producer:
-        return None
-    value = producer.encode()
-    return _Known(varint(2) + _PRODUCER_NAME + varint(len(value)) + value + _SEQNO_NAME, producer)
 
 
 def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> Message:
@@ -129,32 +102,39 @@ def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> M
     )
 
 
-def _numbered(message: Message, producer: list[int], delta: int) -> Message:
-    """A message that has no number of its own, with one made of its batch or its offset."""
+def kafka_producer(producer: list[int]) -> tuple[str, int]:
+    """The name that a producer of Kafka has here, and the number of the first message of its batch; -1 if it has no numbers."""
     producer_id, epoch, sequence = producer
     if producer_id < 0 or sequence < 0:
+        return "", -1
+    return f"kafka-{producer_id}-{epoch}", sequence + 1
+
+
+def _numbered(message: Message, producer: list[int], delta: int) -> Message:
+    """A message that has no number of its own, with one made of its batch or its offset."""
+    name, first_seqno = kafka_producer(producer)
+    if first_seqno < 0:
         return message._replace(seqno=message.offset + 1)
-    name = message.origin[0] or f"kafka-{producer_id}-{epoch}"
-    seqno = (sequence + delta) % SEQUENCE_WRAP + 1
+    name = message.origin[0] or name
+    seqno = (first_seqno - 1 + delta) % SEQUENCE_WRAP + 1
     return message._replace(seqno=seqno, group=message.group or name, origin=(name, message.origin[1]))
 
 
-def batches_for(messages: Iterable[Message], codec: int) -> tuple[list[Any], int]:
-    """Messages as they are sent to a reader, those of one producer in a row together, and the bytes of their data."""
+def batches_for(messages: Iterable[Message], codec: int) -> list[tuple[Any, int]]:
+    """Messages as they are sent to a reader, those of one producer in a row together, each with the bytes of its data."""
     read = topic.StreamReadMessage.ReadResponse
-    made: list[Any] = []
-    origin: Origin | None = None
-    time_ms = -1
+    made: list[tuple[Any, int]] = []
+    batch: Any = None
     size = 0
-    stamp = None
+    origin: Origin | None = None
     for message in messages:
-        if message.time_ms != time_ms:
-            time_ms = message.time_ms
-            stamp = timestamp(time_ms)
+        stamp = timestamp(message.time_ms)
         if message.origin != origin:
-            origin = message.origin
-            made.append(read.Batch(producer_id=origin[0], write_session_meta=dict(origin[1]), codec=codec, written_at=stamp))
-        sent = made[-1].message_data.add(
+            if batch is not None:
+                made.append((batch, size))
+            origin, size = message.origin, 0
+            batch = read.Batch(producer_id=origin[0], write_session_meta=dict(origin[1]), codec=codec, written_at=stamp)
+        sent = batch.message_data.add(
             offset=message.offset,
             seq_no=message.seqno,
             created_at=stamp,
@@ -165,4 +145,6 @@ def batches_for(messages: Iterable[Message], codec: int) -> tuple[list[Any], int
         for name, value in message.items:
             sent.metadata_items.add(key=name, value=value)
         size += len(message.data)
-    return made, size
+    if batch is not None:
+        made.append((batch, size))
+    return made

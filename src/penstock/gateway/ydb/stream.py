@@ -37,8 +37,12 @@ class Stream:
 
     async def send(self, **message: Any) -> None:
         """Send one message; it waits while the client does not take any."""
+        await self.send_encoded(self._from_server(status=Status.SUCCESS, **message).SerializeToString())
+
+    async def send_encoded(self, message: bytes) -> None:
+        """Send one message that is encoded already."""
         # Whoever sends may be cancelled; the message is then still on its way, and the next must not overtake it.
-        self._sending = asyncio.ensure_future(self._context.write(self._from_server(status=Status.SUCCESS, **message)))
+        self._sending = asyncio.ensure_future(self._context.write(message))
         await asyncio.shield(self._sending)
 
     async def refuse(self, error: PenstockError) -> None:
@@ -47,7 +51,8 @@ class Stream:
             async with asyncio.timeout(LAST_WORD_S):
                 if self._sending is not None:
                     await asyncio.shield(self._sending)
-                await self._context.write(self._from_server(status=status_of(error), issues=issues_of(error)))
+                refusal = self._from_server(status=status_of(error), issues=issues_of(error))
+                await self._context.write(refusal.SerializeToString())
         except TimeoutError:
             await self._context.abort(grpc.StatusCode.ABORTED, str(error))
 

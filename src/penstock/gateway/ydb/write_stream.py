@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import Broker, Operation, Route, Topic
+from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Route, Topic
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
 from penstock.gateway.ydb import topic_settings
@@ -182,6 +182,9 @@ class WriteStream:
             self._store(batches, seqnos[skipped:], sent)
         finally:
             self._changed.set()
+        if self._broker.quotas.limits_produce:
+            held_ms = self._broker.quotas.draw(PRODUCE_QUOTA, self._stream.caller.user, self._writer.producer, size)
+            await asyncio.sleep(held_ms / 1000)
 
     def _check(self, request: Any, messages: list[Any]) -> None:
         self._stream.caller.check_topic(Operation.WRITE, self._topic.name)

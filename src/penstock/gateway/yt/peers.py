@@ -86,6 +86,21 @@ class Peers:
         found: list[dict[str, Any]] = json.loads(body)
         return found
 
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
+        """When the row at an offset of a queue of another cluster was committed, and the weight of all rows before it."""
+        parameters = {
+            "queue_path": queue.path,
+            "partition_index": partition,
+            "offset": max(offset - 1, 0),
+            "max_row_count": 2,
+            "output_format": "json",
+        }
+        body, _ = await self.ask(queue.cluster, "GET", "pull_queue", parameters)
+        rows = {row["$row_index"]: row for row in map(json.loads, body.splitlines())}
+        stamp = rows.get(offset, {}).get("$timestamp")
+        weight = 0 if offset == 0 else rows.get(offset - 1, {}).get("$cumulative_data_weight")
+        return None if stamp is None else (stamp >> 30) * 1000 + (stamp >> 20 & 0x3FF), weight
+
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, connect=CONNECT_TIMEOUT_S)

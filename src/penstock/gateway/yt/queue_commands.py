@@ -11,7 +11,6 @@ from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_NODE, NOT_AUTHORIZED, OFFSET_CONFLICT, YtError
-from penstock.gateway.yt.formats import write_rows
 from penstock.gateway.yt.paths import Path
 from penstock.gateway.yt.permissions import check, denied, may_node
 from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, pull
@@ -144,7 +143,7 @@ async def _pull(call: Call, node: Node, offset: int) -> Reply:
     if rows_max <= 0 or bytes_max <= 0:
         raise YtError(GENERIC, "max_row_count and max_data_weight are above 0")
     pulled = await pull(partition, call.cluster.codec(node), offset, rows_max=rows_max, bytes_max=bytes_max)
-    return Reply(rows=write_rows(call.output_format(), pulled.rows), parameters={"start_offset": pulled.start_offset})
+    return Reply(rows=pulled.written(call.output_format()), parameters={"start_offset": pulled.start_offset})
 
 
 async def _pull_remote(call: Call, queue: Ref, offset: int) -> Reply:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.broker.weights import HEADER, pack_weights, weights_of_records
 from penstock.core.checksum import crc32c
 from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import decompress
 from penstock.gateway.yt.row_codec import EncodedRow
+from penstock.gateway.yt.varints import varint
 from penstock.kernels.record_scan import (
     END,
     FIELDS,
@@ -29,9 +31,9 @@ from penstock.kernels.record_scan import (
 HEADER_SIZE = 61
 CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 TIMESTAMP_SHIFT = 30
+NOT_STAMPED = -1
 _HEADER = Struct(">qiibIhiqqqhii")
 _AFTER_CRC = Struct(">hiqqqhii")
-_SMALL = 1 << 14
 
 
 class Writer(NamedTuple):
@@ -43,15 +45,50 @@ class Writer(NamedTuple):
 
 
 class ReadBatch(NamedTuple):
-    """A stored batch, taken apart. `weights` are those of all rows up to and with each; None if it does not carry them."""
+    """A stored batch: its records as they are, and a table of where everything in them is. `weights` are those of all rows up to
+    and with each; None if it does not carry them."""
 
-    offsets: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[bytes]
-    times_ms: list[int]
-    weights: list[int] | None
+    base_offset: int
+    records: bytes
+    table: npt.NDArray[np.int64]
+    times_ms: tuple[int, int]
+    weights: npt.NDArray[np.int64] | None
     timestamp: int
+
+    def offsets(self, part: slice) -> list[int]:
+        """Offsets of some records."""
+        found: list[int] = (self.table[part, OFFSET_DELTA] + self.base_offset).tolist()
+        return found
+
+    def octets(self, part: slice, at: int, size: int) -> list[bytes | None]:
+        """Keys or values of some records, by the columns of the table that say where they are."""
+        records = self.records
+        starts, sizes = self.table[part, at].tolist(), self.table[part, size].tolist()
+        return [None if length < 0 else records[start : start + length] for start, length in zip(starts, sizes, strict=True)]
+
+    def keys(self, part: slice) -> list[bytes | None]:
+        """Keys of some records."""
+        return self.octets(part, KEY_AT, KEY_SIZE)
+
+    def values(self, part: slice) -> list[bytes | None]:
+        """Values of some records."""
+        return self.octets(part, VALUE_AT, VALUE_SIZE)
+
+    def headers(self, part: slice) -> list[bytes]:
+        """Headers of some records, as they are."""
+        ends = zip(self.table[part, HEADERS_AT].tolist(), self.table[part, END].tolist(), strict=True)
+        return [self.records[start:end] for start, end in ends]
+
+    def times(self, part: slice) -> list[int]:
+        """Times of some records."""
+        base, stamp = self.times_ms
+        found: list[int] = (self.table[part, TIMESTAMP_DELTA] * (stamp < 0) + (base if stamp < 0 else stamp)).tolist()
+        return found
+
+    def from_offset(self, offset: int, count_max: int) -> slice:
+        """The records from an offset on, as many as are wanted."""
+        first = int(np.searchsorted(self.table[:, OFFSET_DELTA], offset - self.base_offset))
+        return slice(first, first + count_max)
 
 
 def make_row_batch(rows: Sequence[EncodedRow], before: int, now_ms: int, writer: Writer | None = None) -> bytes:
@@ -61,10 +98,10 @@ def make_row_batch(rows: Sequence[EncodedRow], before: int, now_ms: int, writer:
     for delta in range(1, len(rows)):
         value = rows[delta].value
         size = len(value)
-        head = b"\0\0" + (_VARINTS[delta] if delta < _SMALL else _varint(delta)) + b"\1"
-        head += _VARINTS[size] if size < _SMALL else _varint(size)
+        head = b"\0\0" + varint(delta) + b"\1"
+        head += varint(size)
         length = len(head) + size + 1
-        parts.append((_VARINTS[length] if length < _SMALL else _varint(length)) + head + value + b"\0")
+        parts.append(varint(length) + head + value + b"\0")
     records = b"".join(parts)
     attributes, owner = (0, Writer()) if writer is None else (TRANSACTIONAL, writer)
     tail = _AFTER_CRC.pack(attributes, len(rows) - 1, now_ms, now_ms, *owner, len(rows))
@@ -83,22 +120,12 @@ def read_row_batch(batch: memoryview) -> ReadBatch | None:
         raise CorruptionError(f"the batch at offset {base_offset} does not decompress: {error}") from error
     table = np.empty((count, FIELDS), np.int64)
     scan_records(plain, table)
-    raw = bytes(plain)
-    places: list[list[int]] = table[:, [KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, END]].tolist()
-    weights = weights_of_records(raw)
+    weights = weights_of_records(plain)
     after = None
     if weights is not None and len(weights.rows) == count:
-        after = (np.cumsum(weights.rows, dtype=np.int64) + weights.before).tolist()
-    times = [max_time] * count if attributes & APPEND_TIME else (table[:, TIMESTAMP_DELTA] + base_time).tolist()
-    return ReadBatch(
-        (table[:, OFFSET_DELTA] + base_offset).tolist(),
-        [None if size < 0 else raw[at : at + size] for at, size, *_ in places],
-        [None if size < 0 else raw[at : at + size] for _, _, at, size, *_ in places],
-        [raw[at:end] for *_, at, end in places],
-        times,
-        after,
-        commit_timestamp(max_time, base_offset),
-    )
+        after = np.cumsum(weights.rows, dtype=np.int64) + weights.before
+    stamp = max_time if attributes & APPEND_TIME else NOT_STAMPED
+    return ReadBatch(base_offset, bytes(plain), table, (base_time, stamp), after, commit_timestamp(max_time, base_offset))
 
 
 def commit_timestamp(time_ms: int, base_offset: int) -> int:
@@ -114,20 +141,6 @@ def is_dropped(batch: memoryview, aborted: set[int]) -> bool:
 
 
 def _first_record(value: bytes, weights: bytes) -> bytes:
-    body = b"\0\0\0\1" + _varint(len(value)) + value
-    body += _varint(1) + _varint(len(HEADER)) + HEADER + _varint(len(weights)) + weights
-    return _varint(len(body)) + body
-
-
-def _varint(number: int) -> bytes:
-    zigzag = number << 1
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
-
-
-_VARINTS: list[bytes] = [_varint(number) for number in range(_SMALL)]
-Row = dict[str, Any]
+    body = b"\0\0\0\1" + varint(len(value)) + value
+    body += varint(1) + varint(len(HEADER)) + HEADER + varint(len(weights)) + weights
+    return varint(len(body)) + body

@@ -14,9 +14,11 @@ import orjson
 from yt.yson import YsonStringProxy, YsonUint64
 
 from penstock.core.errors import CorruptionError
+from penstock.gateway.yt.binary_rows import BinaryRows
 from penstock.gateway.yt.errors import SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.schema import ANY, DOUBLES, SIGNED, STRINGS, SYSTEM_COLUMNS, UNSIGNED, WEIGHT, Column, Schema
-from penstock.gateway.yt.stored_values import ESCAPE, plain, restored
+from penstock.gateway.yt.stored_values import plain, restored
+from penstock.gateway.yt.varints import read_varint
 
 ROW_WEIGHT = 1
 NUMBER_WEIGHT = 8
@@ -46,6 +48,7 @@ class RowCodec:
         self._unsigned = [column.name for column in own if column.type in UNSIGNED]
         self._doubles = [column.name for column in own if column.type in DOUBLES]
         self.has_weight = schema.has(WEIGHT)
+        self.binary = BinaryRows(schema)
 
     def encode(self, row: dict[str, Any]) -> EncodedRow:
         """A row as it is stored. It is changed in place."""
@@ -70,16 +73,34 @@ class RowCodec:
             raise YtError(SCHEMA_VIOLATION, f"a row takes {len(encoded)} bytes, at most {ROW_BYTES_MAX} are stored")
         return EncodedRow(encoded, weight)
 
-    def decode(self, values: Sequence[bytes | None], keys: Sequence[bytes | None]) -> list[dict[str, Any]]:
-        """The rows of stored values, with every column of the schema that writers fill."""
-        blank = self._blank
+    def stored_rows(self, values: Sequence[bytes | None]) -> list[dict[str, Any]] | None:
+        """The rows of stored values just as they are; None if one of them is no row, or holds what JSON cannot say."""
+        try:
+            raw = b",".join(values)  # type: ignore[arg-type]
+            found: list[Any] = orjson.loads(b"[" + raw + b"]")
+        except (ValueError, TypeError):
+            return None
+        if len(found) != len(values) or b'"$yson"' in raw:
+            return None
+        return found
+
+    def decode(
+        self,
+        values: Sequence[bytes | None],
+        keys: Callable[[], Sequence[bytes | None]],
+        before: dict[str, Any],
+        after: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        """The rows of stored values, with every column of the schema that writers fill, between some columns that all of them
+        have. Keys are asked for if a value is no row."""
+        blank = {**before, **self._blank}
         try:
             found = orjson.loads(b"[" + b",".join(values) + b"]")  # type: ignore[arg-type]
             if len(found) != len(values):
                 raise ValueError
-            rows = [{**blank, **row} for row in found]
+            rows = [{**blank, **row, **after} for row in found]
         except (ValueError, TypeError):
-            rows = [self._decode_one(value, key) for value, key in zip(values, keys, strict=True)]
+            rows = [{**blank, **self._decode_one(*pair), **after} for pair in zip(values, keys(), strict=True)]
         if any(value is not None and b'"$yson"' in value for value in values):
             rows = [{name: restored(value) for name, value in row.items()} for row in rows]
         for name in self._unsigned:
@@ -99,8 +120,8 @@ class RowCodec:
         except ValueError:
             row = None
         if isinstance(row, dict):
-            return {**self._blank, **row}
-        return {**self._blank, "$key": key, "$value": value}
+            return row
+        return {"$key": key, "$value": value}
 
 
 def _check_of(column: Column) -> Check:
@@ -164,7 +185,7 @@ def _check_any(value: Any) -> tuple[Any, int]:
 def decode_headers(raw: bytes) -> list[list[Any]]:
     """The headers of a record as pairs of name and value."""
     at = 0
-    count, at = _varint(raw, at)
+    count, at = read_varint(raw, at)
     found: list[list[Any]] = []
     for _ in range(count):
         name, at = _octets(raw, at)
@@ -174,23 +195,9 @@ def decode_headers(raw: bytes) -> list[list[Any]]:
 
 
 def _octets(raw: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = _varint(raw, at)
+    size, at = read_varint(raw, at)
     if size < 0:
         return None, at
     if at + size > len(raw):
         raise CorruptionError("a header of a record is longer than the record")
     return raw[at : at + size], at + size
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    zigzag = shift = 0
-    while True:
-        byte = raw[at]
-        at += 1
-        zigzag |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (zigzag >> 1) ^ -(zigzag & 1), at
-        shift += 7
-
-
-__all__ = ["ESCAPE", "EncodedRow", "RowCodec", "decode_headers"]

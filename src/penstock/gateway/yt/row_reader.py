@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from yt.yson import YsonUint64
 
 from penstock.broker.weights import joined
+from penstock.gateway.yt.formats import YSON, Format, write_rows
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, is_dropped, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec, decode_headers
 from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX, TIMESTAMP, WEIGHT
@@ -19,20 +20,45 @@ READ_BYTES_MAX = 4 << 20
 Row = dict[str, Any]
 
 
-class Pulled(NamedTuple):
-    """Rows, and the offset of the first of them, or the one that was asked for if there are none."""
+class Stretch(NamedTuple):
+    """Some of the rows of a batch."""
 
-    rows: list[Row]
+    batch: ReadBatch
+    part: slice
+    offsets: list[int]
+
+
+class Pulled(NamedTuple):
+    """Rows where they are stored, and the offset of the first of them, or the one that was asked for if there are none."""
+
+    stretches: list[Stretch]
     start_offset: int
+    number: int
+    codec: RowCodec | None
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset after the last row; None if there is none."""
+        return self.stretches[-1].offsets[-1] + 1 if self.stretches else None
+
+    def rows(self) -> list[Row]:
+        """The rows themselves."""
+        return [row for stretch in self.stretches for row in _rows_of(stretch, self.codec, self.number)]
+
+    def written(self, format_: Format) -> bytes:
+        """The rows as they are sent."""
+        if format_.name == YSON and format_.form == "binary" and self.codec is not None and self.codec.binary.can_write:
+            return b"".join(_binary(stretch, self.codec, self.number) for stretch in self.stretches)
+        return write_rows(format_, self.rows())
 
 
 async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, rows_max: int, bytes_max: int) -> Pulled:
     """Rows from an offset on: at least one if there is any, then not many more than are asked for. Below the first row that is
     kept, reading begins with that."""
     at = max(offset, partition.start_offset)
-    rows: list[Row] = []
-    size = 0
-    while at < partition.stable_offset and len(rows) < rows_max and (size < bytes_max or not rows):
+    found: list[Stretch] = []
+    count = size = 0
+    while at < partition.stable_offset and count < rows_max and (size < bytes_max or not found):
         read = await partition.read(at, min(bytes_max, READ_BYTES_MAX), until=partition.stable_offset)
         aborted = sorted(partition.aborted_between(at, read.next_offset), key=lambda one: one.first_offset)
         dropping: set[int] = set()
@@ -44,42 +70,58 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
                 if batch[22] & 0x20:
                     dropping.discard(int.from_bytes(batch[43:51], "big", signed=True))
                 continue
-            found = read_row_batch(batch)
-            if found is not None and len(rows) < rows_max:
-                rows += _rows_of(found, codec, partition.number, max(at, partition.start_offset), rows_max - len(rows))
+            parsed = read_row_batch(batch) if count < rows_max and (size < bytes_max or not found) else None
+            if parsed is None:
+                continue
+            part = parsed.from_offset(max(at, partition.start_offset), rows_max - count)
+            offsets = parsed.offsets(part)
+            if offsets:
+                found.append(Stretch(parsed, part, offsets))
+                count += len(offsets)
                 size += len(batch)
         if read.next_offset <= at:
             break
         at = read.next_offset
-    return Pulled(rows, rows[0][ROW_INDEX] if rows else max(offset, partition.start_offset))
+    start = found[0].offsets[0] if found else max(offset, partition.start_offset)
+    return Pulled(found, start, partition.number, codec)
 
 
-def _rows_of(batch: ReadBatch, codec: RowCodec | None, number: int, from_offset: int, rows_max: int) -> list[Row]:
-    skipped = next((at for at, offset in enumerate(batch.offsets) if offset >= from_offset), len(batch.offsets))
-    part = slice(skipped, skipped + rows_max)
-    offsets = batch.offsets[part]
+def _binary(stretch: Stretch, codec: RowCodec, number: int) -> bytes:
+    batch, part, offsets = stretch
+    stored = codec.stored_rows(batch.values(part))
+    stamp = b'"%b"=%du;' % (TIMESTAMP.encode(), batch.timestamp) if codec.schema.has(TIMESTAMP) else b""
+    if not codec.has_weight:
+        after = [stamp] * len(offsets)
+    elif batch.weights is None:
+        after = [stamp + b'"%b"=#;' % WEIGHT.encode()] * len(offsets)
+    else:
+        ending = stamp + b'"%b"=' % WEIGHT.encode()
+        after = [b"%b%d;" % (ending, weight) for weight in batch.weights[part].tolist()]
+    before = b'"%b"=%d;"%b"=' % (TABLET_INDEX.encode(), number, ROW_INDEX.encode())
+    written = None if stored is None else codec.binary.write(stored, offsets, before, after)
+    return write_rows(Format(YSON, "binary"), _rows_of(stretch, codec, number)) if written is None else written
+
+
+def _rows_of(stretch: Stretch, codec: RowCodec | None, number: int) -> list[Row]:
+    batch, part, offsets = stretch
     if codec is None:
         return _records(batch, part, number)
-    decoded = codec.decode(batch.values[part], batch.keys[part])
-    has_timestamp = codec.schema.has(TIMESTAMP)
-    timestamp = YsonUint64(batch.timestamp)
-    weights: list[Any] = [None] * len(offsets) if batch.weights is None else batch.weights[part]
-    rows: list[Row] = []
-    for offset, row, weight in zip(offsets, decoded, weights, strict=True):
-        full: Row = {TABLET_INDEX: number, ROW_INDEX: offset, **row}
-        if has_timestamp:
-            full[TIMESTAMP] = timestamp
-        if codec.has_weight:
-            full[WEIGHT] = weight
-        rows.append(full)
+    after: Row = {}
+    if codec.schema.has(TIMESTAMP):
+        after[TIMESTAMP] = YsonUint64(batch.timestamp)
+    rows = codec.decode(batch.values(part), lambda: batch.keys(part), {TABLET_INDEX: number, ROW_INDEX: 0}, after)
+    for offset, row in zip(offsets, rows, strict=True):
+        row[ROW_INDEX] = offset
+    if codec.has_weight:
+        weights: list[Any] = [None] * len(offsets) if batch.weights is None else batch.weights[part].tolist()
+        for weight, row in zip(weights, rows, strict=True):
+            row[WEIGHT] = weight
     return rows
 
 
 def _records(batch: ReadBatch, part: slice, number: int) -> list[Row]:
     """What Kafka's clients have written, as rows."""
-    records = zip(
-        batch.offsets[part], batch.keys[part], batch.values[part], batch.headers[part], batch.times_ms[part], strict=True
-    )
+    columns = (batch.offsets(part), batch.keys(part), batch.values(part), batch.headers(part), batch.times(part))
     return [
         {
             TABLET_INDEX: number,
@@ -89,5 +131,5 @@ def _records(batch: ReadBatch, part: slice, number: int) -> list[Row]:
             "headers": decode_headers(headers),
             TIMESTAMP: YsonUint64(commit_timestamp(time_ms, offset)),
         }
-        for offset, key, value, headers, time_ms in records
+        for offset, key, value, headers, time_ms in zip(*columns, strict=True)
     ]

@@ -84,10 +84,10 @@ async def _queue_rows(call: Call, node: Node, query: Query) -> list[dict[str, An
         at = max(low, 0)
         while high is None or at <= high:
             pulled = await pull(partition, codec, at, rows_max=ROWS_AT_ONCE, bytes_max=BYTES_AT_ONCE)
-            if not pulled.rows:
+            if pulled.next_offset is None:
                 break
-            at = pulled.rows[-1][ROW_INDEX] + 1
-            rows += (row for row in pulled.rows if all(condition.holds(row) for condition in query.conditions))
+            at = pulled.next_offset
+            rows += (row for row in pulled.rows() if all(condition.holds(row) for condition in query.conditions))
             if enough is not None and len(rows) >= enough:
                 return rows
             if len(rows) > SCANNED_MAX:

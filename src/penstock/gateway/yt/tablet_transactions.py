@@ -206,10 +206,11 @@ class TabletTransactions:
                 self._broker.begin_produce(Route.to(topic, partition), raw, stored)
             else:
                 partition.enqueue(check_batch(raw, partition.config.batch_bytes_max), source, stored)
-            return await stored
         except PenstockError:
-            weights.forget(partition)
+            weights.add(partition, -weight)
             raise
+        # If it fails from here on, others may be queued behind it already: their weights count it, and go on rising.
+        return await stored
 
     def _topic(self, topic_id: UUID) -> Topic:
         return self._broker.catalog.topic_by_id(topic_id)

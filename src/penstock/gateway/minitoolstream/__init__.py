@@ -1,4 +1,5 @@
-"""The messages of `minitoolstream.proto`, made from its compiled form beside it, so that any version of protobuf will do.
+"""The messages of `minitoolstream.proto`, made from its compiled form beside it, so that any version of protobuf will do. Apart
+from the gateway, since clients need them too.
 
 After a change of the .proto file: python -m grpc_tools.protoc -I . -o minitoolstream.binpb minitoolstream.proto
 """
@@ -14,7 +15,7 @@ PACKAGE: Final = "minitoolstream"
 
 _pool = descriptor_pool.Default()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(
-    files("penstock.gateway.stream").joinpath("minitoolstream.binpb").read_bytes()
+    files("penstock.gateway.minitoolstream").joinpath("minitoolstream.binpb").read_bytes()
 ).file:
     _pool.Add(_file)
 

@@ -1,0 +1,98 @@
+"""`penstock stream`: its subcommands and their options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from penstock.cli.client_options import seconds
+from penstock.cli.output import Output
+
+ADDRESS_VARIABLE: Final = "PENSTOCK_STREAM"
+DEFAULT_ADDRESS: Final = "127.0.0.1:50051"
+
+
+def parser() -> argparse.ArgumentParser:
+    """A subparser for everything that can be done with streams."""
+    made = argparse.ArgumentParser(
+        prog="penstock stream", description="Publish, read, follow and acknowledge messages of subjects."
+    )
+    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    parent = _stream_options()
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
+
+    publish = action("publish", "publish files, or each line of standard input, and print the sequences")
+    publish.add_argument("subject", metavar="SUBJECT")
+    publish.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files to publish, each as one message of any size")
+    publish.add_argument(
+        "-H", "--header", action="append", type=_header, default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    fetch = action("fetch", "print messages from a sequence on, or what a durable consumer has not acknowledged")
+    fetch.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern: * is one word, > all that follow")
+    where = fetch.add_mutually_exclusive_group()
+    where.add_argument("--from", dest="begin", type=int, default=1, metavar="SEQUENCE", help="where to begin (default: 1)")
+    where.add_argument("--durable", metavar="NAME", help="begin after what this consumer has acknowledged")
+    fetch.add_argument("-n", "--limit", type=int, default=100, metavar="N", help="at most so many (default: 100)")
+    fetch.add_argument("--ack", action="store_true", help="acknowledge what was printed, for the consumer of --durable")
+    follow = action("follow", "print messages as they come, until interrupted")
+    follow.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern: * is one word, > all that follow")
+    follow.add_argument("--from", dest="begin", type=int, metavar="SEQUENCE", help="where to begin (default: what comes now)")
+    follow.add_argument("-n", "--limit", type=int, default=0, metavar="N", help="end after so many")
+    download = action("download", "write the payload of a message to a file")
+    download.add_argument("sequence", type=int, metavar="SEQUENCE")
+    download.add_argument("file", type=Path, metavar="FILE")
+    consumers = action("consumers", "list the durable consumers of a subject and their positions")
+    consumers.add_argument("subject", metavar="SUBJECT")
+    ack = action("ack", "acknowledge a message and all before it")
+    ack.add_argument("subject", metavar="SUBJECT")
+    ack.add_argument("durable", metavar="NAME", help="the durable consumer")
+    ack.add_argument("sequence", type=int, metavar="SEQUENCE")
+    ack.add_argument("--rewind", action="store_true", help="move the position back, too")
+    configure = action("configure", "say how messages are shared by the members of a durable consumer")
+    configure.add_argument("subject", metavar="SUBJECT")
+    configure.add_argument("durable", metavar="NAME", help="the durable consumer")
+    configure.add_argument(
+        "--ack-wait",
+        type=float,
+        required=True,
+        metavar="SECONDS",
+        help="how long a member may take for a message before another gets it; 0: every member is shown all",
+    )
+    configure.add_argument("--tries", type=int, default=0, metavar="N", help="how many times it is tried (default: for ever)")
+    configure.add_argument("--dead-letter", default="", metavar="SUBJECT", help="where a message goes after the last try")
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Carry out one subcommand."""
+    arguments = parser().parse_args(argv)
+    from penstock.cli.stream_actions import run_action
+
+    return run_action(arguments, Output(as_json=arguments.output == "json"))
+
+
+def _stream_options() -> argparse.ArgumentParser:
+    parent = argparse.ArgumentParser(add_help=False)
+    group = parent.add_argument_group("connection and output")
+    group.add_argument(
+        "--stream",
+        metavar="HOST:PORT",
+        default=None,
+        help=f"the stream listener of a node (default: {ADDRESS_VARIABLE}, or {DEFAULT_ADDRESS})",
+    )
+    group.add_argument("--tls-ca", metavar="FILE", default=None, help="speak TLS, and trust the certificates in this PEM file")
+    group.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to try to get an answer (default: 15)"
+    )
+    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
+    return parent
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

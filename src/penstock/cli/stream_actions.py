@@ -1,0 +1,244 @@
+"""What `penstock stream` does, over gRPC."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError
+from penstock.cli.output import Output, Progress
+from penstock.cli.stream import ADDRESS_VARIABLE, DEFAULT_ADDRESS
+
+CHUNK_BYTES: Final = 1 << 20
+LINES_AT_ONCE: Final = 500
+MESSAGE_BYTES_MAX: Final = 64 << 20
+
+
+def run_action(arguments: argparse.Namespace, output: Output) -> int:
+    """Carry out one subcommand; what gRPC says went wrong is told to a person."""
+    try:
+        import grpc
+
+        from penstock.gateway import minitoolstream as protos
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[stream]'", ExitCode.USAGE) from error
+    address = arguments.stream or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.max_send_message_length", MESSAGE_BYTES_MAX)]
+    if arguments.tls_ca is None:
+        channel: Any = grpc.insecure_channel(address, options=options)
+    else:
+        credentials = grpc.ssl_channel_credentials(Path(arguments.tls_ca).read_bytes())
+        channel = grpc.secure_channel(address, credentials, options=options)
+    try:
+        with channel:
+            ACTIONS[arguments.action](Calls(channel, protos, arguments.timeout), arguments, output)
+    except grpc.RpcError as error:
+        unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        exit_code = ExitCode.NO_CONNECTION if unreachable else ExitCode.FAILED
+        raise CommandError(f"{address}: {error.details()}", exit_code) from error
+    return ExitCode.OK
+
+
+class Calls:
+    """The calls of both services."""
+
+    def __init__(self, channel: Any, protos: Any, timeout_s: float) -> None:
+        self._channel = channel
+        self.protos = protos
+        self._timeout_s = timeout_s
+
+    def ask(self, method: str, answer: str, **fields: Any) -> Any:
+        """A call with one answer."""
+        return self._call(self._channel.unary_unary, method, answer)(self._request(method, fields), timeout=self._timeout_s)
+
+    def stream(self, method: str, answer: str, *, timeout_s: float | None = None, **fields: Any) -> Iterator[Any]:
+        """A call with many answers."""
+        yield from self._call(self._channel.unary_stream, method, answer)(self._request(method, fields), timeout=timeout_s)
+
+    def upload(self, requests: Iterator[Any]) -> Any:
+        """A payload in chunks. It may take however long."""
+        return self._call(self._channel.stream_unary, "IngressService/Upload", "PublishResponse")(requests)
+
+    def _request(self, method: str, fields: dict[str, Any]) -> Any:
+        name = method.rpartition("/")[2]
+        named = {"AckMessage": "AckRequest"}.get(name, f"{name}Request")
+        return self.protos.message(named)(**fields)
+
+    def _call(self, kind: Any, method: str, answer: str) -> Any:
+        return kind(
+            f"/{self.protos.PACKAGE}.{method}",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=self.protos.message(answer).FromString,
+        )
+
+
+def _publish(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    headers = dict(arguments.header)
+    if arguments.files:
+        for path in arguments.files:
+            _publish_file(calls, arguments.subject, path, headers, output)
+        return
+    lines: list[bytes] = []
+    for line in sys.stdin.buffer:
+        lines.append(line.rstrip(b"\n"))
+        if len(lines) == LINES_AT_ONCE:
+            _publish_lines(calls, arguments.subject, lines, headers, output)
+            lines = []
+    _publish_lines(calls, arguments.subject, lines, headers, output)
+
+
+def _publish_lines(calls: Calls, subject: str, lines: list[bytes], headers: dict[str, str], output: Output) -> None:
+    if not lines:
+        return
+    messages = [calls.protos.PublishRequest(subject=subject, data=line, headers=headers) for line in lines]
+    answer = calls.ask("IngressService/PublishBatch", "PublishBatchResponse", messages=messages)
+    for result in answer.results:
+        if result.status_code:
+            raise CommandError(result.error_message)
+        _tell_published(result, output)
+
+
+def _publish_file(calls: Calls, subject: str, path: Path, headers: dict[str, str], output: Output) -> None:
+    progress = Progress(shown=True)
+    size = path.stat().st_size
+
+    def requests() -> Iterator[Any]:
+        header = calls.protos.UploadHeader(subject=subject, headers={"file-name": path.name, **headers}, size=size)
+        yield calls.protos.UploadRequest(header=header)
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield calls.protos.UploadRequest(chunk=chunk)
+                progress.add(0, len(chunk))
+
+    published = calls.upload(requests())
+    progress.add(1, 0)
+    progress.end()
+    _tell_published(published, output)
+
+
+def _tell_published(published: Any, output: Output) -> None:
+    if output.as_json:
+        output.document({"sequence": published.sequence, "object_name": published.object_name})
+    else:
+        output.line(str(published.sequence))
+
+
+def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    if arguments.durable is None:
+        if arguments.ack:
+            raise CommandError("--ack needs --durable: who acknowledges?", ExitCode.USAGE)
+        found = calls.stream(
+            "EgressService/Read",
+            "Message",
+            timeout_s=arguments.timeout,
+            subject=arguments.subject,
+            from_sequence=arguments.begin,
+            limit=arguments.limit,
+        )
+    else:
+        names = {"subject": arguments.subject, "durable_name": arguments.durable}
+        found = calls.stream("EgressService/Fetch", "Message", timeout_s=arguments.timeout, batch_size=arguments.limit, **names)
+    for message in found:
+        _show(message, output)
+        if arguments.ack:
+            sys.stdout.flush()  # what is acknowledged has been seen
+            calls.ask(
+                "EgressService/AckMessage",
+                "AckResponse",
+                subject=arguments.subject,
+                durable_name=arguments.durable,
+                sequence=message.sequence,
+            )
+
+
+def _follow(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    begin = arguments.begin
+    if begin is None:
+        begin = calls.ask("EgressService/GetLastSequence", "GetLastSequenceResponse", subject=arguments.subject).last_sequence + 1
+    asked = {"subject": arguments.subject, "from_sequence": begin, "limit": arguments.limit, "follow": True}
+    for message in calls.stream("EgressService/Read", "Message", **asked):
+        _show(message, output)
+        sys.stdout.flush()
+
+
+def _show(message: Any, output: Output) -> None:
+    size = message.headers.get("penstock.size")
+    if output.as_json:
+        shown = {"sequence": message.sequence, "subject": message.subject, "headers": dict(message.headers)}
+        shown["timestamp"] = message.timestamp.ToJsonString()
+        try:
+            shown["data"] = message.data.decode()
+        except UnicodeDecodeError:
+            shown["data_base64"] = base64.b64encode(message.data).decode()
+        output.document(shown)
+        return
+    told = message.data.decode(errors="backslashreplace") if size is None else f"<{size} bytes; penstock stream download>"
+    output.line(f"{message.sequence}\t{message.subject}\t{told}")
+
+
+def _download(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    progress = Progress(shown=True)
+    done = 0
+    with arguments.file.open("wb") as file:
+        for answer in calls.stream("EgressService/Download", "DownloadResponse", sequence=arguments.sequence):
+            if answer.WhichOneof("part") == "chunk":
+                file.write(answer.chunk)
+                done += len(answer.chunk)
+                progress.add(0, len(answer.chunk))
+    progress.end()
+    output.say(f"{done} bytes")
+    if output.as_json:
+        output.document({"bytes": done})
+
+
+def _consumers(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    subject = arguments.subject
+    last = calls.ask("EgressService/GetLastSequence", "GetLastSequenceResponse", subject=subject).last_sequence
+    found = calls.ask("EgressService/GetConsumers", "GetConsumersResponse", subject=subject).consumers
+    if output.as_json:
+        shown = [{"durable_name": one.durable_name, "subject": subject, "last_sequence": one.last_sequence} for one in found]
+        output.document({"last_sequence": last, "consumers": shown})
+    else:
+        output.rows(("consumer", "last sequence", "of"), [(one.durable_name, one.last_sequence, last) for one in found])
+
+
+def _ack(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    calls.ask(
+        "EgressService/AckMessage",
+        "AckResponse",
+        subject=arguments.subject,
+        durable_name=arguments.durable,
+        sequence=arguments.sequence,
+        rewind=arguments.rewind,
+    )
+    output.say(f"{arguments.durable} has acknowledged {arguments.subject} up to {arguments.sequence} at least")
+
+
+def _configure(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    calls.ask(
+        "EgressService/ConfigureConsumer",
+        "ConfigureConsumerResponse",
+        subject=arguments.subject,
+        durable_name=arguments.durable,
+        ack_wait_s=arguments.ack_wait,
+        tries_max=arguments.tries,
+        dead_letter_subject=arguments.dead_letter,
+    )
+    output.say(f"{arguments.durable} of {arguments.subject} is configured")
+
+
+ACTIONS: Final[dict[str, Callable[[Calls, argparse.Namespace, Output], None]]] = {
+    "publish": _publish,
+    "fetch": _fetch,
+    "follow": _follow,
+    "download": _download,
+    "consumers": _consumers,
+    "ack": _ack,
+    "configure": _configure,
+}

@@ -1,0 +1,181 @@
+"""What was read of a partition, as answers to a reader in their encoded form.
+
+Plain batches are encoded by a compiled kernel, record by record; whatever has more in its headers goes the long way round, by a
+Python object a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from penstock.core.errors import CorruptionError
+from penstock.core.record_compression import decompress
+from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO, unpacked, varint
+from penstock.gateway.ydb.protos import RAW, Status, timestamp
+from penstock.gateway.ydb.stored_messages import (
+    APPEND_TIME,
+    BATCH_HEADER,
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    SEQUENCE_WRAP,
+    Message,
+    batches_for,
+    is_aborted,
+    kafka_producer,
+    messages_of,
+)
+from penstock.kernels.message_pack import DATA_BYTES, IS_OTHER, MESSAGES, NEXT_ROW, OVERHEAD, pack_messages
+from penstock.kernels.record_scan import FIELDS, HEADERS_AT, OFFSET_DELTA, scan_records
+from penstock.queue import Aborted, split_batches
+
+ANSWER_BYTES: Final = 4 << 20  # of data in one answer, unless a single message is larger
+_KEY_ITEM: Final = b"\x0a" + bytes([len(KEY_ITEM)]) + KEY_ITEM.encode() + b"\x12"
+
+
+class Packed(NamedTuple):
+    """A batch of messages as it is sent, and how many bytes of data are in it."""
+
+    batch: bytes
+    size: int
+
+
+class Answer(NamedTuple):
+    """A whole message of the server, and the bytes that it takes of a reader's credit."""
+
+    encoded: bytes
+    size: int
+
+
+def answers(session_id: int, data: bytes, from_offset: int, aborted: Sequence[Aborted]) -> Iterator[Answer]:
+    """The answers with all messages from an offset on."""
+    parts: list[bytes] = []
+    size = 0
+    for batch in split_batches(data):
+        if is_aborted(batch, aborted):
+            continue
+        for packed in _packed(batch, from_offset):
+            if parts and size + packed.size > ANSWER_BYTES:
+                yield _answer(session_id, parts, size)
+                parts, size = [], 0
+            parts.append(packed.batch)
+            size += packed.size
+    if parts:
+        yield _answer(session_id, parts, size)
+
+
+def _answer(session_id: int, batches: list[bytes], size: int) -> Answer:
+    size = max(size, 1)
+    session = [b"\x08", _number(session_id)]
+    for batch in batches:
+        session += (b"\x12", _number(len(batch)), batch)
+    partition_data = b"".join(session)
+    response = (b"\x0a", _number(len(partition_data)), partition_data, b"\x10", _number(size))
+    length = sum(map(len, response))
+    return Answer(b"".join((b"\x08", _number(Status.SUCCESS), b"\x22", _number(length), *response)), size)
+
+
+def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
+    """The messages of a stored batch, in parts that fit into an answer; none if it is a marker."""
+    base_offset, _, _, _, _, attributes, _, base_ms, max_ms, *producer, count = BATCH_HEADER.unpack_from(batch)
+    if attributes & CONTROL:
+        return
+    try:
+        plain = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
+    except ValueError as error:
+        raise CorruptionError(f"the batch at offset {base_offset} does not decompress: {error}") from error
+    table = np.empty((count, FIELDS), np.int64)
+    scan_records(plain, table)
+    has_own_times = not attributes & APPEND_TIME
+    base = np.array([base_offset, base_ms if has_own_times else max_ms, has_own_times, from_offset], np.int64)
+    told = np.zeros(4, np.int64)
+    row = 0
+    source = _source(plain, table, base_offset, producer)
+    out = np.empty(len(plain) + count * (OVERHEAD + (0 if source is None else len(source.group))), np.uint8).data
+    while row < count:
+        if source is None:
+            yield from _the_long_way(messages_of(batch, max(from_offset, base_offset + int(table[row, OFFSET_DELTA]))))
+            return
+        used = pack_messages(
+            plain,
+            table,
+            row,
+            out,
+            told,
+            prefix=source.prefix,
+            first_seqno=source.first_seqno,
+            base=base,
+            group=source.group,
+            key_item=_KEY_ITEM,
+            limit=ANSWER_BYTES,
+        )
+        if told[MESSAGES]:
+            yield Packed(b"".join((out[:used], source.tail(int(base[1])))), int(told[DATA_BYTES]))
+        row = int(told[NEXT_ROW])
+        if told[IS_OTHER]:
+            source = None
+
+
+class _Source(NamedTuple):
+    """Whose the messages of a batch are, if they are plain."""
+
+    producer: bytes
+    group: bytes
+    prefix: bytes
+    first_seqno: int
+
+    def tail(self, time_ms: int) -> bytes:
+        """What a batch has behind its messages."""
+        stamp: bytes = timestamp(max(time_ms, 0)).SerializeToString()
+        name = b"\x12" + _number(len(self.producer)) + self.producer if self.producer else b""
+        return name + b"\x20" + _number(RAW) + b"\x2a" + _number(len(stamp)) + stamp
+
+
+def _source(plain: memoryview, table: Any, base_offset: int, producer: list[int]) -> _Source | None:
+    """Whose the first message is: what the others are compared with."""
+    at = int(table[0, HEADERS_AT])
+    if not plain[at]:
+        name, first_seqno = kafka_producer(producer)
+        if first_seqno < 0:
+            return _Source(b"", b"", b"", base_offset + 1)
+        # Numbers that begin anew within a batch are counted one by one.
+        return None if first_seqno + len(table) > SEQUENCE_WRAP else _Source(name.encode(), name.encode(), b"", first_seqno)
+    found = list(unpacked(bytes(plain[at : int(table[0, 1])]), 0))
+    if len(found) != 2 or found[0][0] != PRODUCER or found[1][0] != SEQNO:
+        return None
+    name_bytes = found[0][1]
+    try:
+        name_bytes.decode()
+    except UnicodeDecodeError:
+        return None
+    prefix = varint(2) + varint(len(PRODUCER)) + PRODUCER + varint(len(name_bytes)) + name_bytes + varint(len(SEQNO)) + SEQNO
+    return _Source(name_bytes, name_bytes, prefix, -1)
+
+
+def _the_long_way(messages: list[Message]) -> Iterator[Packed]:
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        if part and size + len(message.data) > ANSWER_BYTES:
+            yield from _serialized(part)
+            part, size = [], 0
+        part.append(message)
+        size += len(message.data)
+    yield from _serialized(part)
+
+
+def _serialized(messages: list[Message]) -> Iterator[Packed]:
+    for batch, size in batches_for(messages, RAW):
+        yield Packed(batch.SerializeToString(), size)
+
+
+def _number(number: int) -> bytes:
+    """A number as the protocol's encoding has it: seven bits a byte."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,101 @@
+"""The decisions of the Queue Agent: rates over windows, and up to where a partition may be trimmed."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.broker.queue_agent.rates import DAY_S, HOUR_S, Rate
+from penstock.broker.queue_agent.statuses import Disposition, disposition, shown_time
+from penstock.broker.queue_agent.trimming import TrimConfig, VitalConsumer, decide
+
+ON = TrimConfig(enable=True)
+
+
+def vital(*offsets: int | None) -> list[VitalConsumer]:
+    return [VitalConsumer(f"c{at}", offset, "gone") for at, offset in enumerate(offsets)]
+
+
+@pytest.mark.parametrize(
+    ("config", "offsets", "young_from", "expected"),
+    [
+        (TrimConfig(), (50,), None, None),
+        (ON, (50,), None, 50),
+        (ON, (50, 30, 70), None, 30),
+        (ON, (10,), None, None),
+        (ON, (5,), None, None),
+        (ON, (1000,), None, 100),
+        (ON, (), None, None),
+        (ON, (50, None), None, None),
+        (TrimConfig(True, retained_rows=60), (50,), None, 40),
+        (TrimConfig(True, retained_rows=10), (50,), None, 50),
+        (TrimConfig(True, retained_rows=1000), (50,), None, None),
+        (TrimConfig(True, retained_lifetime_ms=1000), (50,), 35, 35),
+        (TrimConfig(True, retained_lifetime_ms=1000), (50,), None, None),
+        (TrimConfig(True, retained_rows=75, retained_lifetime_ms=1000), (50,), 35, 25),
+    ],
+)
+def test_a_partition_is_trimmed_up_to_what_somebody_needs(
+    config: TrimConfig, offsets: tuple[int | None, ...], young_from: int | None, expected: int | None
+) -> None:
+    assert decide(config, start=10, end=100, vital=vital(*offsets), young_from=young_from).offset == expected
+
+
+def test_an_alert_says_why_nothing_is_trimmed() -> None:
+    assert decide(TrimConfig(), start=0, end=9, vital=[]).alert is None
+    assert "no vital consumer" in (decide(ON, start=0, end=9, vital=[]).alert or "")
+    assert "c1 is in error: gone" in (decide(ON, start=0, end=9, vital=vital(5, None)).alert or "")
+
+
+def test_a_steady_counter_has_the_same_rate_in_every_window() -> None:
+    rate = Rate()
+    for second in range(0, int(3 * DAY_S), 60):
+        rate.update(float(second), second * 5)
+    shown = rate.shown()
+    assert shown["current"] == 5
+    for window in ("1m_raw", "1m", "1h", "1d"):
+        assert shown[window] == pytest.approx(5, rel=0.02)
+
+
+def test_a_window_without_history_answers_with_the_next_shorter() -> None:
+    rate = Rate()
+    for second in range(601):
+        rate.update(float(second), second * 10)
+    shown = rate.shown()
+    assert shown["1m"] == shown["1m_raw"] == shown["1h"] == shown["1d"] > 9
+    for second in range(601, int(HOUR_S) + 1):
+        rate.update(float(second), second * 10)
+    assert rate.shown()["1h"] != rate.shown()["1m"]
+    assert rate.shown()["1d"] == rate.shown()["1h"]
+
+
+def test_rates_fade_when_nothing_comes_and_begin_anew_when_a_counter_goes_back() -> None:
+    rate = Rate()
+    assert rate.shown() == {"current": 0.0, "1m_raw": 0.0, "1m": 0.0, "1h": 0.0, "1d": 0.0}
+    rate.update(0.0, 1000)
+    assert rate.shown()["current"] == 0
+    rate.update(1.0, 1100)
+    peak = rate.shown()["1m_raw"]
+    rate.update(31.0, 1100)
+    assert 0 < rate.shown()["1m_raw"] < peak
+    assert rate.shown()["current"] == 0
+    rate.update(32.0, 5)
+    assert rate.shown()["current"] == 0
+
+
+@pytest.mark.parametrize(
+    ("next_row", "expected"),
+    [
+        (4, Disposition.EXPIRED),
+        (5, Disposition.PENDING),
+        (9, Disposition.PENDING),
+        (10, Disposition.UP_TO_DATE),
+        (11, Disposition.AHEAD),
+    ],
+)
+def test_where_a_consumer_stands(next_row: int, expected: Disposition) -> None:
+    assert disposition(next_row, 5, 10) is expected
+
+
+def test_times_are_written_as_the_seed_does() -> None:
+    assert shown_time(0) == "1970-01-01T00:00:00.000000Z"
+    assert shown_time(1687428662813) == "2023-06-22T10:11:02.813000Z"

@@ -1,0 +1,161 @@
+"""Messages of YDB in record batches and back: what a writer sends is what a reader gets, by the kernel and the long way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.ydb.protos import GZIP, RAW, ZSTD, timestamp, topic
+from penstock.gateway.ydb.read_answers import answers
+from penstock.gateway.ydb.stored_messages import Message, messages_of
+from penstock.gateway.ydb.written_batch import Writer, batches_of, plain_data
+from penstock.kernels import message_pack
+from penstock.kernels.record_scan import FIELDS, scan_records
+from penstock.queue import check_batch
+from penstock.testing.batches import make_batch, make_keyed_batch
+from tests.kernel_forms import uncompiled
+
+Sent = topic.StreamWriteMessage.WriteRequest.MessageData
+TIME_MS = 1_700_000_000_123
+
+
+def _sent(seqno: int, data: bytes, time_ms: int = TIME_MS, **items: bytes) -> Any:
+    made = Sent(seq_no=seqno, data=data, created_at=timestamp(time_ms))
+    for name, value in items.items():
+        made.metadata_items.add(key=name, value=value)
+    return made
+
+
+def _stored(messages: list[Any], *, writer: Writer | None = None, codec: int = RAW, base_offset: int = 0) -> bytes:
+    who = writer or Writer.of("source", "source", {})
+    made = bytearray()
+    for batch in batches_of(who, messages, [message.data for message in messages], codec):
+        check_batch(batch.data, 1 << 30)
+        made += base_offset.to_bytes(8, "big") + batch.data[8:]
+        base_offset += batch.messages
+    return bytes(made)
+
+
+def _read(data: bytes, from_offset: int = 0) -> list[Message]:
+    """What a reader gets, as it is decoded from the answers."""
+    found: list[Message] = []
+    for answer in answers(7, data, from_offset, []):
+        response = topic.StreamReadMessage.FromServer.FromString(answer.encoded).read_response
+        assert response.bytes_size == answer.size
+        (partition_data,) = response.partition_data
+        assert partition_data.partition_session_id == 7
+        for batch in partition_data.batches:
+            assert batch.codec == RAW
+            origin = batch.producer_id, tuple(sorted(batch.write_session_meta.items()))
+            for one in batch.message_data:
+                assert one.uncompressed_size == len(one.data)
+                items = tuple((item.key, item.value) for item in one.metadata_items)
+                time_ms = one.created_at.ToMilliseconds()
+                found.append(Message(one.offset, one.seq_no, time_ms, one.data, one.message_group_id, origin, items))
+    return found
+
+
+@pytest.mark.parametrize("codec", [RAW, GZIP, ZSTD])
+def test_plain_messages_come_back(codec: int) -> None:
+    data = _stored(
+        [_sent(number + 5, b"data %d" % number, TIME_MS + number) for number in range(300)], codec=codec, base_offset=40
+    )
+    found = _read(data, 50)
+    assert [message.offset for message in found] == list(range(50, 340))
+    assert found[0] == Message(50, 15, TIME_MS + 10, b"data 10", "source", ("source", ()), ())
+
+
+def test_messages_with_more_to_them_come_back() -> None:
+    writer = Writer.of("a source", "a group", {"host": "here", "file": "there"})
+    found = _read(_stored([_sent(9, b"", color=b"\0red", __key=b"key"), _sent(11, b"bare")], writer=writer))
+    origin = ("a source", (("file", "there"), ("host", "here")))
+    assert found[0] == Message(0, 9, TIME_MS, b"", "a group", origin, (("__key", b"key"), ("color", b"\0red")))
+    assert found[1] == Message(1, 11, TIME_MS, b"bare", "a group", origin, ())
+
+
+def test_records_of_kafka_are_numbered() -> None:
+    plain = make_keyed_batch([(b"key", b"value"), (None, None)], timestamps=[TIME_MS])
+    assert _read(plain) == [
+        Message(0, 1, TIME_MS, b"value", "", ("", ()), (("__key", b"key"),)),
+        Message(1, 2, TIME_MS, b"", "", ("", ()), ()),
+    ]
+    name = "kafka-77-3"
+    idempotent = make_batch([b"one", b"two"], timestamp=TIME_MS, producer_id=77, producer_epoch=3, base_sequence=10)
+    assert [(message.seqno, message.origin[0], message.group) for message in _read(idempotent)] == [
+        (11, name, name),
+        (12, name, name),
+    ]
+    wrapping = make_batch([b"one", b"two"], timestamp=TIME_MS, producer_id=77, producer_epoch=3, base_sequence=(1 << 31) - 1)
+    assert [message.seqno for message in _read(wrapping)] == [1 << 31, 1]
+
+
+def test_a_large_batch_is_answered_in_parts() -> None:
+    data = _stored([_sent(number + 1, bytes(600_000)) for number in range(10)]) + make_keyed_batch(
+        [(bytes(3 << 20), b"1"), (bytes(3 << 20), b"2"), (b"", b"3")], timestamps=[TIME_MS]
+    )
+    sizes = [len(answer.encoded) for answer in answers(1, data, 0, [])]
+    assert len(sizes) == 4
+    assert max(sizes) < 5 << 20
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1000), st.binary(max_size=40), st.integers(0, 1 << 41), st.none() | st.binary(max_size=20)),
+        min_size=1,
+        max_size=20,
+    ),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
+)
+def test_whatever_is_written_is_read(rows: list[tuple[int, bytes, int, bytes | None]], producer: str) -> None:
+    sent, seqno = [], 0
+    for step, data, time_ms, key in rows:
+        seqno += step
+        sent.append(_sent(seqno, data, time_ms, **({} if key is None else {"__key": key})))
+    found = _read(_stored(sent, writer=Writer.of(producer, "", {})))
+    assert [message.seqno for message in found] == [message.seq_no for message in sent]
+    assert [message.data for message in found] == [message.data for message in sent]
+    assert [message.time_ms for message in found] == [row[2] for row in rows]
+    assert [dict(message.items).get("__key") for message in found] == [row[3] for row in rows]
+    assert {message.origin for message in found} == {(producer, ())}
+    stored = _stored(sent, writer=Writer.of(producer, "", {}))
+    assert messages_of(memoryview(stored), 0) == found
+
+
+def test_the_kernel_does_the_same_uncompiled() -> None:
+    records = _stored([_sent(number + 1, b"data" * number, __key=b"k" * number) for number in range(5)])[61:]
+    table = np.empty((5, FIELDS), np.int64)
+    scan_records(records, table)
+    prefix = b"\x04\x18ydb.producer\x0csource\x12ydb.seqno"
+    made: list[bytes] = []
+    for module in (message_pack, uncompiled("message_pack")):
+        out, told = np.zeros(2000, np.uint8).data, np.zeros(4, np.int64)
+        used = module.pack_messages(
+            memoryview(records),
+            table,
+            1,
+            out,
+            told,
+            prefix=prefix,
+            first_seqno=-1,
+            base=np.array([100, TIME_MS, 1, 0], np.int64),
+            group=b"source",
+            key_item=b"\x0a\x05__key\x12",
+            limit=20,
+        )
+        made.append(bytes(out[:used]))
+        assert told.tolist() == [3, 2, 15, 0]
+    assert made[0] == made[1]
+
+
+def test_what_is_not_compressed_as_it_claims_is_refused() -> None:
+    with pytest.raises(PenstockError, match="is not gzip"):
+        plain_data([_sent(1, b"plain")], GZIP)
+    with pytest.raises(PenstockError, match="is not zstd"):
+        plain_data([_sent(1, b"plain")], ZSTD)
+    with pytest.raises(PenstockError, match="codec 3 is not known"):
+        plain_data([_sent(1, b"plain")], 3)
