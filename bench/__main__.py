@@ -25,6 +25,7 @@ from bench import (
     put_cpu,
     queue_reads,
     queue_writes,
+    streams,
     ydb_topics,
     yt_queues,
 )
@@ -43,6 +44,7 @@ TOPICS: dict[str, Callable[[Setting], Awaitable[list[Row]]]] = {
     "queue-reads": queue_reads.rows,
     "arrow-decode": arrow_decode.rows,
     "compaction": compaction.rows,
+    "streams": streams.rows,
     "ydb": ydb_topics.rows,
     "yt": yt_queues.rows,
 }

@@ -87,6 +87,23 @@ def test_a_batch_that_was_planned_before_a_restart_is_the_same_after_it(gateway:
     after.stop()
 
 
+def test_a_first_batch_that_was_planned_before_a_restart_begins_where_it_did(gateway: RunningGateway, topic: str) -> None:
+    produce(gateway.bootstrap, topic, [b"old"])
+    query = Query(gateway.bootstrap, subscribe=topic)
+    produce(gateway.bootstrap, topic, TEN)
+    assert query.reader.initialOffset() == query.checkpoint  # however often it is asked
+    planned = query.reader.latestOffset(query.checkpoint, ReadAllAvailable())
+    query.stop()
+    produce(gateway.bootstrap, topic, [b"later"])
+    # Spark has kept where the batch ends, and asks anew where it begins.
+    after = stream_reader(gateway.bootstrap, subscribe=topic)
+    assert values(rows_of(after, after.partitions(after.initialOffset(), planned))) == TEN
+    end = after.latestOffset(planned, ReadAllAvailable())
+    assert values(rows_of(after, after.partitions(planned, end))) == [b"later"]
+    assert after.latestOffset(end, ReadAllAvailable()) == end
+    after.stop()
+
+
 def test_batches_are_as_large_as_asked(gateway: RunningGateway, topic: str) -> None:
     for partition in range(2):
         produce(gateway.bootstrap, topic, TEN, partition=partition)

@@ -21,9 +21,11 @@ def a_range(start: int, stop: int, partition: int = 0) -> OffsetRange:
     return OffsetRange(TopicPartition("t", partition), start, stop, Address("h", 1), bytes(16))
 
 
-@given(positions, st.dictionaries(st.sampled_from(["a", "b.c"]), st.uuids().map(lambda one: one.hex)))
-def test_an_offset_comes_back_from_a_checkpoint(found: dict[TopicPartition, int], ids: dict[str, str]) -> None:
-    offset = StreamOffset(found, ids)
+@given(positions, st.dictionaries(st.sampled_from(["a", "b.c"]), st.uuids().map(lambda one: one.hex)), st.none() | positions)
+def test_an_offset_comes_back_from_a_checkpoint(
+    found: dict[TopicPartition, int], ids: dict[str, str], begun: dict[TopicPartition, int] | None
+) -> None:
+    offset = StreamOffset(found, ids, begun)
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 

@@ -178,6 +178,17 @@ def test_each_subject_has_a_time_to_live_of_its_own() -> None:
     on_streams(scenario)
 
 
+def test_as_many_messages_are_kept_as_a_subject_says() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.do(host.broker.create_topic("few", 1, TopicConfig({"penstock.retention.messages": "2"})))
+        for at in range(5):
+            await host.publish("few", b"%d" % at)
+        await asyncio.sleep(2)
+        assert data_of(await host.read("few")) == [b"3", b"4"]
+
+    on_streams(scenario)
+
+
 def test_a_payload_goes_with_its_message() -> None:
     async def scenario(host: SimStreams) -> None:
         await host.publish("files", content(5000))

@@ -121,6 +121,9 @@ KEYS: dict[str, ConfigKey] = {
     "segment.ms": ConfigKey(str(7 * DAY_MS), _whole_number(1), "long", "likewise, how old that may become"),
     "penstock.limit.bytes": ConfigKey("-1", _whole_number(-1), "long", "over this a partition refuses writes; -1 never"),
     "penstock.limit.messages": ConfigKey("-1", _whole_number(-1), "long", "likewise, by number of messages"),
+    "penstock.retention.messages": ConfigKey(
+        "-1", _whole_number(-1), "long", "how many messages of a partition are kept, the latest; -1 without limit"
+    ),
     "penstock.important.consumers": ConfigKey(
         "", str, "list", "consumers, separated by commas, for whom messages are kept until they have read them"
     ),
@@ -197,6 +200,7 @@ class TopicConfig:
             batch_bytes_max=int(self["max.message.bytes"]),
             retention_ms=_limit(self["retention.ms"]) if is_cut else None,
             retention_bytes=_limit(self["retention.bytes"]) if is_cut else None,
+            retention_messages=_limit(self["penstock.retention.messages"]) if is_cut else None,
             limit_bytes=_limit(self["penstock.limit.bytes"]),
             limit_messages=_limit(self["penstock.limit.messages"]),
             is_compacted=self.is_compacted,

@@ -63,12 +63,22 @@ def parser() -> argparse.ArgumentParser:
     )
     configure.add_argument("--tries", type=int, default=0, metavar="N", help="how many times it is tried (default: for ever)")
     configure.add_argument("--dead-letter", default="", metavar="SUBJECT", help="where a message goes after the last try")
+    init = actions.add_parser(
+        "init-tarantool",
+        help="make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date",
+        description="Make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date.",
+    )
+    init.add_argument("url", metavar="URL", help="tarantool://user:password@host:port; the user needs all rights for this")
     return made
 
 
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
+    if arguments.action == "init-tarantool":
+        from penstock.cli.stream_tarantool import init_tarantool
+
+        return init_tarantool(arguments.url)
     from penstock.cli.stream_actions import run_action
 
     return run_action(arguments, Output(as_json=arguments.output == "json"))

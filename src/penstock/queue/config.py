@@ -15,6 +15,7 @@ class PartitionConfig:
     batch_bytes_max: int = 1 << 20
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    retention_messages: int | None = None
     limit_bytes: int | None = None  # over this, writes are refused
     limit_messages: int | None = None  # likewise
     waiting_bytes_max: int = 64 << 20  # of writes on their way to the disk; more are refused, to be sent again

@@ -25,6 +25,7 @@ from penstock.server.kinds import (
     SECONDS,
     SECRET,
     SIZE,
+    URL,
     USER,
     Kind,
     choice,
@@ -64,6 +65,8 @@ class NodeConfig:
     stream_port: int | None = None
     stream_http_port: int | None = None
     stream_ttl_s: float | None = None
+    stream_metadata: str | None = None
+    stream_payloads: str | None = None
     auto_create_topics: bool = True
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
@@ -207,6 +210,20 @@ SETTINGS: Final = {
             "none",
             "how long, in seconds, messages of a subject that stream clients make are kept; none for ever. Each subject can be "
             "given its own, as retention.ms of its topic",
+        ),
+        Setting(
+            "stream_metadata",
+            or_none(URL),
+            "none",
+            "where metadata of streams is kept: none for this node itself, tarantool://user:password@host:port for a Tarantool that "
+            "`penstock stream init-tarantool` was run on. With a password, set it in the environment or the file, not as an option",
+        ),
+        Setting(
+            "stream_payloads",
+            or_none(URL),
+            "none",
+            "where payloads are kept if their metadata is in Tarantool: s3://bucket/prefix, with credentials and endpoint from the "
+            "AWS_… variables of the environment, or file:///directory",
         ),
         Setting("auto_create_topics", FLAG, "true", "whether a topic that a client names is made when it is not there"),
         Setting(

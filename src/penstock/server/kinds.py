@@ -15,6 +15,7 @@ _SIZE = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _ADDRESS = re.compile(r"https?://[^\s,/]+/?")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 _PORT_MAX = 65535
 _USER_SIZE_MAX = 1000
 
@@ -132,6 +133,12 @@ def _read_peers(raw: object) -> object:
     return peers
 
 
+def _read_url(raw: object) -> object:
+    if not isinstance(raw, str) or not _URL.fullmatch(raw):
+        raise ValueError(raw)
+    return raw
+
+
 FLAG = Kind("true or false", _read_flag, "FLAG", ("true", "false"))
 SIZE = Kind("a number of bytes above 0, such as 1048576 or 256MiB", _read_size, "BYTES")
 SECONDS = Kind("a number of seconds above 0", _read_seconds, "SECONDS")
@@ -144,3 +151,4 @@ SECRET = Kind("a text that is not empty", _read_user, "TEXT")
 PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_number(0, _PORT_MAX).read, "PORT"))
 NAME = Kind("letters, digits, - and _, at most 100 of them", _read_name, "NAME")
 PEERS = Kind("other clusters, each as name=http://host:port", _read_peers, "NAME=URL")
+URL = Kind("an address of the form scheme://…", _read_url, "URL")

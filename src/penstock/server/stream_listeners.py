@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol
 
 from penstock.broker import Broker
-from penstock.broker.streams import StreamOptions, Streams
+from penstock.broker.streams import StreamEngine, StreamOptions, Streams
 from penstock.server.config import NodeConfig
 from penstock.server.errors import BadSettingError, ListenError
 from penstock.server.security import tls_context
@@ -35,7 +35,7 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
         ) from error
     if config.sasl:
         raise BadSettingError(f"{asked[0]} is set, but stream clients cannot say who they are, as sasl asks; set one of the two")
-    streams = await Streams.start(broker, StreamOptions(ttl_s=config.stream_ttl_s), random=random)
+    streams = await _open_engine(config, broker, random)
     closing.push_async_callback(streams.stop)
     found: dict[str, int] = {}
     if config.stream_port is not None:
@@ -54,6 +54,27 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
         )
         found["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
     return found
+
+
+async def _open_engine(config: NodeConfig, broker: Broker, random: Random) -> StreamEngine:
+    """Streams of this node itself, or in Tarantool and an object store."""
+    if (config.stream_metadata is None) != (config.stream_payloads is None):
+        raise BadSettingError("stream_metadata and stream_payloads belong together: set both, or none of them")
+    if config.stream_metadata is None or config.stream_payloads is None:
+        return await Streams.start(broker, StreamOptions(ttl_s=config.stream_ttl_s), random=random)
+    try:
+        from penstock.broker.streams.tarantool import TarantoolStreams, open_objects
+    except ModuleNotFoundError as error:
+        raise BadSettingError(
+            f"stream_metadata is set, but {error.name} is not installed; run: pip install 'penstock[tarantool]'"
+        ) from error
+    return await TarantoolStreams.start(
+        config.stream_metadata,
+        open_objects(config.stream_payloads),
+        ttl_s=config.stream_ttl_s,
+        clock=broker.clock,
+        random=random,
+    )
 
 
 async def _listen(key: str, gateway: _Gateway, host: str, closing: AsyncExitStack) -> int:

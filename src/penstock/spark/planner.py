@@ -95,6 +95,8 @@ class Planner:
 
     def batch(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         """The ranges of one micro-batch, whether it was planned just now or before a restart."""
+        if end.begun is not None:
+            start = StreamOffset(end.begun, end.topic_ids)
         places = self.look(must_exist=False)
         self.check_start(start, places)
         now = self.offset(dict.fromkeys(places, 0))

@@ -11,8 +11,9 @@ from penstock.spark.cluster import TopicPartition
 from penstock.spark.connection import Address
 from penstock.spark.errors import CheckpointError
 
-# No topic can have this name. What else is in the JSON is as Spark's Kafka source writes it.
+# No topic can have these names. What else is in the JSON is as Spark's Kafka source writes it.
 _IDS: Final = "$topicIds"
+_BEGUN: Final = "$begun"
 
 
 class OffsetRange(NamedTuple):
@@ -32,31 +33,31 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has come: the next offset of each partition, and the ids of the topics they belong to."""
+    """How far a stream has come: the next offset of each partition, and the ids of the topics they belong to.
+
+    The end of a query's first batch also says where that batch has `begun`. Spark keeps ends only; asked again after a restart,
+    the latest offset would be another one by then, and what had been planned in between would never be read.
+    """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    begun: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The form kept in checkpoints: {"topic": {"0": 23}, "$topicIds": {"topic": "…"}}."""
-        found: dict[str, Any] = {}
-        for (topic, partition), offset in sorted(self.positions.items()):
-            found.setdefault(topic, {})[str(partition)] = offset
+        found = _by_topic(self.positions)
         if self.topic_ids:
             found[_IDS] = dict(sorted(self.topic_ids.items()))
+        if self.begun is not None:
+            found[_BEGUN] = _by_topic(self.begun)
         return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> StreamOffset:
         """Read it back. A checkpoint of Spark's Kafka source reads as one without ids."""
         try:
-            positions = {
-                TopicPartition(topic, int(partition)): int(offset)
-                for topic, partitions in found.items()
-                if topic != _IDS
-                for partition, offset in partitions.items()
-            }
-            return cls(positions, dict(found.get(_IDS, {})))
+            begun = _positions(found[_BEGUN]) if _BEGUN in found else None
+            return cls(_positions(found), dict(found.get(_IDS, {})), begun)
         except (AttributeError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint holds {found!r}, which is no offset of topics; is it that of another source? Use another "
@@ -67,6 +68,22 @@ class StreamOffset:
         """Whether both know the id of a topic, and not the same one."""
         mine, theirs = self.topic_ids.get(topic), other.topic_ids.get(topic)
         return mine is not None and theirs is not None and mine != theirs
+
+
+def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _positions(found: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in found.items()
+        if topic not in (_IDS, _BEGUN)
+        for partition, offset in partitions.items()
+    }
 
 
 def limit_offsets(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -112,6 +113,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._layout = columns
         self._open: Planner | None = None
         self._cluster: Cluster | None = None
+        self._initial: StreamOffset | None = None
         self._latest: StreamOffset | None = None
         self._target: StreamOffset | None = None
         self._triggered_at = float("-inf")
@@ -123,9 +125,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.__init__(*state)  # type: ignore[misc] # a copy begins anew: connections do not travel
 
     def initialOffset(self) -> dict[str, Any]:
-        planner = self._planner()
-        places = planner.look()
-        return planner.offset(planner.starting(places)).to_json()
+        # Spark asks more than once, and "latest" would be another offset each time.
+        if self._initial is None:
+            planner = self._planner()
+            places = planner.look()
+            self._initial = planner.offset(planner.starting(places))
+        return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.offsets_per_trigger_max is not None:
@@ -147,9 +152,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, (ReadMinRows, ReadMaxRows)) and self._waits_for_more(left):
             return start
         self._triggered_at = time.monotonic()
-        if not isinstance(limit, ReadMaxRows):
-            return latest.to_json()
-        return StreamOffset(limit_offsets(starting, latest.positions, limit.max_rows), latest.topic_ids).to_json()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else left
+        end = StreamOffset(limit_offsets(starting, latest.positions, most), latest.topic_ids)
+        if (end.positions, end.topic_ids) == (begun.positions, begun.topic_ids):
+            return start  # to the letter: nothing is new
+        return replace(end, begun=begun.positions if begun == self._initial else None).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else self._latest.to_json()

@@ -65,17 +65,17 @@ def test_a_node_with_a_certificate_speaks_tls(tmp_path: Path) -> None:
 
 
 def test_writers_and_readers_are_held_to_quotas(tmp_path: Path) -> None:
-    quota = ["--produce-bytes-per-s", "200000", "--fetch-bytes-per-s", "200000"]
+    quota = ["--produce-bytes-per-s", "1000000", "--fetch-bytes-per-s", "1000000"]
     with ydb_node(tmp_path, quota) as node, connected(node) as driver:
         client = driver.topic_client
         client.create_topic("/local/topic", consumers=["reader"])
         started = time.monotonic()
         with client.writer("/local/topic", producer_id="source", codec=1) as writer:
-            for _ in range(6):
+            for _ in range(24):
                 writer.write_with_ack(bytes(100_000))
         assert time.monotonic() - started > 0.5
         started = time.monotonic()
-        read_all(client, "/local/topic", "reader", 6)
+        read_all(client, "/local/topic", "reader", 24)
         assert time.monotonic() - started > 0.5
 
 

@@ -1,7 +1,7 @@
 """The namespace: queues, consumers and producers as nodes of one tree, with attributes (seed 002)."""
 
 from penstock.broker.namespace.errors import NodeExistsError, NoSuchNodeError, WrongNodeError
-from penstock.broker.namespace.namespace import GROUPS_FOLDER, TOPICS_FOLDER, Namespace, consumer_name, is_object_name
+from penstock.broker.namespace.namespace import GROUPS_FOLDER, TOPICS_FOLDER, Namespace, consumer_name, group_name
 from penstock.broker.namespace.node import Kind, MountState, Node, parent_of, topic_name_of
 from penstock.broker.namespace.tree import Tree
 
@@ -17,7 +17,7 @@ __all__ = [
     "Tree",
     "WrongNodeError",
     "consumer_name",
-    "is_object_name",
+    "group_name",
     "parent_of",
     "topic_name_of",
 ]

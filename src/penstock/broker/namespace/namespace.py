@@ -86,11 +86,15 @@ class Namespace:
         folder, name = parent_of(path), path.rpartition("/")[2]
         if folder == TOPICS_FOLDER:
             return self._topic_node(name)
-        if folder == GROUPS_FOLDER and name in set(self._group_names()):
-            return Node(
-                path, object_id(TABLE_TYPE, uuid5(NAMESPACE_URL, path).int), Kind.CONSUMER, mount_state=MountState.MOUNTED
-            )
-        return None
+        group = group_name(path)
+        return _group_node(path) if group is not None and group in self._group_names() else None
+
+    def consumer(self, path: str) -> Node | None:
+        """The consumer at a path; None if there is none. A group counts before anyone has heard of it: it has read nothing."""
+        found = self.find(path)
+        if found is None and group_name(path) is not None:
+            return _group_node(path)
+        return found if found is not None and found.kind is Kind.CONSUMER else None
 
     def node(self, path: str) -> Node:
         """The node at a path."""
@@ -109,7 +113,7 @@ class Namespace:
             owned = self._owned_topics()
             names |= {topic.name for topic in self._catalog.topics() if topic.id not in owned}
         elif path == GROUPS_FOLDER:
-            names |= {name for name in self._group_names() if "/" not in name}
+            names |= set(self._group_names())
         elif path == "/":
             names |= {folder[2:] for folder in FOLDERS if folder != "/"}
         return sorted(names)
@@ -162,9 +166,9 @@ class Namespace:
         async with self._changing:
             if self.find(path) is not None:
                 raise NodeExistsError(f"there is a node {path} already")
-            if parent_of(path) in (TOPICS_FOLDER, GROUPS_FOLDER):
+            if parent_of(path) == TOPICS_FOLDER or group_name(path) is not None:
                 raise WrongNodeError(
-                    f"{path} is made by Kafka clients: nodes in {parent_of(path)} are topics and groups of theirs"
+                    f"{path} is made by Kafka clients: what is below {TOPICS_FOLDER} and {GROUPS_FOLDER} is theirs"
                 )
             folders = self._missing_folders(path, recursive=recursive)
             now_ms = int(self._clock.wall() * 1000)
@@ -202,7 +206,7 @@ class Namespace:
         """Remove a node with its data; with `recursive` a folder with all that is in it."""
         async with self._changing:
             node = self.node(path)
-            if path in FOLDERS or parent_of(path) == GROUPS_FOLDER:
+            if path in FOLDERS or group_name(path) is not None:
                 raise WrongNodeError(
                     f"{path} cannot be removed here: a folder is always there, a group is deleted by Kafka's tools"
                 )
@@ -320,18 +324,22 @@ class Namespace:
 
 def consumer_name(node: Node) -> str:
     """The name under which a consumer keeps its positions."""
-    folder, name = parent_of(node.path), node.name
-    return name if folder == GROUPS_FOLDER else f"{OBJECT_PREFIX}yt:{node.id}"
+    return group_name(node.path) or f"{OBJECT_PREFIX}yt:{node.id}"
 
 
-def is_object_name(consumer: str) -> bool:
-    """Whether positions are those of an object in the namespace, and not of a Kafka group."""
-    return consumer.startswith(OBJECT_PREFIX)
+def group_name(path: str) -> str | None:
+    """The group that a path stands for; None if it is of something else."""
+    prefix = f"{GROUPS_FOLDER}/"
+    return path[len(prefix) :] or None if path.startswith(prefix) else None
 
 
 def remote_queue_id(queue: Ref) -> UUID:
     """What stands for a queue of another cluster in the table of positions."""
     return uuid5(NAMESPACE_URL, f"yt:{queue}")
+
+
+def _group_node(path: str) -> Node:
+    return Node(path, object_id(TABLE_TYPE, uuid5(NAMESPACE_URL, path).int), Kind.CONSUMER, mount_state=MountState.MOUNTED)
 
 
 def _child(folder: str, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.broker.consumers import Consumers, Position, Queue
-from penstock.broker.namespace import Kind, MountState, Namespace, Node, consumer_name
+from penstock.broker.namespace import MountState, Namespace, Node, consumer_name
 from penstock.broker.namespace.namespace import remote_queue_id
 from penstock.broker.queue_agent.rates import Rate, summed
 from penstock.broker.queue_agent.statuses import (
@@ -277,8 +277,8 @@ class QueueAgent:
             if isinstance(known, dict):
                 return VitalConsumer(str(consumer), known.get(number, 0))
             return VitalConsumer(str(consumer), None, "it was not asked yet" if known is None else str(known))
-        node = self._namespace.find(consumer.path)
-        if node is None or node.kind is not Kind.CONSUMER:
+        node = self._namespace.consumer(consumer.path)
+        if node is None:
             return VitalConsumer(str(consumer), None, "there is no such consumer")
         if node.mount_state is MountState.UNMOUNTED:
             return VitalConsumer(str(consumer), None, "its table is not mounted")
@@ -316,8 +316,8 @@ class QueueAgent:
         consumer, queue = registration.consumer, registration.queue
         if consumer.cluster != self.cluster:
             return
-        node = self._namespace.find(consumer.path)
-        if node is None or node.kind is not Kind.CONSUMER:
+        node = self._namespace.consumer(consumer.path)
+        if node is None:
             return
         topic_id = self.queue_id(queue)
         for one, position in self._consumers.positions(consumer_name(node)).items():

@@ -1,5 +1,6 @@
 """Streams on the broker's topics: one sequence over all subjects, large payloads, durable consumers (seed 004)."""
 
+from penstock.broker.streams.engine import Deleted, Published, StreamEngine
 from penstock.broker.streams.errors import (
     InvalidHeadersError,
     InvalidPositionError,
@@ -10,9 +11,8 @@ from penstock.broker.streams.errors import (
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
 from penstock.broker.streams.records import Content
-from penstock.broker.streams.streams import Published, StreamOptions, Streams
+from penstock.broker.streams.streams import StreamOptions, Streams
 from penstock.broker.streams.subject_patterns import is_pattern
-from penstock.broker.streams.sweeping import Deleted
 
 __all__ = [
     "ConsumerPosition",
@@ -25,6 +25,7 @@ __all__ = [
     "PayloadCorruptError",
     "Published",
     "ReadMessages",
+    "StreamEngine",
     "StreamMessage",
     "StreamOptions",
     "Streams",

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
 from penstock.blob import Buffer
 from penstock.broker.errors import PartitionUnavailableError, TopicExistsError, UnknownTopicError
+from penstock.broker.streams.engine import Deleted, Published
 from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.handing_out import HandingOut
@@ -20,7 +21,7 @@ from penstock.broker.streams.reading import Reader, ReadMessages, StreamMessage
 from penstock.broker.streams.records import RECORD_OVERHEAD, Content, Payload, batch_of, headers_size
 from penstock.broker.streams.sequencer import PendingWrite, Sequenced, Sequencer, Subject
 from penstock.broker.streams.subject_patterns import check_pattern, check_subject, is_pattern, matches
-from penstock.broker.streams.sweeping import Deleted, Sweep
+from penstock.broker.streams.sweeping import Sweep
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.core.checksum import crc32c as checksum_of
@@ -49,13 +50,6 @@ class StreamOptions:
     inline_bytes_max: int = INLINE_BYTES_MAX  # larger payloads go to the payload store
     ttl_s: float | None = None  # of subjects that are made here; None: for ever
     sweep_interval_s: float = 1.0
-
-
-class Published(NamedTuple):
-    """A message that is durable and has its sequence."""
-
-    sequence: int
-    object_name: str
 
 
 class TopicLogs:
@@ -304,6 +298,18 @@ class Streams:
     def consumers(self, subject: str) -> list[ConsumerPosition]:
         """Every durable consumer of a subject."""
         return self.positions.of_subject(subject)
+
+    async def get_position(self, durable_name: str, subject: str) -> int:
+        """The same as `position`; engines that keep it elsewhere have to ask."""
+        return self.position(durable_name, subject)
+
+    async def get_consumers(self, subject: str) -> list[ConsumerPosition]:
+        """The same as `consumers`."""
+        return self.consumers(subject)
+
+    async def get_subjects(self) -> list[str]:
+        """The same as `subjects`."""
+        return self.subjects()
 
     async def delete_old(self, ttl_s: float) -> list[Deleted]:
         """Let go of messages older than this in every subject, with their payloads; what is gone."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from penstock.broker.consumers import Position, Queue
 from penstock.broker.errors import PartitionUnavailableError, UnknownTopicError
+from penstock.broker.streams.engine import Deleted
 from penstock.broker.streams.payload_store import NOT_YET, LeftUpload, PayloadStore
 from penstock.broker.streams.positions import ConsumerPosition, Positions
 from penstock.broker.streams.reading import READ_BYTES, Reader
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP_PREFIX: Final = "stream:"  # of the groups under which Kafka's tools see durable consumers
-
-
-class Deleted(NamedTuple):
-    """A message that is gone."""
-
-    sequence: int
-    subject: str
-    object_name: str
 
 
 class Sweep:
@@ -84,7 +77,8 @@ class Sweep:
                     partition = self._sequencer.partition_of(subject)
                 except UnknownTopicError:
                     continue
-                cut = await self._cut_for(subject, partition, int(ttl_s * 1000))
+                end = min(partition.stable_offset, subject.runs.end_offset)
+                cut = self._spared(subject, await self._first_since(partition, int(ttl_s * 1000), end))
                 gone += await self._listed(subject, partition, cut)
                 await self._cut(subject, partition, cut)
         return sorted(gone)
@@ -97,16 +91,22 @@ class Sweep:
         except UnknownTopicError:
             await self._sequencer.detach(subject)
             return
-        ttl_ms = partition.config.retention_ms
-        cut = partition.start_offset if ttl_ms is None else await self._cut_for(subject, partition, ttl_ms)
-        await self._cut(subject, partition, cut)
-
-    async def _cut_for(self, subject: Subject, partition: Partition, ttl_ms: int) -> int:
-        """The offset of the first message that is not older than this."""
-        cutoff_ms = int(self._broker.clock.wall() * 1000) - ttl_ms
+        config = partition.config
         end = min(partition.stable_offset, subject.runs.end_offset)
-        found = await partition.find_time(cutoff_ms)
-        cut = end if found is None else min(found[0], end)
+        cut = partition.start_offset
+        if config.retention_ms is not None:
+            cut = await self._first_since(partition, config.retention_ms, end)
+        if config.retention_messages is not None:
+            cut = max(cut, min(partition.end_offset - config.retention_messages, end))
+        await self._cut(subject, partition, self._spared(subject, cut))
+
+    async def _first_since(self, partition: Partition, ttl_ms: int, end: int) -> int:
+        """The offset of the first message that is not older than this."""
+        found = await partition.find_time(int(self._broker.clock.wall() * 1000) - ttl_ms)
+        return end if found is None else min(found[0], end)
+
+    def _spared(self, subject: Subject, cut: int) -> int:
+        """The same, or where a consumer that matters still has to read."""
         needed_from = self._broker.needed_from(self._broker.catalog.topic_by_id(subject.topic_id), 0)
         return cut if needed_from is None else min(cut, needed_from)
 

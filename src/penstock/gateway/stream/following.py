@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.streams import Streams
+from penstock.broker.streams import StreamEngine
 from penstock.core.errors import UnavailableError
 
 UNAVAILABLE_PAUSE_S: Final = 0.1
 
 
-async def followed(streams: Streams, subject: str, after: int, wait_s: float, *, gives_up: bool = False) -> AsyncIterator[int]:
+async def followed(
+    streams: StreamEngine, subject: str, after: int, wait_s: float, *, gives_up: bool = False
+) -> AsyncIterator[int]:
     """The last readable sequence whenever it is beyond what was told before. Ends if the caller does, or after nothing came for
     `wait_s` if it gives up."""
     while True:
@@ -26,7 +28,7 @@ async def followed(streams: Streams, subject: str, after: int, wait_s: float, *,
             return
 
 
-async def _last(streams: Streams, subject: str) -> int:
+async def _last(streams: StreamEngine, subject: str) -> int:
     while True:
         try:
             return await streams.last_sequence(subject)

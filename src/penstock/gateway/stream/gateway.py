@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from penstock.broker.streams import Streams
+from penstock.broker.streams import StreamEngine
 from penstock.gateway import minitoolstream as protos
 from penstock.gateway.stream.services import handlers
 
@@ -24,7 +24,7 @@ class StreamGateway:
     """Serves streams over gRPC. Make it, `start` it, `stop` it."""
 
     def __init__(
-        self, streams: Streams, *, host: str, port: int, drain_timeout_s: float, tls: tuple[Path, Path] | None = None
+        self, streams: StreamEngine, *, host: str, port: int, drain_timeout_s: float, tls: tuple[Path, Path] | None = None
     ) -> None:
         self._streams = streams
         self._host = host

@@ -23,7 +23,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.blob import Buffer
-from penstock.broker.streams import ReadMessages, StreamMessage, Streams
+from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import answer_to
@@ -42,7 +42,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class StreamHttp:
     """The HTTP form of streams. Make it, `start` it, `stop` it."""
 
-    def __init__(self, streams: Streams, *, host: str, port: int, drain_timeout_s: float, tls: SSLContext | None = None) -> None:
+    def __init__(
+        self, streams: StreamEngine, *, host: str, port: int, drain_timeout_s: float, tls: SSLContext | None = None
+    ) -> None:
         self._streams = streams
         self._host = host
         self.port = port
@@ -75,7 +77,10 @@ class StreamHttp:
             await self._runner.cleanup()
 
     async def _list(self, _: web.Request) -> web.Response:
-        found = [{"subject": name, "last_sequence": await self._streams.last_sequence(name)} for name in self._streams.subjects()]
+        found = [
+            {"subject": name, "last_sequence": await self._streams.last_sequence(name)}
+            for name in await self._streams.get_subjects()
+        ]
         return web.json_response(found)
 
     async def _publish(self, request: web.Request) -> web.Response:
@@ -145,7 +150,7 @@ class StreamHttp:
         return response
 
     async def _consumers(self, request: web.Request) -> web.Response:
-        found = self._streams.consumers(request.match_info["subject"])
+        found = await self._streams.get_consumers(request.match_info["subject"])
         return web.json_response([one._asdict() for one in found])
 
     async def _fetch(self, request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from penstock.blob import Buffer
-from penstock.broker.streams import Content, DeliveryRule, Streams
+from penstock.broker.streams import Content, DeliveryRule, StreamEngine
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway import minitoolstream as protos
 from penstock.gateway.stream.following import followed
@@ -68,7 +68,7 @@ async def _abort(context: Context, error: PenstockError) -> Exception:
 class Ingress:
     """Publishing."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: StreamEngine) -> None:
         self._streams = streams
 
     @answered
@@ -128,13 +128,13 @@ async def _chunks(requests: AsyncIterator[Any]) -> AsyncIterator[Buffer]:
 class Egress:
     """Reading and acknowledging."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: StreamEngine) -> None:
         self._streams = streams
 
     @streamed
     async def subscribe(self, request: Any, _context: Context) -> AsyncIterator[Any]:
         """The last readable sequence, now if there is one to read, and whenever it has grown."""
-        told = self._start_of(request)
+        told = await self._start_of(request)
         async for sequence in followed(self._streams, request.subject, told, WAIT_S):
             yield protos.Notification(subject=request.subject, sequence=sequence)
 
@@ -208,15 +208,15 @@ class Egress:
     @answered
     async def get_consumers(self, request: Any, _context: Context) -> Any:
         """Every durable consumer of a subject."""
-        found = self._streams.consumers(request.subject)
+        found = await self._streams.get_consumers(request.subject)
         return protos.GetConsumersResponse(consumers=[protos.Consumer(**one._asdict()) for one in found])
 
-    def _start_of(self, request: Any) -> int:
+    async def _start_of(self, request: Any) -> int:
         """What a subscriber knows already."""
         if request.HasField("start_sequence"):
             return max(int(request.start_sequence) - 1, 0)
         if request.durable_name:
-            return self._streams.position(request.durable_name, request.subject)
+            return await self._streams.get_position(request.durable_name, request.subject)
         return 0
 
 
@@ -230,7 +230,7 @@ def _message(message: Any) -> Any:
     )
 
 
-def handlers(streams: Streams) -> list[Any]:
+def handlers(streams: StreamEngine) -> list[Any]:
     """What a server of gRPC is given to serve."""
     ingress, egress = Ingress(streams), Egress(streams)
     unary, answers, questions = (

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from penstock.gateway.ydb import paths
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller
+from penstock.gateway.ydb.topic_transactions import TopicTransactions
 
 
 class Call(NamedTuple):
@@ -15,6 +16,7 @@ class Call(NamedTuple):
     caller: Caller
     database: str
     readers: Readers
+    transactions: TopicTransactions
     node_id: int
 
     def topic_name(self, path: str) -> str:

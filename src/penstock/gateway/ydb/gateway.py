@@ -14,7 +14,7 @@ import grpc
 
 from penstock.broker import Broker
 from penstock.core.errors import PenstockError
-from penstock.gateway.ydb import describe, topic_admin
+from penstock.gateway.ydb import describe, query_service, topic_admin
 from penstock.gateway.ydb.call import Call
 from penstock.gateway.ydb.protos import Status, auth, discovery, operation, topic
 from penstock.gateway.ydb.read_stream import ReadStream
@@ -22,6 +22,7 @@ from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller, SignIn
 from penstock.gateway.ydb.statuses import StatusError, issues_of, status_of
 from penstock.gateway.ydb.stream import Stream, served
+from penstock.gateway.ydb.topic_transactions import TopicTransactions
 from penstock.gateway.ydb.write_stream import WriteStream
 from penstock.gateway.ydb.writers import Writers
 
@@ -72,6 +73,7 @@ class YdbGateway:
         self._writers = Writers()
         self._readers = Readers(broker)
         self._sign_in = SignIn(broker)
+        self._transactions = TopicTransactions(broker, self._readers, random)
         self._server: Any = None
         self._following: asyncio.Task[None] | None = None
         self._streams: set[Stream] = set()
@@ -111,6 +113,7 @@ class YdbGateway:
         """Accept nothing more, end the streams, and let calls under way finish."""
         if self._following is not None:
             self._following.cancel()
+        self._transactions.close()
         for stream in list(self._streams):
             stream.end(StatusError(Status.UNAVAILABLE, "the node stops"))
         if self._server is not None:
@@ -131,6 +134,7 @@ class YdbGateway:
                 "ListEndpoints": self._unary("ListEndpoints", discovery, self._list_endpoints),
                 "WhoAmI": self._unary("WhoAmI", discovery, self._who_am_i),
             },
+            query_service.NAME: query_service.QueryService(self._transactions, self._call, self._node_id).handlers(),
             "Ydb.Auth.V1.AuthService": {"Login": self._unary("Login", auth, self._login, is_open=True)},
         }
         return [grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items()]
@@ -179,10 +183,18 @@ class YdbGateway:
         given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         host = _host_of(context.peer())
         caller = Caller(self._broker, "", host) if is_open else self._sign_in.caller(given.get(TICKET, ""), host)
-        return Call(caller, given.get(DATABASE, ""), self._readers, self._node_id)
+        return Call(caller, given.get(DATABASE, ""), self._readers, self._transactions, self._node_id)
 
     async def _write_stream(self, stream: Stream) -> None:
-        await WriteStream(stream, self._broker, self._writers, self._sign_in, self._random).serve()
+        writing = WriteStream(
+            stream,
+            self._broker,
+            self._writers,
+            transactions=self._transactions,
+            sign_in=self._sign_in,
+            random=self._random,
+        )
+        await writing.serve()
 
     async def _read_stream(self, stream: Stream) -> None:
         await ReadStream(stream, self._broker, self._readers, self._sign_in, self._random).serve()

@@ -10,6 +10,7 @@ from ydb._grpc.common.protos import (
     ydb_discovery_pb2,
     ydb_issue_message_pb2,
     ydb_operation_pb2,
+    ydb_query_pb2,
     ydb_scheme_pb2,
     ydb_status_codes_pb2,
     ydb_topic_pb2,
@@ -18,6 +19,7 @@ from ydb._grpc.common.protos import (
 auth: Any = ydb_auth_pb2
 discovery: Any = ydb_discovery_pb2
 operation: Any = ydb_operation_pb2
+query: Any = ydb_query_pb2
 scheme: Any = ydb_scheme_pb2
 topic: Any = ydb_topic_pb2
 

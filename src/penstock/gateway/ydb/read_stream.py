@@ -108,6 +108,12 @@ class ReadStream:
         part.stop_by = self._broker.clock.monotonic() + STOP_TIMEOUT_S
         self._say_stop(part, graceful=True)
 
+    def committed(self, queue: Queue, offset: int) -> None:
+        """What it reads of a partition was committed up to an offset, outside of its stream."""
+        part = self._by_queue.get(queue)
+        if part is not None:
+            part.commits.add(part.commits.committed, max(offset, part.commits.committed))
+
     def _begin(self, asked: Any) -> None:
         if asked.direct_read:
             raise unsupported("direct_read is not known here; read without it")

@@ -23,6 +23,10 @@ class Reader(Protocol):
         """It is to let go of a partition."""
         ...
 
+    def committed(self, queue: Queue, offset: int) -> None:
+        """What it reads of a partition was committed up to an offset, outside of its stream."""
+        ...
+
 
 class Readers:
     """All readers of a node, by consumer."""
@@ -60,6 +64,12 @@ class Readers:
         balancer = self._balancers.get(consumer)
         name = None if balancer is None else balancer.owner(queue)
         return None if name is None else self._readers.get(name)
+
+    def committed(self, consumer: str, queue: Queue, offset: int) -> None:
+        """A position of a consumer was set outside of the stream of whoever reads there."""
+        owner = self.owner(consumer, queue)
+        if owner is not None:
+            owner.committed(queue, offset)
 
     def follow_topics(self) -> None:
         """Give out partitions that were added to topics since the last time."""

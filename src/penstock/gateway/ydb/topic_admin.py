@@ -87,8 +87,7 @@ async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
     call.caller.check_topic(Operation.READ, name)
     call.caller.check_consumer(Operation.READ, request.consumer)
     found = broker.catalog.topic(name)
-    if request.consumer not in settings_of(found).consumers:
-        raise StatusError(Status.SCHEME_ERROR, f"topic {name!r} has no consumer {request.consumer!r}")
+    _check_declared(found, request.consumer)
     partition = broker.partition(found, request.partition_id)
     if not 0 <= request.offset <= partition.end_offset:
         raise bad_request(
@@ -100,13 +99,33 @@ async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
             raise StatusError(
                 Status.BAD_SESSION, f"read session {request.read_session_id!r} does not read the partition any more"
             )
-    await broker.consumers.commit(request.consumer, [(Queue(found.id, request.partition_id), Position(request.offset))])
+    queue = Queue(found.id, request.partition_id)
+    await broker.consumers.commit(request.consumer, [(queue, Position(request.offset))])
+    call.readers.committed(request.consumer, queue, request.offset)
     return topic.CommitOffsetResult()
 
 
 async def update_offsets_in_transaction(broker: Broker, call: Call, request: Any) -> Any:
-    """UpdateOffsetsInTransaction: transactions of YDB span tables, which are not here."""
-    raise unsupported("there are no transactions of YDB here; commit offsets by the read stream or CommitOffset")
+    """UpdateOffsetsInTransaction: positions that are set when the transaction is committed."""
+    transaction = call.transactions.find(request.tx.session, request.tx.id)
+    call.caller.check_consumer(Operation.READ, request.consumer)
+    for asked in request.topics:
+        name = call.topic_name(asked.path)
+        call.caller.check_topic(Operation.READ, name)
+        found = broker.catalog.topic(name)
+        _check_declared(found, request.consumer)
+        for moved in asked.partitions:
+            end_offset = broker.partition(found, moved.partition_id).end_offset
+            ranges = [(one.start, one.end) for one in moved.partition_offsets]
+            if any(not 0 <= start <= end <= end_offset for start, end in ranges):
+                raise bad_request(f"a range is not within partition {moved.partition_id}, which ends at {end_offset}")
+            call.transactions.move(transaction, request.consumer, Queue(found.id, moved.partition_id), ranges)
+    return topic.UpdateOffsetsInTransactionResult()
+
+
+def _check_declared(found: Topic, consumer: str) -> None:
+    if consumer not in settings_of(found).consumers:
+        raise StatusError(Status.SCHEME_ERROR, f"topic {found.name!r} has no consumer {consumer!r}")
 
 
 def _altered_config(found: Topic, request: Any) -> TopicConfig:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Route, Topic
+from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Queue, Route, Topic
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
 from penstock.gateway.ydb import topic_settings
@@ -17,6 +17,7 @@ from penstock.gateway.ydb.protos import CODEC_NAMES, RAW, Status, topic
 from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 from penstock.gateway.ydb.stream import Stream
+from penstock.gateway.ydb.topic_transactions import TopicTransactions
 from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
 from penstock.gateway.ydb.written_batch import Writer, WrittenBatch, batches_of, plain_data
 from penstock.queue import SourceWrite, WriteResult
@@ -26,6 +27,8 @@ IN_PLACE_BYTES_MAX: Final = 64 << 10  # more than this is compressed beside the 
 _Ack = topic.StreamWriteMessage.WriteResponse.WriteAck
 _SKIPPED = _Ack.Skipped(reason=_Ack.Skipped.REASON_ALREADY_WRITTEN)
 
+_IN_TRANSACTION = _Ack.WrittenInTx()
+
 
 def source_of(producer: str) -> bytes:
     """The source id of a producer, as partitions know it."""
@@ -33,22 +36,34 @@ def source_of(producer: str) -> bytes:
 
 
 class Sent(NamedTuple):
-    """A request on its way: the numbers of its messages, how many of them were written before, and its batches."""
+    """A request on its way: the numbers of its messages, how many of them were written before, and its batches; none if they are
+    for when a transaction is committed."""
 
     seqnos: list[int]
     skipped: int
     batches: list[tuple[int, Outcome]]
     size: int
     began: float
+    in_transaction: bool
 
 
 class WriteStream:
     """One stream of a writer. `serve` it to its end."""
 
-    def __init__(self, stream: Stream, broker: Broker, writers: Writers, sign_in: SignIn, random: Random) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        broker: Broker,
+        writers: Writers,
+        *,
+        transactions: TopicTransactions,
+        sign_in: SignIn,
+        random: Random,
+    ) -> None:
         self._stream = stream
         self._broker = broker
         self._writers = writers
+        self._transactions = transactions
         self._sign_in = sign_in
         self._random = random
         self._topic: Topic
@@ -175,11 +190,15 @@ class WriteStream:
         while self._sent and self._under_way_bytes + size > UNDER_WAY_BYTES_MAX:
             self._changed.clear()
             await self._changed.wait()
-        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic())
+        in_transaction = self._transactions.find(request.tx.session, request.tx.id) if request.HasField("tx") else None
+        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), in_transaction is not None)
         self._under_way_bytes += size
         self._sent.append(sent)
         try:
-            self._store(batches, seqnos[skipped:], sent)
+            if in_transaction is None:
+                self._store(batches, seqnos[skipped:], sent)
+            else:
+                in_transaction.write(Queue(self._topic.id, self._number), batches)
         finally:
             self._changed.set()
         if self._broker.quotas.limits_produce:
@@ -188,8 +207,6 @@ class WriteStream:
 
     def _check(self, request: Any, messages: list[Any]) -> None:
         self._stream.caller.check_topic(Operation.WRITE, self._topic.name)
-        if request.HasField("tx"):
-            raise unsupported("messages cannot be written within a transaction of YDB; write them without one")
         codec = request.codec or RAW
         if codec not in self._codecs:
             known = ", ".join(CODEC_NAMES.get(one, str(one)) for one in sorted(self._codecs))
@@ -268,6 +285,8 @@ def _made(writer: Writer, messages: list[Any], codec: int) -> list[WrittenBatch]
 def _acks(sent: Sent, results: list[tuple[int, WriteResult]]) -> list[Any]:
     acks = [_Ack(seq_no=seqno, skipped=_SKIPPED) for seqno in sent.seqnos[: sent.skipped]]
     at = sent.skipped
+    if sent.in_transaction:
+        acks += [_Ack(seq_no=seqno, written_in_tx=_IN_TRANSACTION) for seqno in sent.seqnos[at:]]
     for count, result in results:
         seqnos = sent.seqnos[at : at + count]
         if result.duplicate:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import nullcontext
 from random import Random
 from ssl import SSLContext
 
@@ -36,6 +38,7 @@ COMMANDS: dict[str, Command] = {
 }
 HEADER_BYTES_MAX = 1 << 20
 MUTATIONS_KEPT = 10_000
+HEAVY_AT_ONCE = 16  # each may hold a body of many megabytes
 VERSIONS = ("v3", "v4")
 
 
@@ -64,12 +67,14 @@ class YtGateway:
         self._tls = tls
         self._peers = Peers(peers or {}, peer_token)
         self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random)
+        self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._tokens = Tokens(broker, clock or SystemClock())
         self._runner: web.AppRunner | None = None
         self._done: OrderedDict[str, web.Response] = OrderedDict()  # answers to mutations, for those who ask again
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
+        await self._cluster.transactions.recover()
         app = web.Application(client_max_size=0)
         app.add_routes(
             [
@@ -129,14 +134,15 @@ class YtGateway:
             if command is None:
                 raise YtError(GENERIC, f'Command "{name}" is not registered')
             user = await self._tokens.user(request.headers.get("Authorization"))
-            body = await read_body(request)
-            parameters = parameters_of(request, body, in_body=command.input_type is None)
-            mutation_id = _mutation_id(command, parameters)
-            if mutation_id is not None and mutation_id in self._done:
-                return _again(self._done[mutation_id])
-            authorization = request.headers.get("Authorization")
-            call = Call(self._cluster, name, parameters, body, user, request.remote or "", authorization)
-            response = self._answer(call, command, await command.handler(call))
+            async with nullcontext() if command.input_type is None else self._heavy:
+                body = await read_body(request)
+                parameters = parameters_of(request, body, in_body=command.input_type is None)
+                mutation_id = _mutation_id(command, parameters)
+                if mutation_id is not None and mutation_id in self._done:
+                    return _again(self._done[mutation_id])
+                authorization = request.headers.get("Authorization")
+                call = Call(self._cluster, name, parameters, body, user, request.remote or "", authorization)
+                response = self._answer(call, command, await command.handler(call))
         except BadTokenError as error:
             return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
         except PenstockError as error:

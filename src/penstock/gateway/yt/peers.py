@@ -11,7 +11,7 @@ import aiohttp
 from penstock.broker.registrations import Ref
 from penstock.core.errors import UnavailableError
 from penstock.gateway.yt.errors import GENERIC, YtError
-from penstock.gateway.yt.formats import text_yson
+from penstock.gateway.yt.formats import Format, read_rows, text_yson
 
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
@@ -75,9 +75,8 @@ class Peers:
             f"partition_index, offset from [{consumer.path}] "
             f"where queue_cluster = {_quoted(queue.cluster)} and queue_path = {_quoted(queue.path)}"
         )
-        body, _ = await self.ask(consumer.cluster, "GET", "select_rows", {"query": query, "output_format": "json"})
-        rows = [json.loads(line) for line in body.splitlines()]
-        return {int(row["partition_index"]): int(row["offset"]) for row in rows}
+        body, _ = await self.ask(consumer.cluster, "GET", "select_rows", {"query": query, "output_format": "yson"})
+        return {int(row["partition_index"]): int(row["offset"]) for row in read_rows(Format("yson"), body)}
 
     async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
         """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
@@ -93,10 +92,10 @@ class Peers:
             "partition_index": partition,
             "offset": max(offset - 1, 0),
             "max_row_count": 2,
-            "output_format": "json",
+            "output_format": "yson",
         }
         body, _ = await self.ask(queue.cluster, "GET", "pull_queue", parameters)
-        rows = {row["$row_index"]: row for row in map(json.loads, body.splitlines())}
+        rows = {row["$row_index"]: row for row in read_rows(Format("yson"), body)}
         stamp = rows.get(offset, {}).get("$timestamp")
         weight = 0 if offset == 0 else rows.get(offset - 1, {}).get("$cumulative_data_weight")
         return None if stamp is None else (stamp >> 30) * 1000 + (stamp >> 20 & 0x3FF), weight

@@ -11,7 +11,7 @@ import asyncio
 from hashlib import sha256
 
 from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind
-from penstock.broker.namespace import GROUPS_FOLDER, Kind, Node, parent_of
+from penstock.broker.namespace import Kind, Node, group_name
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.gateway.yt.call import Call
@@ -105,4 +105,4 @@ def denied(call: Call, operation: Operation, path: str) -> YtError:
 
 def group_of(path: str) -> str:
     """The name of a consumer as a group."""
-    return path.rpartition("/")[2] if parent_of(path) == GROUPS_FOLDER else path
+    return group_name(path) or path

@@ -73,6 +73,7 @@ async def create_session(call: Call) -> Reply:
     key = _key(call)
     broker = call.cluster.broker
     async with call.cluster.transactions.lock(key.name):
+        call.cluster.transactions.check_settled(key.name, (key.place,))
         old = session_of(call, key)
         meta = call.get("user_meta")
         new = Session(0, NO_SEQUENCE, meta) if old is None else old._replace(epoch=old.epoch + 1)
@@ -129,6 +130,7 @@ async def _push_alone(call: Call, key: SessionKey, changes: Changes, sessions: t
     before, after = sessions
     transactions = call.cluster.transactions
     async with transactions.lock(key.name):
+        transactions.check_settled(key.name, (key.place,))
         _check_unchanged(key, session_of(call, key), before)
         queue, rows = next(iter(changes.rows.items()))
         source = SourceWrite(key.source, after.sequence - len(rows) + 1, after.epoch)

@@ -13,7 +13,7 @@ from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_NODE, NOT_AUTHORIZED, OFFSET_CONFLICT, YtError
 from penstock.gateway.yt.paths import Path
 from penstock.gateway.yt.permissions import check, denied, may_node
-from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, pull
+from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, ROWS_MAX, pull
 from penstock.gateway.yt.table_commands import apply
 from penstock.gateway.yt.tablet_transactions import Changes
 
@@ -30,7 +30,7 @@ async def register(call: Call) -> Reply:
         raise YtError(GENERIC, 'missing required parameter "vital"')
     for ref, kind in ((queue, Kind.QUEUE), (consumer, Kind.CONSUMER)):
         if ref.cluster == call.cluster.name:
-            node = call.cluster.table(Path(ref.path, None, None), kind)
+            node = call.cluster.consumer(ref.path) if kind is Kind.CONSUMER else call.cluster.table(_local(ref), kind)
             check(call, Operation.ALTER if kind is Kind.QUEUE and registration.vital else Operation.READ, node)
     for cluster in _clusters(queue, consumer):
         if cluster == call.cluster.name:
@@ -90,7 +90,8 @@ async def pull_consumer(call: Call) -> Reply:
             consumer.cluster, "GET", call.name, _given(call.parameters), authorization=call.authorization
         )
         return Reply(rows=body, parameters=_parameters(headers))
-    node = call.cluster.mounted(call.path("consumer_path"), Kind.CONSUMER)
+    node = call.cluster.consumer(consumer.path)
+    call.cluster.check_mounted(node)
     check(call, Operation.READ, node)
     if call.cluster.broker.registrations.registration(queue, consumer) is None:
         raise YtError(
@@ -104,7 +105,7 @@ async def pull_consumer(call: Call) -> Reply:
         offset = _offset(call, node, _place(call, queue, index))
     if queue.cluster != call.cluster.name:
         return await _pull_remote(call, queue, offset)
-    return await _pull(call, call.cluster.mounted(Path(queue.path, None, None), Kind.QUEUE), offset)
+    return await _pull(call, call.cluster.mounted(_local(queue), Kind.QUEUE), offset)
 
 
 async def advance_consumer(call: Call) -> Reply:
@@ -112,7 +113,8 @@ async def advance_consumer(call: Call) -> Reply:
     queue, consumer = _pair(call)
     if consumer.cluster != call.cluster.name:
         raise YtError(GENERIC, f"consumer {consumer} is on another cluster; advance it there")
-    node = call.cluster.mounted(call.path("consumer_path"), Kind.CONSUMER, writes=True)
+    node = call.cluster.consumer(consumer.path)
+    call.cluster.check_mounted(node, writes=True)
     check(call, Operation.READ, node)
     old, new = call.whole("old_offset", None), call.whole("new_offset")
     if not 0 <= new <= OFFSET_MAX:
@@ -142,6 +144,8 @@ async def _pull(call: Call, node: Node, offset: int) -> Reply:
     rows_max, bytes_max = call.whole("max_row_count", ROWS_DEFAULT), call.whole("max_data_weight", BYTES_DEFAULT)
     if rows_max <= 0 or bytes_max <= 0:
         raise YtError(GENERIC, "max_row_count and max_data_weight are above 0")
+    # Fewer are always allowed, and others want to be served too.
+    rows_max, bytes_max = min(rows_max, ROWS_MAX), min(bytes_max, BYTES_DEFAULT)
     pulled = await pull(partition, call.cluster.codec(node), offset, rows_max=rows_max, bytes_max=bytes_max)
     return Reply(rows=pulled.written(call.output_format()), parameters={"start_offset": pulled.start_offset})
 
@@ -180,6 +184,10 @@ def _check_unregister(call: Call, queue: Ref, consumer: Ref) -> None:
 def _pair(call: Call) -> tuple[Ref, Ref]:
     here = call.cluster.name
     return call.path("queue_path").ref(here), call.path("consumer_path").ref(here)
+
+
+def _local(ref: Ref) -> Path:
+    return Path(ref.path, None, None)
 
 
 def _clusters(queue: Ref, consumer: Ref) -> list[str]:
@@ -222,7 +230,7 @@ def _place(call: Call, queue: Ref, index: int) -> Queue:
     if topic_id is None:
         raise YtError(NO_SUCH_NODE, f"there is no queue {queue}")
     if queue.cluster == call.cluster.name:
-        call.cluster.partition(call.cluster.node(Path(queue.path, None, None)), index)
+        call.cluster.partition(call.cluster.node(_local(queue)), index)
     elif not 0 <= index < 1 << 32:
         raise YtError(GENERIC, f"partition_index is from 0 on, not {index}")
     return Queue(topic_id, index)

@@ -11,7 +11,7 @@ from aiohttp import web
 from penstock.gateway.yt.errors import INVALID_FORMAT, REQUEST_TOO_LARGE, YtError
 from penstock.gateway.yt.formats import parse_json, parse_yson
 
-BODY_BYTES_MAX = 256 << 20
+BODY_BYTES_MAX = 128 << 20
 GZIP_OR_ZLIB = 47  # zlib's way of asking for either
 
 

@@ -14,6 +14,7 @@ from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX, TIMESTAMP, WEIGH
 from penstock.queue import Partition, split_batches
 
 ROWS_DEFAULT = 1000
+ROWS_MAX = 100_000
 BYTES_DEFAULT = 16 << 20
 READ_BYTES_MAX = 4 << 20
 

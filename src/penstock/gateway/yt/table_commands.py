@@ -7,15 +7,16 @@ from typing import Any
 from penstock.broker import Operation, Queue
 from penstock.broker.namespace import Kind, MountState, Node
 from penstock.gateway.yt.call import Call, Command, Reply
-from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, YtError
+from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_rows
 from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.row_codec import EncodedRow, RowCodec
-from penstock.gateway.yt.schema import TABLET_INDEX
+from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
 from penstock.gateway.yt.select_command import select_rows
+from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.tablet_transactions import Changes
 
-ROWS_MAX = 1_000_000
+ROWS_MAX = 100_000  # the limit that its own clients know
 
 
 async def mount_table(call: Call) -> Reply:
@@ -47,6 +48,26 @@ async def reshard_table(call: Call) -> Reply:
     wanted = call.whole("tablet_count")
     if wanted != topic.partitions:
         await call.cluster.broker.add_partitions(topic.name, wanted)
+    return Reply({})
+
+
+async def alter_table(call: Call) -> Reply:
+    """Give a queue more columns; those it has stay as they are, since rows are stored by them."""
+    node = call.cluster.table(call.path(), Kind.QUEUE)
+    check(call, Operation.ALTER, node)
+    writable_codec(call, node)
+    if call.get("schema") is None:
+        return Reply({})
+    if node.mount_state is not MountState.UNMOUNTED:
+        raise YtError(GENERIC, f"{node.path} is mounted; unmount it, change its schema and mount it again")
+    old, new = call.cluster.schema(node), schema_of(call.get("schema"))
+    kept = {column.name: column.type for column in new.columns}
+    if new.keys or any(kept.get(column.name) != column.type for column in old.columns if column.name not in SYSTEM_COLUMNS):
+        raise YtError(SCHEMA_VIOLATION, "a queue can get columns, but those it has stay with their types, and it is not sorted")
+    names = {column.name for column in old.columns}
+    if any(column.required for column in new.columns if column.name not in names):
+        raise YtError(SCHEMA_VIOLATION, "a new column cannot be required: rows that are stored do not have it")
+    await call.cluster.broker.namespace.set_attributes(node.path, {"schema": to_stored(call.get("schema"))})
     return Reply({})
 
 
@@ -159,6 +180,7 @@ COMMANDS = {
     "unfreeze_table": Command(mount_table, is_volatile=True),
     "remount_table": Command(remount_table, is_volatile=True),
     "reshard_table": Command(reshard_table, is_volatile=True),
+    "alter_table": Command(alter_table, is_volatile=True),
     "insert_rows": Command(insert_rows, input_type="tabular", output_type=None, is_volatile=True, is_heavy=True),
     "select_rows": Command(select_rows, output_type="tabular", is_heavy=True),
     "trim_rows": Command(trim_rows, is_volatile=True),

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from penstock.broker import TRANSACTIONS_V2, Broker, Position, Producer, Queue, Route, Topic
+from penstock.broker import (
+    TRANSACTIONS_V2,
+    Broker,
+    Position,
+    Producer,
+    ProducerFencedError,
+    Queue,
+    Route,
+    Topic,
+    UnknownProducerError,
+)
 from penstock.broker.namespace.node import object_id
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TRANSACTION, YtError
+from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_TRANSACTION, YtError
 from penstock.gateway.yt.row_batch import Writer, make_row_batch
 from penstock.gateway.yt.row_codec import EncodedRow
 from penstock.queue import SourceWrite, WriteResult, check_batch
@@ -31,6 +41,7 @@ TIMEOUT_DEFAULT_MS = 30_000
 TIMEOUT_MAX_MS = 3600_000
 COMMIT_TIMEOUT_MS = 60_000
 OPEN_MAX = 100_000
+ID_PREFIX = "\1yt:"
 
 Check = Callable[[], None]
 """Raises if what a transaction has seen is not so any more."""
@@ -121,12 +132,33 @@ class TabletTransactions:
         finally:
             self._open.pop(transaction_id, None)
 
+    async def recover(self) -> None:
+        """Settle what commits of the process before this one have left: what was decided is carried out, all else aborted."""
+        for left in self._broker.transactions.transactions():
+            if not left.transactional_id.startswith(ID_PREFIX):
+                continue
+            self._ids_made = max(self._ids_made, int(left.transactional_id.removeprefix(ID_PREFIX)))
+            try:
+                producer = await self._broker.transactions.initialise(left.transactional_id, COMMIT_TIMEOUT_MS)
+            except PenstockError as error:
+                log.warning("the transaction of %r will be settled later: %s", left.transactional_id, error)
+            else:
+                self._idle.append((left.transactional_id, producer))
+
+    def check_settled(self, name: str, queues: Iterable[Queue]) -> None:
+        """An error if a transaction that is not yet ended sets one of these positions: what they will be is not known. To be
+        asked while the lock of the name is held."""
+        if any(self._broker.consumers.is_unstable(name, queue) for queue in queues):
+            raise YtError(LOCK_CONFLICT, "another transaction that is being ended changes the same row; try again")
+
     async def carry_out(self, changes: Changes) -> None:
         """Make changes, all of them or none; they are durable and seen when this returns."""
         names = sorted(changes.positions)
         async with AsyncExitStack() as locks:
             for name in names:
                 await locks.enter_async_context(self.lock(name))
+            for name, positions in changes.positions.items():
+                self.check_settled(name, positions)
             for check in changes.checks:
                 check()
             if not changes.rows and len(names) == 1:
@@ -158,10 +190,8 @@ class TabletTransactions:
 
     async def _commit(self, changes: Changes) -> None:
         coordinator = self._broker.transactions
-        transactional_id, producer = await self._producer()
+        transactional_id, producer = await self._begin(changes)
         try:
-            groups = frozenset(changes.positions)
-            await coordinator.add(transactional_id, producer, queues=frozenset(changes.rows), groups=groups)
             writes: list[Awaitable[WriteResult]] = [
                 self._write(queue, rows, Writer(producer.id, producer.epoch, 0), None) for queue, rows in changes.rows.items()
             ]
@@ -183,13 +213,24 @@ class TabletTransactions:
         except PenstockError as error:
             log.info("the transaction of %r is left to time out: %s", transactional_id, error)
 
-    async def _producer(self) -> tuple[str, Producer]:
-        """A transactional id that nobody uses, and its producer."""
-        if self._idle:
-            return self._idle.pop()
+    async def _begin(self, changes: Changes) -> tuple[str, Producer]:
+        """Begin a transaction that reaches all that changes, under an id that nobody uses; one that was idle for too long may be
+        known no more."""
+        coordinator = self._broker.transactions
+        queues, groups = frozenset(changes.rows), frozenset(changes.positions)
+        while self._idle:
+            transactional_id, producer = self._idle.pop()
+            try:
+                await coordinator.add(transactional_id, producer, queues=queues, groups=groups)
+            except (ProducerFencedError, UnknownProducerError) as error:
+                log.info("the transactional id %r is used no more: %s", transactional_id, error)
+            else:
+                return transactional_id, producer
         self._ids_made += 1
-        transactional_id = f"\1yt:{self._ids_made}"
-        return transactional_id, await self._broker.transactions.initialise(transactional_id, COMMIT_TIMEOUT_MS)
+        transactional_id = f"{ID_PREFIX}{self._ids_made}"
+        producer = await coordinator.initialise(transactional_id, COMMIT_TIMEOUT_MS)
+        await coordinator.add(transactional_id, producer, queues=queues, groups=groups)
+        return transactional_id, producer
 
     async def _write(
         self, queue: Queue, rows: list[EncodedRow], writer: Writer | None, source: SourceWrite | None

@@ -1,0 +1,116 @@
+"""What every engine of streams can do; listeners know no more of them than this."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from penstock.blob import Buffer
+from penstock.broker.streams.followers import Followers
+from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
+from penstock.broker.streams.reading import ReadMessages, StreamMessage
+from penstock.broker.streams.records import Content
+
+
+class Published(NamedTuple):
+    """A message that is durable and has its sequence."""
+
+    sequence: int
+    object_name: str
+
+
+class Deleted(NamedTuple):
+    """A message that is gone."""
+
+    sequence: int
+    subject: str
+    object_name: str
+
+
+class StreamEngine(Protocol):
+    """The streams of a node, whatever they are kept in."""
+
+    @property
+    def followers(self) -> Followers:
+        """Those who wait for more messages."""
+        ...
+
+    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
+        """Publish one message."""
+        ...
+
+    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
+        """Publish messages of one subject, in order."""
+        ...
+
+    async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
+        """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""
+        ...
+
+    async def publish_stream(
+        self,
+        subject: str,
+        parts: AsyncIterator[Buffer],
+        headers: Mapping[str, str] | None = None,
+        *,
+        crc32c: int | None = None,
+        size: int | None = None,
+    ) -> Published:
+        """Publish what comes in parts, of whatever size."""
+        ...
+
+    async def get_message(self, sequence: int) -> StreamMessage | None:
+        """The message of a sequence."""
+        ...
+
+    async def read(self, subject: str, from_sequence: int, limit: int, bytes_max: int = ...) -> ReadMessages:
+        """Messages from a sequence on, of a subject or a pattern."""
+        ...
+
+    async def fetch(self, subject: str, durable_name: str, limit: int, bytes_max: int = ...) -> list[StreamMessage]:
+        """What a durable consumer has not acknowledged."""
+        ...
+
+    async def acknowledge(self, durable_name: str, subject: str, sequence: int, *, rewind: bool = False) -> int:
+        """A consumer has dealt with a message; its position then."""
+        ...
+
+    async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
+        """Change how messages are handed to the members of a durable name."""
+        ...
+
+    async def last_sequence(self, subject: str) -> int:
+        """The last sequence that can be read, of a subject or a pattern."""
+        ...
+
+    async def get_position(self, durable_name: str, subject: str) -> int:
+        """The last sequence a consumer has acknowledged."""
+        ...
+
+    async def get_consumers(self, subject: str) -> list[ConsumerPosition]:
+        """Every durable consumer of a subject."""
+        ...
+
+    async def get_subjects(self) -> list[str]:
+        """The names of all subjects."""
+        ...
+
+    async def delete_old(self, ttl_s: float) -> list[Deleted]:
+        """Let go of messages older than this, with their payloads; what is gone."""
+        ...
+
+    async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
+        """The message whose payload is to be read, and its size."""
+        ...
+
+    def read_payload(self, message: StreamMessage, begin: int = 0, end: int | None = None) -> AsyncIterator[Buffer]:
+        """The bytes begin <= at < end of a payload, part by part."""
+        ...
+
+    async def sweep(self) -> None:
+        """Let go of what is over, now."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what is under way."""
+        ...

@@ -1,0 +1,102 @@
+"""The part of YDB's query service that the SDK needs for transactions of topics: sessions, and begin, commit and roll back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.ydb.protos import Status, query
+from penstock.gateway.ydb.statuses import issues_of, status_of, unsupported
+from penstock.gateway.ydb.topic_transactions import TopicTransactions
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "Ydb.Query.V1.QueryService"
+Admit = Callable[[Any], object]
+"""Raises unless whoever makes a call may be served at all."""
+
+
+class QueryService:
+    """Its calls; queries themselves are refused."""
+
+    def __init__(self, transactions: TopicTransactions, admit: Admit, node_id: int) -> None:
+        self._transactions = transactions
+        self._admit = admit
+        self._node_id = node_id
+
+    def handlers(self) -> dict[str, Any]:
+        """Its calls as gRPC wants them."""
+        unary: dict[str, Callable[[Any], Awaitable[dict[str, Any]]]] = {
+            "CreateSession": self._create_session,
+            "DeleteSession": self._delete_session,
+            "BeginTransaction": self._begin,
+            "CommitTransaction": self._commit,
+            "RollbackTransaction": self._roll_back,
+        }
+        made = {name: self._unary(name, handler) for name, handler in unary.items()}
+        made["AttachSession"] = grpc.unary_stream_rpc_method_handler(
+            self._attach,
+            request_deserializer=query.AttachSessionRequest.FromString,
+            response_serializer=query.SessionState.SerializeToString,
+        )
+        made["ExecuteQuery"] = grpc.unary_stream_rpc_method_handler(
+            self._execute,
+            request_deserializer=query.ExecuteQueryRequest.FromString,
+            response_serializer=query.ExecuteQueryResponsePart.SerializeToString,
+        )
+        return made
+
+    def _unary(self, name: str, handler: Callable[[Any], Awaitable[dict[str, Any]]]) -> Any:
+        respond = getattr(query, name + "Response")
+
+        async def serve(request: Any, context: Any) -> Any:
+            try:
+                self._admit(context)
+                return respond(status=Status.SUCCESS, **await handler(request))
+            except PenstockError as error:
+                log.debug("%s is refused: %s", name, error)
+                return respond(status=status_of(error), issues=issues_of(error))
+
+        return grpc.unary_unary_rpc_method_handler(
+            serve, request_deserializer=getattr(query, name + "Request").FromString, response_serializer=respond.SerializeToString
+        )
+
+    async def _create_session(self, request: Any) -> dict[str, Any]:
+        return {"session_id": self._transactions.open_session(), "node_id": self._node_id}
+
+    async def _delete_session(self, request: Any) -> dict[str, Any]:
+        self._transactions.close_session(request.session_id)
+        return {}
+
+    async def _attach(self, request: Any, context: Any) -> None:
+        """A session lives as long as its client stays attached to it."""
+        try:
+            self._admit(context)
+            session = self._transactions.attach(request.session_id)
+        except PenstockError as error:
+            await context.write(query.SessionState(status=status_of(error), issues=issues_of(error)))
+            return
+        try:
+            await context.write(query.SessionState(status=Status.SUCCESS))
+            await session.is_over.wait()
+        finally:
+            self._transactions.close_session(request.session_id)
+
+    async def _execute(self, request: Any, context: Any) -> None:
+        error = unsupported("there are no tables here, and nothing to query; transactions are about topics alone")
+        await context.write(query.ExecuteQueryResponsePart(status=status_of(error), issues=issues_of(error)))
+
+    async def _begin(self, request: Any) -> dict[str, Any]:
+        return {"tx_meta": {"id": self._transactions.begin(request.session_id).id}}
+
+    async def _commit(self, request: Any) -> dict[str, Any]:
+        await self._transactions.commit(request.session_id, request.tx_id)
+        return {}
+
+    async def _roll_back(self, request: Any) -> dict[str, Any]:
+        self._transactions.roll_back(request.session_id, request.tx_id)
+        return {}
