@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from penstock.cli.failure import CommandError
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import decompress
+from penstock.core.varint import read_varint, varint
 
 HEADER_SIZE: Final = 61
 MAGIC: Final = 2
@@ -88,19 +89,19 @@ class Reader:
 
 def _encode_record(record: Record, delta: int, base_timestamp: int) -> bytes:
     body = bytearray(1)
-    body += _varint(record.timestamp_ms - base_timestamp)
-    body += _varint(delta)
+    body += varint(record.timestamp_ms - base_timestamp)
+    body += varint(delta)
     body += _octets(record.key)
     body += _octets(record.value)
-    body += _varint(len(record.headers))
+    body += varint(len(record.headers))
     for name, value in record.headers:
         body += _octets(name.encode())
         body += _octets(value)
-    return _varint(len(body)) + bytes(body)
+    return varint(len(body)) + bytes(body)
 
 
 def _octets(value: bytes | None) -> bytes:
-    return _varint(-1) if value is None else _varint(len(value)) + value
+    return varint(-1) if value is None else varint(len(value)) + value
 
 
 def _plain(codec: int, records: memoryview, base_offset: int) -> memoryview:
@@ -114,10 +115,10 @@ def _decode_records(body: memoryview, count: int, base_offset: int, base_timesta
     at = 0
     try:
         for _ in range(count):
-            length, at = _read_varint(body, at)
+            length, at = read_varint(body, at)
             end = at + length
-            timestamp_delta, at = _read_varint(body, at + 1)
-            offset_delta, at = _read_varint(body, at)
+            timestamp_delta, at = read_varint(body, at + 1)
+            offset_delta, at = read_varint(body, at)
             key, at = _read_octets(body, at)
             value, at = _read_octets(body, at)
             headers, at = _read_headers(body, at)
@@ -129,7 +130,7 @@ def _decode_records(body: memoryview, count: int, base_offset: int, base_timesta
 
 
 def _read_headers(body: memoryview, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, at = _read_varint(body, at)
+    count, at = read_varint(body, at)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, at = _read_octets(body, at)
@@ -139,7 +140,7 @@ def _read_headers(body: memoryview, at: int) -> tuple[tuple[tuple[str, bytes | N
 
 
 def _read_octets(body: memoryview, at: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(body, at)
+    length, at = read_varint(body, at)
     if length < 0:
         return None, at
     if at + length > len(body):
@@ -150,28 +151,3 @@ def _read_octets(body: memoryview, at: int) -> tuple[bytes | None, int]:
 def _is_abort(body: memoryview) -> bool:
     record = next(_decode_records(body, 1, 0, 0, None))
     return record.key is not None and int.from_bytes(record.key[2:4], "big") == _ABORT_KEY_TYPE
-
-
-def _varint(number: int) -> bytes:
-    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
-    if zigzag < 0x80:
-        return bytes((zigzag,))
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
-
-
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    byte = view[at]
-    at += 1
-    zigzag = byte & 0x7F
-    shift = 7
-    while byte > 0x7F:
-        byte = view[at]
-        at += 1
-        zigzag |= (byte & 0x7F) << shift
-        shift += 7
-    return (zigzag >> 1) ^ -(zigzag & 1), at

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import compress_like, decompress
+from penstock.core.varint import read_varint, varint
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _AFTER_CRC = Struct(">hiqqqhii")
@@ -116,45 +117,24 @@ def _framed(
 
 
 def _record(delta: int, key: bytes | None, value: bytes | None, timestamp: int = 0) -> bytes:
-    body = b"\0" + _varint(timestamp) + _varint(delta) + _octets(key) + _octets(value) + _varint(0)
-    return _varint(len(body)) + body
+    body = b"\0" + varint(timestamp) + varint(delta) + _octets(key) + _octets(value) + varint(0)
+    return varint(len(body)) + body
 
 
 def _octets(content: bytes | None) -> bytes:
-    return _varint(-1) if content is None else _varint(len(content)) + content
+    return varint(-1) if content is None else varint(len(content)) + content
 
 
 def _read_record(view: memoryview, at: int) -> tuple[int, bytes | None, bytes | None, int, int]:
-    length, at = _read_varint(view, at)
+    length, at = read_varint(view, at)
     end = at + length
-    timestamp, at = _read_varint(view, at + 1)
-    delta, at = _read_varint(view, at)
+    timestamp, at = read_varint(view, at + 1)
+    delta, at = read_varint(view, at)
     key, at = _read_octets(view, at)
     value, at = _read_octets(view, at)
     return delta, key, value, timestamp, end
 
 
 def _read_octets(view: memoryview, at: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(view, at)
+    length, at = read_varint(view, at)
     return (None, at) if length < 0 else (bytes(view[at : at + length]), at + length)
-
-
-def _varint(number: int) -> bytes:
-    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
-    out = bytearray()
-    while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
-
-
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    zigzag = shift = 0
-    while True:
-        byte = view[at]
-        at += 1
-        zigzag |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (zigzag >> 1) ^ -(zigzag & 1), at
-        shift += 7
