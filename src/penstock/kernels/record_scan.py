@@ -42,7 +42,8 @@ def _varint(
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            value &= 0xFFFFFFFFFFFFFFFF  # what a C integer does by itself
+            if not cython.compiled:
+                value &= 0xFFFFFFFFFFFFFFFF  # what a C integer does by itself
             return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
         shift += 7
     return 0, -1
