@@ -151,3 +151,40 @@ def test_a_crash_at_every_step_of_a_large_publish(part: int) -> None:
         await host.stop()
 
     run_simulation(run())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 123])
+def test_tablets_that_stop_and_start_again_under_load(seed: int) -> None:
+    """The node lives, but its tablets do not: of the streams, of the payloads, of the topics; the disk fails now and then."""
+
+    async def run() -> None:
+        rng = Random(f"tablets/{seed}")
+        host, told, stop = SimStreams(), Told(), asyncio.Event()
+        await host.start()
+        following = asyncio.create_task(_follower(host, told, stop))
+        publishers = [
+            asyncio.create_task(_publisher(host, told, Random(f"{seed}/{at}"), range(at * 100, at * 100 + 40))) for at in range(5)
+        ]
+        streams_tablet, payloads_tablet = 4, 5
+        for _ in range(12):
+            await asyncio.sleep(rng.random() * 0.3)
+            what = rng.randrange(3)
+            if what == 0:
+                await host.break_system_tablet(rng.choice((streams_tablet, payloads_tablet)))
+            elif what == 1 and host.streams.subjects():
+                await host.break_tablet(rng.choice(host.streams.subjects()))
+            else:
+                host.node.faults.error_rate = {"flush": 0.3}
+                await asyncio.sleep(0.05)
+                host.node.faults.error_rate = {}
+        await asyncio.gather(*publishers)
+        await asyncio.sleep(30)
+        stop.set()
+        await following
+        assert len(told.sequences) > 20
+        await _check(host, told)
+        await host.restart()
+        await _check(host, told)
+        await host.stop()
+
+    run_simulation(run(), seed=seed)

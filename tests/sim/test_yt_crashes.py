@@ -14,6 +14,7 @@ from penstock.gateway.yt.call import Call
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.gateway import COMMANDS
 from penstock.gateway.yt.peers import Peers
+from penstock.gateway.yt.producer_sessions import recover_sessions
 from penstock.testing.sim_loop import ProcessDiedError, run_simulation
 from tests.sim_broker import SimBroker
 
@@ -32,6 +33,7 @@ class SimYt:
         """Serve the broker that runs now."""
         self._cluster = Cluster("pythia", self.host.broker, Peers({}), clock=self.host.node.clock, random=Random(1))
         await self.host.do(self._cluster.transactions.recover())
+        await self.host.do(recover_sessions(self.host.broker))
 
     async def restart(self) -> None:
         """Kill the process and start another."""

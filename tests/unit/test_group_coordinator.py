@@ -332,6 +332,20 @@ def test_positions_of_consumers_that_assign_themselves_grow_old_by_their_last_co
     on_broker(scenario)
 
 
+def test_positions_of_consumers_that_a_topic_declares_do_not_grow_old() -> None:
+    async def scenario(broker: Broker) -> None:
+        catalog = Catalog(broker.tablet, current_loop().fork_random("topics"))
+        topic = await catalog.create("read", 1, TopicConfig({"penstock.consumers": "declared, other"}))
+        expiry = Expiry(broker.groups, broker.consumers, catalog, OPTIONS, broker.node.clock)
+        for consumer in ("declared", "undeclared"):
+            await broker.commit(consumer, 5, topic.id)
+        await asyncio.sleep(10_000)
+        await expiry.sweep()
+        assert broker.consumers.consumers() == ["declared"]
+
+    on_broker(scenario)
+
+
 def test_positions_are_looked_through_now_and_then() -> None:
     async def scenario(broker: Broker) -> None:
         expiry, read, _ = await _expiry(broker)

@@ -59,10 +59,10 @@ def make_client(arguments: argparse.Namespace) -> Client:
     from penstock.cli.kafka_client import DEFAULT_BOOTSTRAP, Client, parse_addresses
 
     bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    return Client(parse_addresses(bootstrap), arguments.timeout, _identity(arguments))
+    return Client(parse_addresses(bootstrap), arguments.timeout, identity_of(arguments))
 
 
-def _identity(arguments: argparse.Namespace) -> Identity:
+def identity_of(arguments: argparse.Namespace) -> Identity:
     """Who the command is, by its options and the environment."""
     from penstock.cli.sign_in import Identity
 

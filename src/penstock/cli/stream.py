@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,17 @@ def parser() -> argparse.ArgumentParser:
     download = action("download", "write the payload of a message to a file")
     download.add_argument("sequence", type=int, metavar="SEQUENCE")
     download.add_argument("file", type=Path, metavar="FILE")
+    _consumer_actions(action)
+    init = actions.add_parser(
+        "init-tarantool",
+        help="make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date",
+        description="Make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date.",
+    )
+    init.add_argument("url", metavar="URL", help="tarantool://user:password@host:port; the user needs all rights for this")
+    return made
+
+
+def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> None:
     consumers = action("consumers", "list the durable consumers of a subject and their positions")
     consumers.add_argument("subject", metavar="SUBJECT")
     ack = action("ack", "acknowledge a message and all before it")
@@ -63,13 +75,6 @@ def parser() -> argparse.ArgumentParser:
     )
     configure.add_argument("--tries", type=int, default=0, metavar="N", help="how many times it is tried (default: for ever)")
     configure.add_argument("--dead-letter", default="", metavar="SUBJECT", help="where a message goes after the last try")
-    init = actions.add_parser(
-        "init-tarantool",
-        help="make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date",
-        description="Make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date.",
-    )
-    init.add_argument("url", metavar="URL", help="tarantool://user:password@host:port; the user needs all rights for this")
-    return made
 
 
 def run(argv: list[str]) -> int:
@@ -93,7 +98,16 @@ def _stream_options() -> argparse.ArgumentParser:
         default=None,
         help=f"the stream listener of a node (default: {ADDRESS_VARIABLE}, or {DEFAULT_ADDRESS})",
     )
-    group.add_argument("--tls-ca", metavar="FILE", default=None, help="speak TLS, and trust the certificates in this PEM file")
+    group.add_argument(
+        "--user", metavar="NAME", default=None, help="who to sign in as, where a node asks (default: PENSTOCK_USER)"
+    )
+    group.add_argument("--password-file", metavar="FILE", default=None, help="a file with the password of the user")
+    group.add_argument(
+        "--tls-ca",
+        metavar="FILE",
+        default=None,
+        help="speak TLS, and trust the certificates in this PEM file (default: PENSTOCK_TLS_CA, or no TLS)",
+    )
     group.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to try to get an answer (default: 15)"
     )

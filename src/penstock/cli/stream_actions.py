@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.cli.client_options import identity_of
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import CommandError, usage
 from penstock.cli.output import Output, Progress
+from penstock.cli.sign_in import Identity
 from penstock.cli.stream import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 
 CHUNK_BYTES: Final = 1 << 20
 LINES_AT_ONCE: Final = 500
 MESSAGE_BYTES_MAX: Final = 64 << 20
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def run_action(arguments: argparse.Namespace, output: Output) -> int:
@@ -30,14 +33,16 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
         raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[stream]'", ExitCode.USAGE) from error
     address = arguments.stream or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.max_send_message_length", MESSAGE_BYTES_MAX)]
-    if arguments.tls_ca is None:
+    identity = identity_of(arguments)
+    if identity.tls_ca is None:
         channel: Any = grpc.insecure_channel(address, options=options)
     else:
-        credentials = grpc.ssl_channel_credentials(Path(arguments.tls_ca).read_bytes())
+        credentials = grpc.ssl_channel_credentials(Path(identity.tls_ca).read_bytes())
         channel = grpc.secure_channel(address, credentials, options=options)
+    metadata = _metadata(identity, address)
     try:
         with channel:
-            ACTIONS[arguments.action](Calls(channel, protos, arguments.timeout), arguments, output)
+            ACTIONS[arguments.action](Calls(channel, protos, arguments.timeout, metadata), arguments, output)
     except grpc.RpcError as error:
         unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         exit_code = ExitCode.NO_CONNECTION if unreachable else ExitCode.FAILED
@@ -45,25 +50,40 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
+def _metadata(identity: Identity, address: str) -> list[tuple[str, str]]:
+    """Who the command is, with every call. A password goes over a network only within TLS."""
+    if identity.user is None:
+        return []
+    if identity.tls_ca is None and address.rpartition(":")[0].strip("[]") not in LOOPBACK:
+        raise usage(f"the password of {identity.user!r} is not sent to {address} without TLS; give --tls-ca")
+    token = base64.b64encode(f"{identity.user}:{identity.password}".encode()).decode()
+    return [("authorization", f"Basic {token}")]
+
+
 class Calls:
     """The calls of both services."""
 
-    def __init__(self, channel: Any, protos: Any, timeout_s: float) -> None:
+    def __init__(self, channel: Any, protos: Any, timeout_s: float, metadata: list[tuple[str, str]]) -> None:
         self._channel = channel
         self.protos = protos
         self._timeout_s = timeout_s
+        self._metadata = metadata
 
     def ask(self, method: str, answer: str, **fields: Any) -> Any:
         """A call with one answer."""
-        return self._call(self._channel.unary_unary, method, answer)(self._request(method, fields), timeout=self._timeout_s)
+        call = self._call(self._channel.unary_unary, method, answer)
+        return call(self._request(method, fields), timeout=self._timeout_s, metadata=self._metadata)
 
     def stream(self, method: str, answer: str, *, timeout_s: float | None = None, **fields: Any) -> Iterator[Any]:
         """A call with many answers."""
-        yield from self._call(self._channel.unary_stream, method, answer)(self._request(method, fields), timeout=timeout_s)
+        call = self._call(self._channel.unary_stream, method, answer)
+        yield from call(self._request(method, fields), timeout=timeout_s, metadata=self._metadata)
 
     def upload(self, requests: Iterator[Any]) -> Any:
         """A payload in chunks. It may take however long."""
-        return self._call(self._channel.stream_unary, "IngressService/Upload", "PublishResponse")(requests)
+        return self._call(self._channel.stream_unary, "IngressService/Upload", "PublishResponse")(
+            requests, metadata=self._metadata
+        )
 
     def _request(self, method: str, fields: dict[str, Any]) -> Any:
         name = method.rpartition("/")[2]

@@ -215,15 +215,15 @@ SETTINGS: Final = {
             "stream_metadata",
             or_none(URL),
             "none",
-            "where metadata of streams is kept: none for this node itself, tarantool://user:password@host:port for a Tarantool that "
-            "`penstock stream init-tarantool` was run on. With a password, set it in the environment or the file, not as an option",
+            "where metadata of streams is kept: none for this node itself, tarantool://user:password@host:port for a Tarantool "
+            "that `penstock stream init-tarantool` was run on. With a password, set it in the environment or the file",
         ),
         Setting(
             "stream_payloads",
             or_none(URL),
             "none",
-            "where payloads are kept if their metadata is in Tarantool: s3://bucket/prefix, with credentials and endpoint from the "
-            "AWS_… variables of the environment, or file:///directory",
+            "where payloads are kept if their metadata is in Tarantool: s3://bucket/prefix, with credentials and endpoint from "
+            "the AWS_… variables of the environment, or file:///directory",
         ),
         Setting("auto_create_topics", FLAG, "true", "whether a topic that a client names is made when it is not there"),
         Setting(

@@ -28,25 +28,24 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
         return {}
     try:
         # Only those who want it need what it is made with.
-        from penstock.gateway.stream import StreamGateway, StreamHttp
+        from penstock.gateway.stream import Admission, StreamGateway, StreamHttp
     except ModuleNotFoundError as error:
         raise BadSettingError(
             f"{asked[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set it to none"
         ) from error
-    if config.sasl:
-        raise BadSettingError(f"{asked[0]} is set, but stream clients cannot say who they are, as sasl asks; set one of the two")
     streams = await _open_engine(config, broker, random)
     closing.push_async_callback(streams.stop)
+    admission = Admission(streams, broker)
     found: dict[str, int] = {}
     if config.stream_port is not None:
         tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
         gateway = StreamGateway(
-            streams, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls
+            admission, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls
         )
         found["stream"] = await _listen("stream_port", gateway, config.host, closing)
     if config.stream_http_port is not None:
         http = StreamHttp(
-            streams,
+            admission,
             host=config.host,
             port=config.stream_http_port,
             drain_timeout_s=config.drain_timeout_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def _last_seqno(channel: grpc.Channel, producer: str, seqno: int) -> int:
         response_deserializer=_Write.FromServer.FromString,
     )
     init = _Write.FromClient(init_request={"path": PATH, "producer_id": producer})
-    message = {"seq_no": seqno, "data": b"data", "created_at": timestamp(1_700_000_000_000)}
+    message = {"seq_no": seqno, "data": b"data", "created_at": timestamp(int(time.time() * 1000))}
     write = _Write.FromClient(write_request={"messages": [message], "codec": 1})
     answers = list(call(iter([init, write]), timeout=60, metadata=[("x-ydb-database", "/local")]))
     assert [answer.status for answer in answers] == [Status.SUCCESS] * 2

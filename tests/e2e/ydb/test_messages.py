@@ -24,7 +24,7 @@ def _message(data: bytes | str, **fields: Any) -> Any:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_message_is_read_as_it_was_written(driver: Any, path: str, codec: int) -> None:
     client = driver.topic_client
-    created_at = datetime(2026, 3, 4, 5, 6, 7, 89_000, tzinfo=UTC)
+    created_at = datetime.now(UTC).replace(microsecond=89_000) - timedelta(hours=1)
     with client.writer(
         path, producer_id="a source", codec=codec, auto_created_at=False, auto_seqno=False, encoders={4: zstandard.compress}
     ) as writer:
@@ -119,7 +119,7 @@ def test_a_message_of_20_mb_comes_through_a_small_buffer(driver: Any, path: str)
 
 def test_reading_begins_at_a_time(driver: Any, path: str) -> None:
     client = driver.topic_client
-    start = datetime(2026, 1, 1, tzinfo=UTC)
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=30)
     with client.writer(path, producer_id="source", auto_created_at=False) as writer:
         writer.write([_message(str(hour), created_at=start + timedelta(hours=hour)) for hour in range(20)])
     selector = ydb.TopicReaderSelector(path=path, read_from=start + timedelta(hours=15))
@@ -195,14 +195,15 @@ def test_messages_of_ydb_are_records_of_kafka(driver: Any, path: str, node: Runn
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_records_of_kafka_are_messages_of_ydb(driver: Any, path: str, node: RunningNode, *, idempotent: bool) -> None:
     name = path.removeprefix("/local/")
+    now = datetime.now(UTC).replace(microsecond=123_000)
     producer = Producer({"bootstrap.servers": node.bootstrap, "enable.idempotence": idempotent})
-    producer.produce(name, b"value", b"key", 0, headers=[("color", b"red")], timestamp=1_700_000_000_123)
+    producer.produce(name, b"value", b"key", 0, headers=[("color", b"red")], timestamp=int(now.timestamp() * 1000))
     producer.produce(name, None, b"gone", 0)
     assert producer.flush(30) == 0
     first, second = read_all(driver.topic_client, path, "reader", 2)
     assert (first.data, first.metadata_items) == (b"value", {"__key": b"key", "color": b"red"})
     assert (second.data, second.metadata_items) == (b"", {"__key": b"gone"})
-    assert first.created_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC).replace(tzinfo=None)
+    assert first.created_at == now.replace(tzinfo=None)
     assert (first.seqno, second.seqno) == (1, 2)
     assert first.producer_id.startswith("kafka-") == idempotent
 

@@ -3,6 +3,7 @@ served."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def _init(path: str, **more: Any) -> dict[str, Any]:
 
 
 def _write(*seqnos: int, data: bytes = b"data") -> dict[str, Any]:
-    messages = [{"seq_no": seqno, "data": data, "created_at": timestamp(1_700_000_000_000)} for seqno in seqnos]
+    messages = [{"seq_no": seqno, "data": data, "created_at": timestamp(int(time.time() * 1000))} for seqno in seqnos]
     return {"write_request": {"messages": messages, "codec": 1}}
 
 

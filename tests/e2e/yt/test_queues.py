@@ -326,3 +326,84 @@ def test_queries_over_a_queue(make: Make) -> None:
     assert [row["data"] for row in select(f'data from [{objects.queue}] where data in ("a", "d")')] == ["a", "d"]
     fails(1, lambda: list(select(f"nothing from [{objects.queue}]")))
     fails(1, lambda: list(select(f"data from [{objects.queue}] group by data")))
+
+
+def test_nodes_and_their_attributes(make: Make) -> None:
+    objects = make()
+    client, folder = objects.client, objects.queue.rpartition("/")[0]
+    assert client.list(folder) == ["consumer", "producer", "queue"]
+    assert {str(each): each.attributes["type"] for each in client.list(folder, attributes=["type"])}["queue"] == "table"
+    assert list(client.search(folder, node_type="map_node")) == [folder]
+    assert client.get(folder) == {"consumer": None, "producer": None, "queue": None}
+    client.set(f"{objects.queue}/@note", {"a": {"b": [1, 2]}})
+    assert client.get(f"{objects.queue}/@note/a/b/1") == 2
+    client.set(f"{objects.queue}/@note/a/c", "x")
+    assert client.get(f"{objects.queue}/@note") == {"a": {"b": [1, 2], "c": "x"}}
+    assert client.exists(f"{objects.queue}/@note")
+    assert not client.exists(f"{objects.queue}/@other")
+    attributes = client.get(f"{objects.queue}/@")
+    assert (attributes["tablet_state"], attributes["dynamic"], attributes["sorted"]) == ("mounted", True, False)
+    assert client.get(f"#{attributes['id']}/@path") == objects.queue
+    fails(1, lambda: client.set(f"{objects.queue}/@id", "x"))
+    fails(1, lambda: client.set(f"{objects.queue}/@auto_trim_config", {"enable": True, "retained_lifetime_duration": 1500}))
+    fails(1, lambda: client.set(f"{objects.queue}/@static_export_config", {}))
+    fails(501, lambda: client.create("table", objects.queue, attributes={"dynamic": True, "schema": SCHEMA}))
+    fails(500, lambda: client.create("map_node", "//tmp/no/such/folder"))
+    fails(1, lambda: client.remove(folder))
+    client.remove(folder, recursive=True)
+    assert not client.exists(objects.queue)
+
+
+def test_several_commands_in_one_request(make: Make) -> None:
+    objects = make()
+    batch = objects.client.create_batch_client(raise_errors=False)
+    batch.set(f"{objects.queue}/@note", {"a": 1})
+    note, missing, there = batch.get(f"{objects.queue}/@note"), batch.get("//tmp/nowhere"), batch.exists(objects.queue)
+    made = batch.create("map_node", f"{objects.queue}_folder")
+    batch.commit_batch()
+    assert (note.get_result(), there.get_result()) == ({"a": 1}, True)
+    assert missing.get_error()["code"] == 500
+    assert made.get_result().count("-") == 3
+
+
+def test_a_queue_gets_columns_and_tablets(make: Make) -> None:
+    objects = make()
+    objects.insert("old")
+    client = objects.client
+    wider = [*SCHEMA, {"name": "count", "type": "uint64"}]
+    fails(1, lambda: client.alter_table(objects.queue, schema=wider))
+    client.unmount_table(objects.queue, sync=True)
+    fails(307, lambda: client.alter_table(objects.queue, schema=[{"name": "data", "type": "int64"}]))
+    fails(307, lambda: client.alter_table(objects.queue, schema=[*SCHEMA, {"name": "n", "type": "int64", "required": True}]))
+    client.alter_table(objects.queue, schema=wider)
+    client.reshard_table(objects.queue, tablet_count=3, sync=True)
+    fails(1, lambda: client.reshard_table(objects.queue, tablet_count=1))
+    client.mount_table(objects.queue, sync=True)
+    client.insert_rows(objects.queue, [{"data": "new", "count": 7, "$tablet_index": 2}])
+    assert objects.pull()[0]["count"] is None
+    assert objects.pull(tablet=2)[0]["count"] == 7
+    assert client.get(f"{objects.queue}/@queue_status/partition_count") == 3
+
+
+def test_every_kind_of_column(make: Make) -> None:
+    objects = make()
+    types = ["int8", "uint16", "double", "boolean", "any", "utf8", "timestamp"]
+    path = f"{objects.queue}_types"
+    attributes = {"dynamic": True, "schema": [{"name": each, "type": each} for each in types]}
+    objects.client.create("table", path, attributes=attributes)
+    objects.client.mount_table(path, sync=True)
+    row = {
+        "int8": -128,
+        "uint16": 65535,
+        "double": 1.0,
+        "boolean": False,
+        "any": {"a": [1, "x", None]},
+        "utf8": "п",
+        "timestamp": 1,
+    }
+    objects.client.insert_rows(path, [row, {}])
+    for format_ in ("<format=binary>yson", "<format=text>yson", "json"):
+        pulled = objects.client.pull_queue(path, offset=0, partition_index=0, format=format_, raw=False)
+        first, second = ({name: each.get(name) for name in types} for each in pulled)
+        assert first == row
+        assert set(second.values()) == {None}

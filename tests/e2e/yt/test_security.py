@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yt.wrapper
+import yt.wrapper.driver
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -22,6 +24,7 @@ from confluent_kafka.admin import (
 from yt.wrapper.errors import YtError, YtTokenError
 
 from tests.e2e.running_node import RunningNode, running_node
+from tests.e2e.yt.yt_clusters import free_ports, wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,24 +59,25 @@ def admin(node: RunningNode) -> Any:
     return client
 
 
-@pytest.fixture(scope="module")
-def anna(node: RunningNode, admin: Any) -> Any:
+def admit(node: RunningNode, user: str, *rights: tuple[ResourceType, str, AclOperation]) -> None:
+    """Give a user a password and rights."""
     settings = {"bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     kafka = AdminClient({**settings, "sasl.username": "admin", "sasl.password": "secret"})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    for done in kafka.alter_user_scram_credentials([UserScramCredentialUpsertion("anna", info, b"pass")]).values():
+    for done in kafka.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, b"pass")]).values():
         done.result(20)
-    rule = AclBinding(
-        ResourceType.GROUP,
-        CONSUMER,
-        ResourcePatternType.LITERAL,
-        "User:anna",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.ALLOW,
-    )
-    for made in kafka.create_acls([rule]).values():
-        made.result(20)
+    rules = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        for kind, name, operation in rights
+    ]
+    if rules:
+        for made in kafka.create_acls(rules).values():
+            made.result(20)
+
+
+@pytest.fixture(scope="module")
+def anna(node: RunningNode, admin: Any) -> Any:
+    admit(node, "anna", (ResourceType.GROUP, CONSUMER, AclOperation.READ))
     return client_of(node, "anna:pass")
 
 
@@ -100,3 +104,40 @@ def test_a_consumer_reads_what_its_user_may_not_read_otherwise(admin: Any, anna:
     assert [row["data"] for row in rows] == ["a"]
     anna.advance_consumer(CONSUMER, QUEUE, partition_index=0, old_offset=0, new_offset=1)
     anna.unregister_queue_consumer(QUEUE, CONSUMER)
+
+
+def test_between_clusters_each_checks_its_own_side(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret")
+    (tmp_path / "token").write_text("peer:pass\n")
+    ports = dict(zip(("pythia", "hume"), free_ports(2), strict=True))
+    with ExitStack() as stack:
+        nodes: dict[str, RunningNode] = {}
+        for name, port in ports.items():
+            other = next(each for each in ports if each != name)
+            argv = ["--data-dir", str(tmp_path / name), "--yt-port", str(port), "--cluster-name", name, "--sasl", "true"]
+            argv += ["--peer-cluster", f"{other}=http://127.0.0.1:{ports[other]}", "--peer-token-file", str(tmp_path / "token")]
+            argv += ["--admin-password-file", str(tmp_path / "password")]
+            nodes[name] = stack.enter_context(running_node(tmp_path / f"{name}.log", argv))
+            admit(nodes[name], "peer", (ResourceType.BROKER, "kafka-cluster", AclOperation.CLUSTER_ACTION))
+        admit(nodes["hume"], "anna", (ResourceType.GROUP, CONSUMER, AclOperation.READ))
+        admit(nodes["pythia"], "anna")
+        pythia = client_of(nodes["pythia"], "admin:secret")
+        pythia.create("table", QUEUE, attributes={"dynamic": True, "schema": [{"name": "data", "type": "string"}]})
+        pythia.mount_table(QUEUE)
+        pythia.insert_rows(QUEUE, [{"data": "a"}, {"data": "b"}])
+        client_of(nodes["hume"], "admin:secret").create("queue_consumer", CONSUMER)
+        anna = client_of(nodes["hume"], "anna:pass")
+        remote = f"<cluster=pythia>{QUEUE}"
+        # Her rights on hume are of no use on pythia, whatever she says.
+        refused(lambda: anna.register_queue_consumer(remote, CONSUMER, vital=False))
+        forged = {"queue_path": remote, "consumer_path": CONSUMER, "vital": False, "penstock_forwarded": True}
+        refused(lambda: yt.wrapper.driver.make_request("register_queue_consumer", forged, client=anna))
+        refused(lambda: list(anna.pull_consumer(CONSUMER, remote, offset=0, partition_index=0)))
+        client_of(nodes["hume"], "admin:secret").register_queue_consumer(remote, CONSUMER, vital=True)
+        rows = anna.pull_consumer(CONSUMER, remote, offset=0, partition_index=0)
+        assert [row["data"] for row in rows] == ["a", "b"]
+        anna.advance_consumer(CONSUMER, remote, partition_index=0, old_offset=0, new_offset=1)
+        pythia.set(f"{QUEUE}/@auto_trim_config", {"enable": True})
+        wait_until(lambda: bool(pythia.get(f"{QUEUE}/@queue_partitions/0/lower_row_index") == 1))
+        anna.unregister_queue_consumer(remote, CONSUMER)
+        assert pythia.list_queue_consumer_registrations(queue_path=QUEUE) == []

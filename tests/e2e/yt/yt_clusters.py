@@ -33,7 +33,7 @@ class YtClusters:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.ports = dict(zip(("pythia", "hume"), _free_ports(2), strict=True))
+        self.ports = dict(zip(("pythia", "hume"), free_ports(2), strict=True))
         self._stacks: dict[str, ExitStack] = {}
         self.nodes: dict[str, RunningNode] = {}
 
@@ -107,7 +107,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

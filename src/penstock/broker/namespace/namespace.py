@@ -17,6 +17,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import OBJECT_PREFIX, Consumers
 from penstock.broker.errors import TopicExistsError, UnknownTopicError
+from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.broker.namespace.errors import NodeExistsError, NoSuchNodeError, WrongNodeError
 from penstock.broker.namespace.node import Kind, MountState, Node, check_path, new_id, object_id, parent_of, topic_name_of
 from penstock.broker.namespace.tree import Tree
@@ -111,7 +112,7 @@ class Namespace:
         names = {name for name in self.tree.children(path) if self.find(_child(path, name)) is not None}
         if path == TOPICS_FOLDER:
             owned = self._owned_topics()
-            names |= {topic.name for topic in self._catalog.topics() if topic.id not in owned}
+            names |= {topic.name for topic in self._topics() if topic.id not in owned}
         elif path == GROUPS_FOLDER:
             names |= set(self._group_names())
         elif path == "/":
@@ -125,7 +126,7 @@ class Namespace:
     def queues(self) -> list[tuple[Node, Topic]]:
         """Every queue and its topic."""
         found: list[tuple[Node, Topic]] = []
-        for topic in self._catalog.topics():
+        for topic in self._topics():
             node = self.find(self.path_of(topic))
             if node is not None:
                 found.append((node, topic))
@@ -292,7 +293,7 @@ class Namespace:
             topic = self._catalog.topic(name)
         except UnknownTopicError:
             return None
-        if topic.id in self._owned_topics():
+        if topic.id in self._owned_topics() or name in INTERNAL_TOPICS:
             return None
         return Node(
             _child(TOPICS_FOLDER, name),
@@ -302,6 +303,9 @@ class Namespace:
             topic=name,
             topic_id=topic.id,
         )
+
+    def _topics(self) -> list[Topic]:
+        return [topic for topic in self._catalog.topics() if topic.name not in INTERNAL_TOPICS]
 
     def _has_data(self, node: Node) -> bool:
         """A topic may have been deleted by a Kafka client; then its queue is gone as well."""

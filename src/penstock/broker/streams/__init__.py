@@ -12,7 +12,7 @@ from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
 from penstock.broker.streams.records import Content
 from penstock.broker.streams.streams import StreamOptions, Streams
-from penstock.broker.streams.subject_patterns import is_pattern
+from penstock.broker.streams.subject_patterns import is_pattern, matches
 
 __all__ = [
     "ConsumerPosition",
@@ -31,4 +31,5 @@ __all__ = [
     "Streams",
     "UnknownMessageError",
     "is_pattern",
+    "matches",
 ]

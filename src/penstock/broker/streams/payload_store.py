@@ -95,7 +95,10 @@ class Upload:
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        await self._store.remove_upload(self.object_id)
+        try:
+            await self._store.remove_upload(self.object_id)
+        finally:
+            self._store.active.discard(self.object_id)  # what could not be removed now is left to the sweep
 
     async def _send(self) -> None:
         if self.parts >= PARTS_MAX:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -25,11 +26,13 @@ from penstock.broker.streams.sweeping import Sweep
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.core.checksum import crc32c as checksum_of
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.queue import Partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker, Route
+
+log = logging.getLogger(__name__)
 
 STREAMS_TABLET: Final = 6
 PAYLOADS_TABLET: Final = 7
@@ -239,8 +242,8 @@ class Streams:
         if is_pattern(subject):
             subjects = await self.matching(subject)
             await _once_there(lambda: [self._sequencer.partition_of(one) for one in subjects])
-            wanted = {one.number for one in subjects}
-            return await self._reader.of_pattern(lambda one: one.number in wanted, from_sequence, limit, bytes_max)
+            # By name, not by what was just found: a subject that is made meanwhile must not be passed over.
+            return await self._reader.of_pattern(lambda one: matches(subject, one.name), from_sequence, limit, bytes_max)
         found = await self.subject(subject)
         await _once_there(lambda: self._sequencer.partition_of(found))
         return await self._reader.of_subject(found, from_sequence, limit, bytes_max)
@@ -289,7 +292,9 @@ class Streams:
         known = [one for one in subjects if one is not None]
         await _once_there(lambda: [self._sequencer.partition_of(one) for one in known])
         last = max((self._reader.last_sequence(one) for one in known), default=0)
-        return min(last, self._reader.readable_to(lambda one: one in known) - 1) if is_pattern(subject) else last
+        if not is_pattern(subject):
+            return last
+        return min(last, self._reader.readable_to(lambda one: matches(subject, one.name)) - 1)
 
     def position(self, durable_name: str, subject: str) -> int:
         """The last sequence a consumer has acknowledged; 0 if none."""
@@ -390,7 +395,11 @@ class Streams:
             payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)
             await self.payloads.expect_message(upload, route.partition.end_offset)
             stored = await self._append(subject, route, [Content(b"", headers, payload)])
-            await self.payloads.claim(upload.object_id, subject.topic_id, stored.offset)
+            try:
+                await self.payloads.claim(upload.object_id, subject.topic_id, stored.offset)
+            except PenstockError as error:
+                # The message is there and has its sequence; the sweep finds the two together.
+                log.warning("payload %s will be claimed later: %s", payload.object_name, error)
             return Published(stored.sequence, payload.object_name)
         finally:
             self.payloads.active.discard(upload.object_id)

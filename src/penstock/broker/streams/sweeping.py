@@ -43,6 +43,7 @@ class Sweep:
         self._payloads = payloads
         self._positions = positions
         self._shown: dict[tuple[str, str], int] = {}  # positions as Kafka's tools were told last
+        self._due: dict[int, tuple[int, int, int]] = {}  # by subject: its start, its time to live, and when the first is over
         self._sweeping = asyncio.Lock()
 
     async def run(self, interval_s: float) -> None:
@@ -94,11 +95,25 @@ class Sweep:
         config = partition.config
         end = min(partition.stable_offset, subject.runs.end_offset)
         cut = partition.start_offset
-        if config.retention_ms is not None:
+        if config.retention_ms is not None and self._is_due(subject, partition, config.retention_ms):
             cut = await self._first_since(partition, config.retention_ms, end)
+            await self._note_due(subject, partition, config.retention_ms, cut)
         if config.retention_messages is not None:
             cut = max(cut, min(partition.end_offset - config.retention_messages, end))
         await self._cut(subject, partition, self._spared(subject, cut))
+
+    def _is_due(self, subject: Subject, partition: Partition, ttl_ms: int) -> bool:
+        """Whether the oldest message of a subject may be over. Most times it is known not to be, and nothing has to be read."""
+        due = self._due.get(subject.number)
+        return due is None or due[:2] != (partition.start_offset, ttl_ms) or due[2] <= self._broker.clock.wall() * 1000
+
+    async def _note_due(self, subject: Subject, partition: Partition, ttl_ms: int, cut: int) -> None:
+        found = await partition.find_time(0, cut) if cut < partition.end_offset else None
+        if found is None:
+            self._due.pop(subject.number, None)
+        else:
+            latest_ms = int.from_bytes(found[1][35:43], "big", signed=True)
+            self._due[subject.number] = (max(cut, partition.start_offset), ttl_ms, latest_ms + ttl_ms)
 
     async def _first_since(self, partition: Partition, ttl_ms: int, end: int) -> int:
         """The offset of the first message that is not older than this."""

@@ -10,8 +10,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from penstock.broker.streams import StreamEngine
 from penstock.gateway import minitoolstream as protos
+from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.services import handlers
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ class StreamGateway:
     """Serves streams over gRPC. Make it, `start` it, `stop` it."""
 
     def __init__(
-        self, streams: StreamEngine, *, host: str, port: int, drain_timeout_s: float, tls: tuple[Path, Path] | None = None
+        self, admission: Admission, *, host: str, port: int, drain_timeout_s: float, tls: tuple[Path, Path] | None = None
     ) -> None:
-        self._streams = streams
+        self._admission = admission
         self._host = host
         self.port = port
         self._drain_timeout_s = drain_timeout_s
@@ -43,7 +43,7 @@ class StreamGateway:
             ("grpc.so_reuseport", 0),
         ]
         self._server = grpc.aio.server(options=options)
-        self._server.add_generic_rpc_handlers(tuple(handlers(self._streams)))
+        self._server.add_generic_rpc_handlers(tuple(handlers(self._admission)))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*SERVICES, health.SERVICE_NAME)

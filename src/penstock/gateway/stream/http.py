@@ -25,6 +25,7 @@ from aiohttp import web
 from penstock.blob import Buffer
 from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
 from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import answer_to
 
@@ -43,9 +44,9 @@ class StreamHttp:
     """The HTTP form of streams. Make it, `start` it, `stop` it."""
 
     def __init__(
-        self, streams: StreamEngine, *, host: str, port: int, drain_timeout_s: float, tls: SSLContext | None = None
+        self, admission: Admission, *, host: str, port: int, drain_timeout_s: float, tls: SSLContext | None = None
     ) -> None:
-        self._streams = streams
+        self._admission = admission
         self._host = host
         self.port = port
         self._drain_timeout_s = drain_timeout_s
@@ -66,7 +67,7 @@ class StreamHttp:
                 web.get(r"/streams/{subject}/{sequence:\d+}", self._payload),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=self._drain_timeout_s)
+        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=self._drain_timeout_s)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls).start()
         self.port = self._runner.addresses[0][1]
@@ -76,60 +77,67 @@ class StreamHttp:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _list(self, _: web.Request) -> web.Response:
-        found = [
-            {"subject": name, "last_sequence": await self._streams.last_sequence(name)}
-            for name in await self._streams.get_subjects()
-        ]
+    async def _admitted(self, request: web.Request) -> StreamEngine:
+        return await self._admission.admit(request.headers.get("Authorization", ""), request.remote or "")
+
+    async def _list(self, request: web.Request) -> web.Response:
+        streams = await self._admitted(request)
+        found = [{"subject": name, "last_sequence": await streams.last_sequence(name)} for name in await streams.get_subjects()]
         return web.json_response(found)
 
     async def _publish(self, request: web.Request) -> web.Response:
+        streams = await self._admitted(request)
         headers = {
             name[len(HEADER_PREFIX) :].lower(): value
             for name, value in request.headers.items()
             if name.lower().startswith(HEADER_PREFIX)
         }
-        if "Content-Type" in request.headers:
-            headers["content-type"] = request.headers["Content-Type"]
-        published = await self._streams.publish_stream(
+        for name in ("Content-Type", "Content-Encoding"):  # what is sent is what is kept
+            if name in request.headers:
+                headers[name.lower()] = request.headers[name]
+        published = await streams.publish_stream(
             request.match_info["subject"], _body(request), headers, size=request.content_length
         )
         return web.json_response(published._asdict())
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
+        streams = await self._admitted(request)
         subject = request.match_info["subject"]
         if _flag(request, "follow") or "text/event-stream" in request.headers.get("Accept", ""):
             return await self._follow(request, subject)
-        read = await self._streams.read(subject, max(_number(request, "from", 1), 1), _limit(request))
+        read = await streams.read(subject, max(_number(request, "from", 1), 1), _limit(request))
         return _lines(read.messages, next_sequence=read.next_sequence)
 
     async def _follow(self, request: web.Request, subject: str) -> web.StreamResponse:
         """Messages as they come. A client that comes back says by Last-Event-ID what it had."""
+        streams = await self._admitted(request)
         seen = request.headers.get("Last-Event-ID", "")
         sequence = int(seen) + 1 if seen.isdigit() else max(_number(request, "from", 1), 1)
+        await streams.last_sequence(subject)  # what is refused is refused before anything is sent
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         while True:
-            read = await self._next_messages(subject, sequence)
+            read = await self._next_messages(streams, subject, sequence)
             for message in read.messages:
                 event = json.dumps(_shown(message), ensure_ascii=False)
                 await response.write(f"id: {message.sequence}\nevent: message\ndata: {event}\n\n".encode())
             if read.next_sequence > sequence:
                 sequence = read.next_sequence
                 continue
-            async for _ in followed(self._streams, subject, sequence - 1, KEEP_ALIVE_S, gives_up=True):
+            async for _ in followed(streams, subject, sequence - 1, KEEP_ALIVE_S, gives_up=True):
                 break
             else:
                 await response.write(b": still here\n\n")
 
-    async def _next_messages(self, subject: str, sequence: int) -> ReadMessages:
-        last = await self._streams.last_sequence(subject)  # 0 also if there is no such subject yet
+    async def _next_messages(self, streams: StreamEngine, subject: str, sequence: int) -> ReadMessages:
+        last = await streams.last_sequence(subject)  # 0 also if there is no such subject yet
         if last < sequence:
             return ReadMessages([], sequence)
-        return await self._streams.read(subject, sequence, LIMIT_MAX)
+        return await streams.read(subject, sequence, LIMIT_MAX)
 
     async def _payload(self, request: web.Request) -> web.StreamResponse:
-        message, size = await self._streams.payload_of(int(request.match_info["sequence"]))
+        streams = await self._admitted(request)
+        message, size = await streams.payload_of(int(request.match_info["sequence"]))
         if message.subject != request.match_info["subject"]:
             raise web.HTTPNotFound(text=f"message {message.sequence} is of subject {message.subject!r}")
         begin, end = _range(request, size)
@@ -139,27 +147,32 @@ class StreamHttp:
             "Accept-Ranges": "bytes",
             "Penstock-Sequence": str(message.sequence),
         }
+        if "content-encoding" in message.headers:
+            headers["Content-Encoding"] = message.headers["content-encoding"]
         status = HTTPStatus.OK
         if "Range" in request.headers:
             status = HTTPStatus.PARTIAL_CONTENT
             headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
         response = web.StreamResponse(status=status, headers=headers)
         await response.prepare(request)
-        async for part in self._streams.read_payload(message, begin, end):
+        async for part in streams.read_payload(message, begin, end):
             await response.write(part)
         return response
 
     async def _consumers(self, request: web.Request) -> web.Response:
-        found = await self._streams.get_consumers(request.match_info["subject"])
+        streams = await self._admitted(request)
+        found = await streams.get_consumers(request.match_info["subject"])
         return web.json_response([one._asdict() for one in found])
 
     async def _fetch(self, request: web.Request) -> web.Response:
+        streams = await self._admitted(request)
         subject, name = request.match_info["subject"], request.match_info["name"]
-        return _lines(await self._streams.fetch(subject, name, _limit(request)))
+        return _lines(await streams.fetch(subject, name, _limit(request)))
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
+        streams = await self._admitted(request)
         names = request.match_info
-        position = await self._streams.acknowledge(
+        position = await streams.acknowledge(
             names["name"], names["subject"], int(names["sequence"]), rewind=_flag(request, "rewind")
         )
         return web.json_response({"last_sequence": position})
@@ -174,7 +187,8 @@ async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResp
         answer = answer_to(error)
         if answer.http >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning("%s %s: %s", request.method, request.path, error)
-        return web.json_response({"error": error.code, "message": str(error)}, status=answer.http)
+        headers = {"WWW-Authenticate": "Basic"} if answer.http == HTTPStatus.UNAUTHORIZED else {}
+        return web.json_response({"error": error.code, "message": str(error)}, status=answer.http, headers=headers)
 
 
 async def _body(request: web.Request) -> AsyncIterator[Buffer]:

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
@@ -13,6 +14,7 @@ from penstock.blob import Buffer
 from penstock.broker.streams import Content, DeliveryRule, StreamEngine
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway import minitoolstream as protos
+from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
 
@@ -68,18 +70,20 @@ async def _abort(context: Context, error: PenstockError) -> Exception:
 class Ingress:
     """Publishing."""
 
-    def __init__(self, streams: StreamEngine) -> None:
-        self._streams = streams
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     @answered
-    async def publish(self, request: Any, _context: Context) -> Any:
+    async def publish(self, request: Any, context: Context) -> Any:
         """One message."""
-        published = await self._streams.publish(request.subject, request.data, request.headers)
+        streams = await _admitted(self._admission, context)
+        published = await streams.publish(request.subject, request.data, request.headers)
         return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
 
     @answered
-    async def publish_batch(self, request: Any, _context: Context) -> Any:
+    async def publish_batch(self, request: Any, context: Context) -> Any:
         """Many messages. Each has its own result; a failed one does not undo the others."""
+        streams = await _admitted(self._admission, context)
         if len(request.messages) > PUBLISHES_MAX:
             raise InvalidRequestError(f"a batch has at most {PUBLISHES_MAX} messages, not {len(request.messages)}")
         by_subject: dict[str, list[int]] = {}
@@ -89,7 +93,7 @@ class Ingress:
         for subject, places in by_subject.items():
             contents = [Content(request.messages[at].data, dict(request.messages[at].headers)) for at in places]
             try:
-                published = await self._streams.publish_batch(subject, contents)
+                published = await streams.publish_batch(subject, contents)
             except PenstockError as error:
                 code = answer_to(error).grpc.value[0]
                 for at in places:
@@ -100,15 +104,16 @@ class Ingress:
         return protos.PublishBatchResponse(results=results)
 
     @answered
-    async def upload(self, requests: AsyncIterator[Any], _context: Context) -> Any:
+    async def upload(self, requests: AsyncIterator[Any], context: Context) -> Any:
         """A payload in chunks, however large."""
+        streams = await _admitted(self._admission, context)
         header = None
         async for first in requests:
             header = first.header if first.WhichOneof("part") == "header" else None
             break
         if header is None:
             raise InvalidRequestError("an upload begins with its header: the subject, and whatever else is known")
-        published = await self._streams.publish_stream(
+        published = await streams.publish_stream(
             header.subject,
             _chunks(requests),
             dict(header.headers),
@@ -116,6 +121,18 @@ class Ingress:
             size=header.size if header.HasField("size") else None,
         )
         return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
+
+
+async def _admitted(admission: Admission, context: Context) -> StreamEngine:
+    """The streams as the caller of gRPC may use them."""
+    metadata = dict(context.invocation_metadata() or ())
+    return await admission.admit(str(metadata.get("authorization", "")), _host_of(context.peer()))
+
+
+def _host_of(peer: str) -> str:
+    """The address in gRPC's name of a peer: ipv4:127.0.0.1:5000, ipv6:[::1]:5000."""
+    address = unquote(peer).partition(":")[2].rpartition(":")[0]
+    return address.strip("[]")
 
 
 async def _chunks(requests: AsyncIterator[Any]) -> AsyncIterator[Buffer]:
@@ -128,30 +145,33 @@ async def _chunks(requests: AsyncIterator[Any]) -> AsyncIterator[Buffer]:
 class Egress:
     """Reading and acknowledging."""
 
-    def __init__(self, streams: StreamEngine) -> None:
-        self._streams = streams
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
 
     @streamed
-    async def subscribe(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+    async def subscribe(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """The last readable sequence, now if there is one to read, and whenever it has grown."""
-        told = await self._start_of(request)
-        async for sequence in followed(self._streams, request.subject, told, WAIT_S):
+        streams = await _admitted(self._admission, context)
+        told = await self._start_of(streams, request)
+        async for sequence in followed(streams, request.subject, told, WAIT_S):
             yield protos.Notification(subject=request.subject, sequence=sequence)
 
     @streamed
-    async def fetch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+    async def fetch(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """What a durable consumer has not acknowledged."""
+        streams = await _admitted(self._admission, context)
         wanted = min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else BATCH_DEFAULT
-        for message in await self._streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
+        for message in await streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
             yield _message(message)
 
     @streamed
-    async def read(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+    async def read(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """Messages from a sequence on."""
+        streams = await _admitted(self._admission, context)
         sequence = max(request.from_sequence, 1)
         left = request.limit or 1 << 63
         while left > 0:
-            found = await self._streams.read(request.subject, sequence, min(left, BATCH_MAX), FETCH_BYTES)
+            found = await streams.read(request.subject, sequence, min(left, BATCH_MAX), FETCH_BYTES)
             for message in found.messages:
                 yield _message(message)
             left -= len(found.messages)
@@ -160,24 +180,27 @@ class Egress:
             elif not request.follow:
                 return
             else:
-                async for _ in followed(self._streams, request.subject, sequence - 1, WAIT_S):
+                async for _ in followed(streams, request.subject, sequence - 1, WAIT_S):
                     break
 
     @answered
-    async def get_last_sequence(self, request: Any, _context: Context) -> Any:
+    async def get_last_sequence(self, request: Any, context: Context) -> Any:
         """The last sequence that can be read."""
-        return protos.GetLastSequenceResponse(last_sequence=await self._streams.last_sequence(request.subject))
+        streams = await _admitted(self._admission, context)
+        return protos.GetLastSequenceResponse(last_sequence=await streams.last_sequence(request.subject))
 
     @answered
-    async def ack_message(self, request: Any, _context: Context) -> Any:
+    async def ack_message(self, request: Any, context: Context) -> Any:
         """A message was dealt with."""
-        await self._streams.acknowledge(request.durable_name, request.subject, request.sequence, rewind=request.rewind)
+        streams = await _admitted(self._admission, context)
+        await streams.acknowledge(request.durable_name, request.subject, request.sequence, rewind=request.rewind)
         return protos.AckResponse(success=True)
 
     @streamed
-    async def download(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+    async def download(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """The payload of a message."""
-        message, size = await self._streams.payload_of(request.sequence)
+        streams = await _admitted(self._admission, context)
+        message, size = await streams.payload_of(request.sequence)
         if request.offset > size:
             raise InvalidRequestError(f"the payload has {size} bytes; there is nothing at {request.offset}")
         payload = message.payload
@@ -190,33 +213,35 @@ class Egress:
         )
         yield protos.DownloadResponse(info=info)
         end = request.offset + request.length if request.HasField("length") else None
-        async for part in self._streams.read_payload(message, request.offset, end):
+        async for part in streams.read_payload(message, request.offset, end):
             for at in range(0, len(part), CHUNK_BYTES):
                 yield protos.DownloadResponse(chunk=bytes(part[at : at + CHUNK_BYTES]))
 
     @answered
-    async def configure_consumer(self, request: Any, _context: Context) -> Any:
+    async def configure_consumer(self, request: Any, context: Context) -> Any:
         """How messages are handed to the members of a durable name."""
+        streams = await _admitted(self._admission, context)
         rule = None
         if request.ack_wait_s < 0:
             raise InvalidRequestError(f"ack_wait_s is {request.ack_wait_s}; it is a number of seconds, or 0 for no rule")
         if request.ack_wait_s:
             rule = DeliveryRule(request.ack_wait_s, request.tries_max, request.dead_letter_subject)
-        await self._streams.set_rule(request.durable_name, request.subject, rule)
+        await streams.set_rule(request.durable_name, request.subject, rule)
         return protos.ConfigureConsumerResponse()
 
     @answered
-    async def get_consumers(self, request: Any, _context: Context) -> Any:
+    async def get_consumers(self, request: Any, context: Context) -> Any:
         """Every durable consumer of a subject."""
-        found = await self._streams.get_consumers(request.subject)
+        streams = await _admitted(self._admission, context)
+        found = await streams.get_consumers(request.subject)
         return protos.GetConsumersResponse(consumers=[protos.Consumer(**one._asdict()) for one in found])
 
-    async def _start_of(self, request: Any) -> int:
+    async def _start_of(self, streams: StreamEngine, request: Any) -> int:
         """What a subscriber knows already."""
         if request.HasField("start_sequence"):
             return max(int(request.start_sequence) - 1, 0)
         if request.durable_name:
-            return await self._streams.get_position(request.durable_name, request.subject)
+            return await streams.get_position(request.durable_name, request.subject)
         return 0
 
 
@@ -230,9 +255,9 @@ def _message(message: Any) -> Any:
     )
 
 
-def handlers(streams: StreamEngine) -> list[Any]:
+def handlers(admission: Admission) -> list[Any]:
     """What a server of gRPC is given to serve."""
-    ingress, egress = Ingress(streams), Egress(streams)
+    ingress, egress = Ingress(admission), Egress(admission)
     unary, answers, questions = (
         grpc.unary_unary_rpc_method_handler,
         grpc.unary_stream_rpc_method_handler,

@@ -17,6 +17,7 @@ from penstock.core.errors import (
     PenstockError,
     UnavailableError,
 )
+from penstock.gateway.stream.errors import NotAllowedError, NotSignedInError
 from penstock.queue import BatchTooLargeError, PartitionFullError, WriteQueueFullError
 
 
@@ -32,6 +33,8 @@ INTERNAL: Final = Answer(grpc.StatusCode.INTERNAL, 500)
 
 # The first that fits, so the narrower come first.
 _ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
+    (NotSignedInError, Answer(grpc.StatusCode.UNAUTHENTICATED, 401)),
+    (NotAllowedError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
     (UnknownTopicError, Answer(grpc.StatusCode.NOT_FOUND, 404)),
     (UnknownMessageError, Answer(grpc.StatusCode.NOT_FOUND, 404)),
     (InvalidPositionError, Answer(grpc.StatusCode.OUT_OF_RANGE, 416)),

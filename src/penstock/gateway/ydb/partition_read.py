@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from penstock.gateway.ydb.read_answers import Answer, answers
 from penstock.gateway.ydb.stored_messages import APPEND_TIME, CODEC_MASK, HEADER_SIZE
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, TIMESTAMP_DELTA, scan_records
 from penstock.queue import Partition, ReadResult
+
+IN_PLACE_BYTES_MAX = 64 << 10
 
 
 class PartitionRead:
@@ -45,13 +48,20 @@ class PartitionRead:
             )
         return self.commits.add(start, end)
 
-    async def read(self, partition: Partition, bytes_max: int) -> Iterator[Answer]:
+    async def read(self, partition: Partition, bytes_max: int) -> AsyncIterator[Answer]:
         """The next messages, as answers. It moves on even if there is none among what was read."""
         before = self.next_offset
         found = await partition.read(before, bytes_max, until=partition.stable_offset)
         aborted = partition.aborted_between(before, found.next_offset)
         self.next_offset = found.next_offset
-        return answers(self.id, joined(found), before, aborted)
+        data = joined(found)
+        made = answers(self.id, data, before, aborted)
+        if len(data) > IN_PLACE_BYTES_MAX and data[22] & CODEC_MASK:
+            # Others are served while it is unpacked.
+            while (answer := await asyncio.to_thread(next, made, None)) is not None:
+                yield answer
+        for answer in made:
+            yield answer
 
 
 def joined(found: ReadResult) -> bytes:

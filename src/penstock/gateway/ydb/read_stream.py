@@ -18,6 +18,7 @@ from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.partition_read import PartitionRead, first_since
 from penstock.gateway.ydb.paths import topic_name
 from penstock.gateway.ydb.protos import Status, milliseconds, timestamp, topic
+from penstock.gateway.ydb.read_answers import Answer
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
@@ -347,19 +348,20 @@ class ReadStream:
 
     async def _send_data(self, part: PartitionRead) -> None:
         try:
-            answers = await part.read(self._partition(part), min(self._credit, READ_BYTES))
+            async for answer in part.read(self._partition(part), min(self._credit, READ_BYTES)):
+                if part.id not in self._parts or part.stop_by is not None:
+                    return  # it was taken away meanwhile; the next reader begins at what is committed
+                await self._send_answer(part, answer)
         except UnavailableError:
             await asyncio.sleep(RETRY_S)
-            return
-        for answer in answers:
-            if part.id not in self._parts or part.stop_by is not None:
-                return  # it was taken away meanwhile; the next reader begins at what is committed
-            self._credit -= answer.size
-            part.last_read_ms = int(self._broker.clock.wall() * 1000)
-            await self._stream.send_encoded(answer.encoded)
-            if self._broker.quotas.limits_fetch:
-                held_ms = self._broker.quotas.draw(FETCH_QUOTA, self._stream.caller.user, self.consumer, answer.size)
-                self._held_until = self._broker.clock.monotonic() + held_ms / 1000
+
+    async def _send_answer(self, part: PartitionRead, answer: Answer) -> None:
+        self._credit -= answer.size
+        part.last_read_ms = int(self._broker.clock.wall() * 1000)
+        await self._stream.send_encoded(answer.encoded)
+        if self._broker.quotas.limits_fetch:
+            held_ms = self._broker.quotas.draw(FETCH_QUOTA, self._stream.caller.user, self.consumer, answer.size)
+            self._held_until = self._broker.clock.monotonic() + held_ms / 1000
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

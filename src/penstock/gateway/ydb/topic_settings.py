@@ -11,6 +11,7 @@ from penstock.core.errors import ConfigError
 from penstock.gateway.ydb.protos import CODEC_NAMES, SUPPORTED_CODECS, Status, milliseconds, timestamp, topic
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 
+VERSION: Final = 1
 DECLARED: Final = "penstock.consumers"
 KEY: Final = "penstock.ydb"
 IMPORTANT: Final = "penstock.important.consumers"
@@ -47,6 +48,7 @@ class TopicSettings:
         """The stored form."""
         return json.dumps(
             {
+                "version": VERSION,
                 "codecs": self.codecs,
                 "attributes": self.attributes,
                 "consumers": [
@@ -60,7 +62,9 @@ def settings_of(found: Topic) -> TopicSettings:
     """What is set on a topic; consumers that Kafka's tools have declared are consumers as well."""
     raw = found.config[KEY]
     try:
-        fields = json.loads(raw) if raw else {}
+        fields: dict[str, Any] = json.loads(raw) if raw else {"version": VERSION}
+        if fields["version"] > VERSION:
+            raise ConfigError(f"{KEY} of topic {found.name!r} has format {fields['version']}; upgrade Penstock")
         details = {
             one["name"]: ConsumerSettings(one["name"], one["read_from_ms"], tuple(one["codecs"]), one["attributes"])
             for one in fields.get("consumers", ())

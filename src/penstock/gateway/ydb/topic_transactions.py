@@ -118,7 +118,7 @@ class TopicTransactions:
 
     def find(self, session: str, transaction_id: str) -> TopicTransaction:
         """An open transaction."""
-        found = self._of(session).get(transaction_id)
+        found = self._of(session).open.get(transaction_id)
         if found is None:
             raise StatusError(
                 Status.NOT_FOUND, f"there is no transaction {transaction_id!r}: it is over, or the node was restarted"

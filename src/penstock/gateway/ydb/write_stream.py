@@ -20,7 +20,7 @@ from penstock.gateway.ydb.stream import Stream
 from penstock.gateway.ydb.topic_transactions import TopicTransactions
 from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
 from penstock.gateway.ydb.written_batch import Writer, WrittenBatch, batches_of, plain_data
-from penstock.queue import SourceWrite, WriteResult
+from penstock.queue import SourceWrite, WriteQueueFullError, WriteResult
 
 UNDER_WAY_BYTES_MAX: Final = 16 << 20  # of one stream; it is not read from while more waits for the disk
 IN_PLACE_BYTES_MAX: Final = 64 << 10  # more than this is compressed beside the event loop
@@ -182,25 +182,19 @@ class WriteStream:
         skipped = self._in_order(seqnos)
         new = messages[skipped:]
         size = sum(len(message.data) for message in new)
-        writer, codec = self._writer, request.codec or RAW
-        if codec != RAW and size > IN_PLACE_BYTES_MAX:
-            batches = await asyncio.to_thread(_made, writer, new, codec)
-        else:
-            batches = _made(writer, new, codec)
+        batches = await self._made(new, request.codec or RAW, size)
         while self._sent and self._under_way_bytes + size > UNDER_WAY_BYTES_MAX:
             self._changed.clear()
             await self._changed.wait()
         in_transaction = self._transactions.find(request.tx.session, request.tx.id) if request.HasField("tx") else None
         sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), in_transaction is not None)
+        if in_transaction is None:
+            await self._store(batches, seqnos[skipped:], sent)
+        else:
+            in_transaction.write(Queue(self._topic.id, self._number), batches)
         self._under_way_bytes += size
         self._sent.append(sent)
-        try:
-            if in_transaction is None:
-                self._store(batches, seqnos[skipped:], sent)
-            else:
-                in_transaction.write(Queue(self._topic.id, self._number), batches)
-        finally:
-            self._changed.set()
+        self._changed.set()
         if self._broker.quotas.limits_produce:
             held_ms = self._broker.quotas.draw(PRODUCE_QUOTA, self._stream.caller.user, self._writer.producer, size)
             await asyncio.sleep(held_ms / 1000)
@@ -240,7 +234,19 @@ class WriteStream:
             self._last_seqno = seqnos[-1]
         return skipped
 
-    def _store(self, batches: list[WrittenBatch], seqnos: list[int], sent: Sent) -> None:
+    async def _made(self, messages: list[Any], codec: int, size: int) -> list[WrittenBatch]:
+        """The batches of some messages. Others are served while that takes long."""
+        if codec != RAW and size > IN_PLACE_BYTES_MAX:
+            return await asyncio.to_thread(_batches, self._writer, messages, codec)
+        made: list[WrittenBatch] = []
+        for batch in batches_of(self._writer, messages, plain_data(messages, codec), codec):
+            if made:
+                await asyncio.sleep(0)
+            made.append(batch)
+        return made
+
+    async def _store(self, batches: list[WrittenBatch], seqnos: list[int], sent: Sent) -> None:
+        """Queue batches for the disk, and wait for the first of them if there is no room for the rest."""
         at = 0
         for batch in batches:
             at += batch.messages
@@ -248,12 +254,29 @@ class WriteStream:
             if self._key is not None:
                 # Numbers may have gaps; what counts for the next stream is the last.
                 source = SourceWrite(source_of(self._key.producer), seqnos[at - 1] - batch.messages + 1)
-            outcome: Outcome = asyncio.get_running_loop().create_future()
-            outcome.add_done_callback(_seen)
-            self._broker.begin_produce(self._route(), batch.data, outcome, source)
-            if self._key is not None:
-                self._writers.send(self._key, outcome)
+            outcome = self._queue(batch, source)
+            for _, earlier in sent.batches if outcome is None else ():
+                await asyncio.wait([earlier])
+                outcome = self._queue(batch, source)
+                if outcome is not None:
+                    break
+            if outcome is None:
+                raise StatusError(Status.OVERLOADED, f"too much waits to be written to partition {self._number}; try again")
             sent.batches.append((batch.messages, outcome))
+
+    def _queue(self, batch: WrittenBatch, source: SourceWrite | None) -> Outcome | None:
+        """Queue one batch; None if there is no room for it now."""
+        if self._stream.ended.done():
+            self._stream.ended.result()  # another stream writes as this producer, and what comes now would get in its way
+        outcome: Outcome = asyncio.get_running_loop().create_future()
+        outcome.add_done_callback(_seen)
+        try:
+            self._broker.begin_produce(self._route(), batch.data, outcome, source)
+        except WriteQueueFullError:
+            return None
+        if self._key is not None:
+            self._writers.send(self._key, outcome)
+        return outcome
 
     async def _acknowledge(self) -> None:
         """Tell the client of each request once all of it is durable."""
@@ -278,8 +301,8 @@ def by_group(group: str, partitions: int) -> int:
     return crc32c(group.encode()) % partitions
 
 
-def _made(writer: Writer, messages: list[Any], codec: int) -> list[WrittenBatch]:
-    return list(batches_of(writer, messages, plain_data(messages, codec), codec)) if messages else []
+def _batches(writer: Writer, messages: list[Any], codec: int) -> list[WrittenBatch]:
+    return list(batches_of(writer, messages, plain_data(messages, codec), codec))
 
 
 def _acks(sent: Sent, results: list[tuple[int, WriteResult]]) -> list[Any]:

@@ -21,7 +21,6 @@ GZIP_WINDOW: Final = 31
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _AFTER_CRC = Struct(">hiqqqhii")
-_SEQNO_NAME = varint(len(SEQNO)) + SEQNO
 _NO_KEY = varint(-1)
 
 
@@ -29,18 +28,18 @@ class Writer(NamedTuple):
     """What all messages of a session have in common."""
 
     producer: str
-    headers: bytes  # those of every record, packed, without the seqno
+    headers: bytes  # those of every record, packed, up to the name of the one with the seqno
     headers_after: bytes  # likewise, those that stand behind the seqno
     header_count: int
 
     @classmethod
     def of(cls, producer: str, group: str, session_meta: dict[str, str]) -> Writer:
         """The writer of a session."""
-        before = packed(PRODUCER, producer.encode()) if producer else b""
+        owner = packed(PRODUCER, producer.encode()) if producer else b""
         after = [packed(SESSION + name.encode(), value.encode()) for name, value in sorted(session_meta.items())]
         if group and group != producer:
             after.insert(0, packed(GROUP, group.encode()))
-        return cls(producer, before, b"".join(after), bool(before) + len(after))
+        return cls(producer, owner + varint(len(SEQNO)) + SEQNO, b"".join(after), bool(owner) + len(after))
 
 
 class WrittenBatch(NamedTuple):
@@ -89,42 +88,56 @@ def _unzstd(data: bytes) -> bytes:
 def batches_of(writer: Writer, messages: Sequence[Any], data: Sequence[bytes], codec: int) -> Iterator[WrittenBatch]:
     """The batches of some messages, in order."""
     at = 0
+    times_ms = [milliseconds(message.created_at) for message in messages]
     while at < len(messages):
         records: list[bytes] = []
-        base_ms = latest_ms = milliseconds(messages[at].created_at)
+        base_ms = times_ms[at]
         size = 0
         first = at
         while at < len(messages) and (size == 0 or size + len(data[at]) <= BATCH_BYTES):
-            created_ms = milliseconds(messages[at].created_at)
-            latest_ms = max(latest_ms, created_ms)
-            record = _record(writer, messages[at], data[at], at - first, created_ms - base_ms)
-            records.append(record)
-            size += len(record)
+            size += _put_record(records, writer, messages[at], data[at], (at - first, times_ms[at] - base_ms))
             at += 1
-        yield WrittenBatch(_framed(b"".join(records), at - first, (base_ms, latest_ms), STORED_CODECS[codec]), at - first)
+        span_ms = base_ms, max(times_ms[first:at])
+        yield WrittenBatch(_framed(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
 
 
-def _record(writer: Writer, message: Any, value: bytes, delta: int, time_delta: int) -> bytes:
+def _put_record(records: list[bytes], writer: Writer, message: Any, value: bytes, deltas: tuple[int, int]) -> int:
+    """Put a record in pieces behind others, so that its value is copied once for the whole batch; its size."""
+    delta, time_delta = deltas
     seqno = b"%d" % message.seq_no
-    headers = writer.headers + _SEQNO_NAME + VARINTS[len(seqno)] + seqno + writer.headers_after
-    key = _NO_KEY
+    key, tail = _NO_KEY, writer.headers_after
     count = writer.header_count + 1
     if message.metadata_items:
-        for item in message.metadata_items:
-            if item.key == KEY_ITEM:
-                key = varint(len(item.value)) + item.value
-                continue
-            if item.key.startswith(OWN_PREFIX):
-                raise bad_request(f"metadata item {item.key!r}: names that begin with {OWN_PREFIX!r} are not for messages")
-            headers += packed(item.key.encode(), item.value)
-            count += 1
+        key, items, added = _items(message)
+        tail += items
+        count += added
     size = len(value)
-    head = b"\0" + (VARINTS[0] if time_delta == 0 else varint(time_delta))
-    head += (VARINTS[delta] if delta < SMALL else varint(delta)) + key
-    head += (VARINTS[size] if size < SMALL else varint(size)) + value
-    head += (VARINTS[count] if count < SMALL else varint(count)) + headers
-    length = len(head)
-    return (VARINTS[length] if length < SMALL else varint(length)) + head
+    head = b"".join(
+        (
+            b"\0\0" if time_delta == 0 else b"\0" + varint(time_delta),
+            VARINTS[delta] if delta < SMALL else varint(delta),
+            key,
+            VARINTS[size] if size < SMALL else varint(size),
+        )
+    )
+    tail = b"".join((VARINTS[count] if count < SMALL else varint(count), writer.headers, VARINTS[len(seqno)], seqno, tail))
+    length = len(head) + size + len(tail)
+    records += (VARINTS[length] if length < SMALL else varint(length), head, value, tail)
+    return length
+
+
+def _items(message: Any) -> tuple[bytes, bytes, int]:
+    """The key among the metadata of a message, the other items as headers, and how many these are."""
+    key = _NO_KEY
+    headers: list[bytes] = []
+    for item in message.metadata_items:
+        if item.key == KEY_ITEM:
+            key = varint(len(item.value)) + item.value
+        elif item.key.startswith(OWN_PREFIX):
+            raise bad_request(f"metadata item {item.key!r}: names that begin with {OWN_PREFIX!r} are not for messages")
+        else:
+            headers.append(packed(item.key.encode(), item.value))
+    return key, b"".join(headers), len(headers)
 
 
 def _framed(records: bytes, count: int, times_ms: tuple[int, int], codec: int) -> bytes:

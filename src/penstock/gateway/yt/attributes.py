@@ -14,7 +14,20 @@ from penstock.gateway.yt.schema import TIMESTAMP, WEIGHT
 
 AGENT = frozenset({"queue_status", "queue_partitions", "queue_consumer_status", "queue_consumer_partitions"})
 _NODE = frozenset(
-    {"id", "type", "key", "path", "account", "owner", "revision", "creation_time", "modification_time", "ref_counter"}
+    {
+        "id",
+        "type",
+        "key",
+        "resource_usage",
+        "opaque",
+        "path",
+        "account",
+        "owner",
+        "revision",
+        "creation_time",
+        "modification_time",
+        "ref_counter",
+    }
 )
 _TABLE = frozenset(
     {
@@ -45,6 +58,8 @@ def check_attribute(name: str, value: Any) -> Any:
     """The value of an attribute that means something here, if it may be so."""
     if name in _TREATED:
         return flag_of(value, name)
+    if name == "static_export_config":
+        raise YtError(GENERIC, "static exports are not made here; read the queue's topic with Spark instead")
     if name == "auto_trim_config":
         return _check_trim_config(value)
     if name in ("max_data_ttl", "min_data_ttl", "min_data_versions", "max_data_versions"):
@@ -118,6 +133,10 @@ def _of_node(cluster: Cluster, node: Node, name: str) -> Any:
             return node.changed_ms
         case "ref_counter":
             return 1
+        case "opaque":
+            return False
+        case "resource_usage":
+            return _resource_usage(cluster, node)
         case "creation_time":
             return shown_time(node.created_ms)
         case "modification_time":
@@ -154,6 +173,13 @@ def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
         case "topic" if node.kind is Kind.QUEUE:
             return cluster.broker.namespace.topic(node).name
     return None
+
+
+def _resource_usage(cluster: Cluster, node: Node) -> dict[str, int]:
+    size = 0
+    if node.kind is Kind.QUEUE:
+        size = sum(cluster.partition(node, number).size for number in range(_tablet_count(cluster, node)))
+    return {"node_count": 1, "chunk_count": 0, "disk_space": size, "tablet_count": 0 if node.kind is Kind.FOLDER else 1}
 
 
 def _tablet_count(cluster: Cluster, node: Node) -> int:

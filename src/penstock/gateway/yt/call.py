@@ -27,6 +27,7 @@ class Call:
     body: bytes = b""
     user: str = ""
     host: str = ""
+    peer: str = ""  # the user of another cluster that passes this on
     authorization: str | None = field(default=None, repr=False)
 
     def get(self, name: str) -> Any:

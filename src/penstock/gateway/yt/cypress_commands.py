@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from yt.yson import to_yson_type
+
 from penstock.broker import Operation
 from penstock.broker.namespace import Kind, NodeExistsError, NoSuchNodeError, topic_name_of
 from penstock.gateway.yt.attributes import attribute_value, attributes_of, check_attribute, is_builtin
@@ -67,7 +69,7 @@ async def get(call: Call) -> Reply:
     check(call, Operation.DESCRIBE, node)
     if path.attribute is not None:
         return _value(call, await attribute_value(call.cluster, node, path.attribute))
-    return _value(call, await _tree(call, node.path))
+    return _value(call, await _tree(call, node.path, names_in(call.get("attributes"))))
 
 
 async def list_(call: Call) -> Reply:
@@ -80,11 +82,9 @@ async def list_(call: Call) -> Reply:
             raise YtError(GENERIC, f"{path.node}/@{'/'.join(path.attribute)} has no children")
         return _value(call, sorted(value))
     names = call.cluster.broker.namespace.children(node.path)
-    wanted = call.get("attributes")
+    wanted = names_in(call.get("attributes"))
     if not wanted:
         return _value(call, names)
-    from yt.yson import to_yson_type
-
     shown = []
     for name in names:
         child = call.cluster.broker.namespace.node(f"{node.path.rstrip('/') or '/'}/{name}")
@@ -158,12 +158,23 @@ def _value(call: Call, value: Any) -> Reply:
     return Reply(value if call.flag("return_only_value") else {"value": value})
 
 
-async def _tree(call: Call, path: str) -> Any:
+async def _tree(call: Call, path: str, wanted: list[str]) -> Any:
+    """A node with all that is in it, and of each the attributes that are wanted."""
     namespace = call.cluster.broker.namespace
-    if namespace.node(path).kind is not Kind.FOLDER:
-        return None
-    prefix = path.rstrip("/") or "/"
-    return {name: await _tree(call, f"{prefix}/{name}") for name in namespace.children(path)}
+    node = namespace.node(path)
+    value: Any = None
+    if node.kind is Kind.FOLDER:
+        prefix = path.rstrip("/") or "/"
+        value = {name: await _tree(call, f"{prefix}/{name}", wanted) for name in namespace.children(path)}
+    return to_yson_type(value, attributes=await attributes_of(call.cluster, node, wanted)) if wanted else value
+
+
+def names_in(given: Any) -> list[str]:
+    """The names in a parameter that lists attributes, also as a map with its keys."""
+    keys = given.get("keys", []) if isinstance(given, dict) else given or []
+    if not isinstance(keys, list):
+        raise YtError(GENERIC, f"attributes is a list of names, not {type(keys).__name__}")
+    return [str(name) for name in keys]
 
 
 def _kind(type_: str, attributes: dict[str, Any]) -> tuple[Kind, int, bool]:

@@ -38,8 +38,10 @@ def format_of(given: object) -> Format:
     """The format that a parameter asks for; without one it is JSON."""
     if given is None:
         return DEFAULT
-    if isinstance(given, bytes | str) and not isinstance(given, YsonType) and str(given).startswith("<"):
-        given = parse_yson(given if isinstance(given, bytes) else given.encode(), "a format")
+    if isinstance(given, bytes):
+        given = given.decode(errors="replace")
+    if isinstance(given, str) and given.startswith("<"):
+        given = parse_yson(given.encode(errors="replace"), "a format")
     name = str(given)
     attributes: dict[str, Any] = dict(given.attributes) if isinstance(given, YsonType) else {}
     if name == YSON:

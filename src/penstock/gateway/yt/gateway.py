@@ -9,8 +9,10 @@ import socket
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from random import Random
 from ssl import SSLContext
+from typing import Any
 
 from aiohttp import web
 
@@ -23,20 +25,49 @@ from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, YtError, as_yt_error, error_headers
 from penstock.gateway.yt.formats import text_yson, write_value
-from penstock.gateway.yt.peers import Peers
+from penstock.gateway.yt.peers import PEER_HEADER, Peers
 from penstock.gateway.yt.permissions import BadTokenError, Tokens
 from penstock.gateway.yt.request import parameters_of, read_body
 
 log = logging.getLogger(__name__)
 
+HEADER_BYTES_MAX = 1 << 20
+BATCH_MAX = 1000
+
+
+async def execute_batch(call: Call) -> Reply:
+    """Several commands in one request, one after another; each is answered or fails by itself."""
+    requests = call.get("requests")
+    if not isinstance(requests, list) or len(requests) > BATCH_MAX:
+        raise YtError(GENERIC, f"requests is a list of at most {BATCH_MAX} commands")
+    results: list[dict[str, Any]] = []
+    for request in requests:
+        try:
+            results.append(await _execute(call, request))
+        except PenstockError as error:
+            results.append({"error": as_yt_error(error).shown()})
+    return Reply({"results": results})
+
+
+async def _execute(call: Call, request: Any) -> dict[str, Any]:
+    name = request.get("command") if isinstance(request, dict) else None
+    command = COMMANDS.get(str(name))
+    if command is None or command.is_heavy or command.handler is execute_batch:
+        raise YtError(GENERIC, f'Command "{name}" cannot be part of a batch')
+    parameters = {**request.get("parameters", {}), "input_format": "yson"}
+    body = text_yson(request["input"]) if "input" in request else b""
+    reply = await command.handler(replace(call, name=str(name), parameters=parameters, body=body))
+    return {} if reply.value in (None, {}) else {"output": reply.value}
+
+
 COMMANDS: dict[str, Command] = {
+    "execute_batch": Command(execute_batch, is_volatile=True),
     **cypress_commands.COMMANDS,
     **table_commands.COMMANDS,
     **queue_commands.COMMANDS,
     **producer_sessions.COMMANDS,
     **transaction_commands.COMMANDS,
 }
-HEADER_BYTES_MAX = 1 << 20
 MUTATIONS_KEPT = 10_000
 HEAVY_AT_ONCE = 16  # each may hold a body of many megabytes
 VERSIONS = ("v3", "v4")
@@ -75,6 +106,7 @@ class YtGateway:
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
         await self._cluster.transactions.recover()
+        await producer_sessions.recover_sessions(self._cluster.broker)
         app = web.Application(client_max_size=0)
         app.add_routes(
             [
@@ -134,6 +166,7 @@ class YtGateway:
             if command is None:
                 raise YtError(GENERIC, f'Command "{name}" is not registered')
             user = await self._tokens.user(request.headers.get("Authorization"))
+            peer = await self._tokens.user(request.headers[PEER_HEADER]) if PEER_HEADER in request.headers else ""
             async with nullcontext() if command.input_type is None else self._heavy:
                 body = await read_body(request)
                 parameters = parameters_of(request, body, in_body=command.input_type is None)
@@ -141,7 +174,7 @@ class YtGateway:
                 if mutation_id is not None and mutation_id in self._done:
                     return _again(self._done[mutation_id])
                 authorization = request.headers.get("Authorization")
-                call = Call(self._cluster, name, parameters, body, user, request.remote or "", authorization)
+                call = Call(self._cluster, name, parameters, body, user, request.remote or "", peer, authorization)
                 response = self._answer(call, command, await command.handler(call))
         except BadTokenError as error:
             return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)

@@ -31,7 +31,7 @@ def path_of(given: object, name: str = "path") -> Path:
     if given is None:
         raise YtError(GENERIC, f'missing required parameter "{name}"')
     if isinstance(given, bytes):
-        given = given.decode()
+        given = given.decode(errors="replace")
     if not isinstance(given, str):
         raise YtError(GENERIC, f"{name} is a path, such as //tmp/queue, not {type(given).__name__}")
     attributes: dict[str, Any] = dict(given.attributes) if isinstance(given, YsonType) else {}

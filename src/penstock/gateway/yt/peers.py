@@ -13,6 +13,7 @@ from penstock.core.errors import UnavailableError
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.formats import Format, read_rows, text_yson
 
+PEER_HEADER = "X-Penstock-Peer"
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
 
@@ -31,6 +32,11 @@ class Peers:
         self._addresses = {name: address.rstrip("/") for name, address in addresses.items()}
         self._session: aiohttp.ClientSession | None = None
 
+    @property
+    def has_token(self) -> bool:
+        """Whether this cluster can make itself known."""
+        return self._authorization is not None
+
     def names(self) -> list[str]:
         """Names of all of them."""
         return sorted(self._addresses)
@@ -43,15 +49,17 @@ class Peers:
     async def ask(
         self, cluster: str, method: str, command: str, parameters: Mapping[str, Any], *, authorization: str | None = None
     ) -> tuple[bytes, Mapping[str, str]]:
-        """Carry out a command on another cluster: the body of its answer and its headers. YtError as it gave it. The token of
-        this cluster is used if it has one, that of whoever asks otherwise."""
+        """Carry out a command on another cluster: the body of its answer and its headers. YtError as it gave it. It is asked in
+        the name of whoever is given, or of this cluster, which makes itself known in any case if it has a token."""
         address = self._addresses.get(cluster)
         if address is None:
             known = ", ".join(self.names()) or "none"
             raise YtError(GENERIC, f"cluster {cluster!r} is not known here (known: {known}); name it with --peer-cluster")
         text = text_yson(dict(parameters))
         headers = {"X-YT-Header-Format": "<format=text>yson", "Accept-Encoding": "identity"}
-        authorization = self._authorization or authorization
+        if self._authorization is not None:
+            headers[PEER_HEADER] = self._authorization
+        authorization = authorization or self._authorization
         if authorization is not None:
             headers["Authorization"] = authorization
         if method == "POST":

@@ -2,7 +2,8 @@
 
 A token is `user:password`. A queue is the topic it is stored in; a consumer is a group, named by its path unless it is one of
 Kafka's. To read a queue is READ on its topic, to write to it WRITE, to trim or remove it DELETE, to change it ALTER, and so is to
-register a vital consumer; any other needs READ. Whoever works with a consumer or producer has READ on the group.
+register a vital consumer; any other needs READ. Whoever works with a consumer or producer has READ on the group. Another cluster
+makes itself known as a user with CLUSTER_ACTION on this one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ ANONYMOUS = "ANONYMOUS"
 SCHEMES = ("OAuth ", "Bearer ")
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 10_000
+_OF_PEERS = (Operation.READ, Operation.DESCRIBE)
 _OF_GROUPS = {Operation.DELETE: Operation.DELETE, Operation.DESCRIBE: Operation.DESCRIBE}
 
 
@@ -77,8 +79,24 @@ def may_node(call: Call, operation: Operation, node: Node) -> bool:
 
 def check(call: Call, operation: Operation, node: Node) -> None:
     """An error unless whoever asks may do something with a node."""
-    if not may_node(call, operation, node):
+    if not may_node(call, operation, node) and not (operation in _OF_PEERS and _is_cluster(call, call.user)):
         raise denied(call, operation, node.path)
+
+
+def is_peer(call: Call) -> bool:
+    """Whether another cluster asks, for itself or for a user whom it names as well."""
+    return _is_cluster(call, call.peer) or _is_cluster(call, call.user)
+
+
+def check_peer(call: Call) -> None:
+    """An error unless it is another cluster that asks."""
+    if not is_peer(call):
+        raise YtError(
+            NOT_AUTHORIZED,
+            f'Access denied for user "{call.user}": only another cluster may say that it passes a registration on; give its '
+            f"peer_token_file the token of a user with ClusterAction on this cluster",
+            {"user": call.user},
+        )
 
 
 def check_create(call: Call, kind: Kind, path: str, topic: str) -> None:
@@ -101,6 +119,12 @@ def denied(call: Call, operation: Operation, path: str) -> YtError:
         f'Access denied for user "{call.user}": "{name}" permission for node {path} is not allowed by any matching rule',
         {"user": call.user, "permission": name, "path": path},
     )
+
+
+def _is_cluster(call: Call, user: str) -> bool:
+    access = call.cluster.broker.access
+    asked = (Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, CLUSTER_NAME)
+    return access is None or (bool(user) and access.allows(f"User:{user}", call.host, *asked))
 
 
 def group_of(path: str) -> str:

@@ -9,9 +9,10 @@ counts. Rows for several partitions, and those of a transaction, are committed t
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any, NamedTuple
 
-from penstock.broker import Operation, Position, Queue
+from penstock.broker import Broker, Operation, PartitionUnavailableError, Position, Queue, UnknownTopicError
 from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.registrations import Ref
@@ -31,6 +32,9 @@ from penstock.gateway.yt.stored_values import from_stored, to_stored
 from penstock.gateway.yt.tablet_transactions import Changes
 from penstock.queue import SourceWrite
 
+log = logging.getLogger(__name__)
+
+SESSIONS = f"{OBJECT_PREFIX}yt-session:"
 SESSION_SIZE_MAX = 500
 NO_SEQUENCE = -1
 
@@ -65,7 +69,24 @@ class SessionKey(NamedTuple):
     @property
     def source(self) -> bytes:
         """Its source id in partitions."""
-        return b"y" + self.producer.id.encode() + b":" + self.session_id.encode()
+        return _source(self.name)
+
+
+async def recover_sessions(broker: Broker) -> None:
+    """Bring the table up to what partitions know of rows that were stored last before a crash, while these are still there."""
+    for name in broker.consumers.consumers():
+        if not name.startswith(SESSIONS):
+            continue
+        for place, position in broker.consumers.positions(name).items():
+            try:
+                topic = broker.catalog.topic_by_id(place.topic_id)
+                states = [broker.partition(topic, number).source(_source(name)) for number in range(topic.partitions)]
+            except (UnknownTopicError, PartitionUnavailableError) as error:
+                log.info("session %r is left as it is: %s", name, error)
+                continue
+            last = max((state.max_seqno for state in states if state is not None), default=NO_SEQUENCE)
+            if last > position.offset:
+                await broker.consumers.commit(name, [(place, position._replace(offset=last))])
 
 
 async def create_session(call: Call) -> Reply:
@@ -110,7 +131,7 @@ async def push(call: Call) -> Reply:
     fresh = [(row, number) for row, number in zip(rows, numbers, strict=True) if number > before.sequence]
     meta = call.get("user_meta")
     after = Session(epoch, fresh[-1][1] if fresh else before.sequence, before.meta if meta is None else meta)
-    by_queue = spread(call, key.queue_node, codec, [row for row, _ in fresh])
+    by_queue = await spread(call, key.queue_node, codec, [row for row, _ in fresh])
     changes = Changes(dict(by_queue), {key.name: {key.place: _position(key, after)}})
     answer = Reply({"last_sequence_number": after.sequence, "skipped_row_count": len(rows) - len(fresh)})
     if in_transaction:
@@ -195,7 +216,11 @@ def _key(call: Call) -> SessionKey:
 
 
 def _prefix(producer: Node) -> str:
-    return f"{OBJECT_PREFIX}yt-session:{producer.id}:"
+    return f"{SESSIONS}{producer.id}:"
+
+
+def _source(name: str) -> bytes:
+    return b"y" + name.removeprefix(SESSIONS).encode()
 
 
 def _position(key: SessionKey, session: Session) -> Position:

@@ -12,19 +12,22 @@ from penstock.broker.registrations import Ref, Registration
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_NODE, NOT_AUTHORIZED, OFFSET_CONFLICT, YtError
 from penstock.gateway.yt.paths import Path
-from penstock.gateway.yt.permissions import check, denied, may_node
+from penstock.gateway.yt.permissions import check, check_peer, denied, is_peer, may_node
 from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, ROWS_MAX, pull
 from penstock.gateway.yt.table_commands import apply
 from penstock.gateway.yt.tablet_transactions import Changes
 
 # Set when one cluster tells another of a registration, so that it is not told back.
 FORWARDED = "penstock_forwarded"
+# Set when one cluster pulls from another for a consumer, whose user it has checked.
+READER = "penstock_reader"
 OFFSET_MAX = (1 << 63) - 1
 
 
 async def register(call: Call) -> Reply:
     """Register a consumer at a queue: at the cluster of the queue first, which must not trim from then on."""
     queue, consumer = _pair(call)
+    is_passed_on = _is_passed_on(call)
     registration = Registration(queue, consumer, call.flag("vital", None) is True, _partitions(call))
     if call.get("vital") is None:
         raise YtError(GENERIC, 'missing required parameter "vital"')
@@ -35,7 +38,7 @@ async def register(call: Call) -> Reply:
     for cluster in _clusters(queue, consumer):
         if cluster == call.cluster.name:
             await call.cluster.broker.registrations.register(registration)
-        elif not call.flag(FORWARDED):
+        elif not is_passed_on:
             await _forward(call, cluster, registration, {"vital": registration.vital, "partitions": call.get("partitions")})
     return Reply({})
 
@@ -43,11 +46,13 @@ async def register(call: Call) -> Reply:
 async def unregister(call: Call) -> Reply:
     """End a registration, at the cluster of the queue last; the objects themselves may be gone."""
     queue, consumer = _pair(call)
-    _check_unregister(call, queue, consumer)
+    is_passed_on = _is_passed_on(call)
+    if not is_passed_on:
+        _check_unregister(call, queue, consumer)
     for cluster in reversed(_clusters(queue, consumer)):
         if cluster == call.cluster.name:
             await call.cluster.broker.registrations.unregister(queue, consumer)
-        elif not call.flag(FORWARDED):
+        elif not is_passed_on:
             await _forward(call, cluster, Registration(queue, consumer, vital=False), {})
     return Reply({})
 
@@ -78,7 +83,11 @@ async def pull_queue(call: Call) -> Reply:
     if path.cluster not in (None, call.cluster.name):
         return await _pull_remote(call, path.ref(call.cluster.name), offset)
     node = call.cluster.mounted(path, Kind.QUEUE)
-    check(call, Operation.READ, node)
+    reader = call.text(READER, None)
+    if reader is not None and is_peer(call):
+        _check_registered(call, path.ref(call.cluster.name), Ref(*reader.split(":", 1)) if ":" in reader else Ref(reader, ""))
+    else:
+        check(call, Operation.READ, node)
     return await _pull(call, node, offset)
 
 
@@ -93,18 +102,13 @@ async def pull_consumer(call: Call) -> Reply:
     node = call.cluster.consumer(consumer.path)
     call.cluster.check_mounted(node)
     check(call, Operation.READ, node)
-    if call.cluster.broker.registrations.registration(queue, consumer) is None:
-        raise YtError(
-            NOT_AUTHORIZED,
-            f"Consumer {consumer} is not registered for queue {queue}",
-            {"queue": str(queue), "consumer": str(consumer)},
-        )
+    _check_registered(call, queue, consumer)
     index = call.whole("partition_index")
     offset = call.whole("offset", None)
     if offset is None:
         offset = _offset(call, node, _place(call, queue, index))
     if queue.cluster != call.cluster.name:
-        return await _pull_remote(call, queue, offset)
+        return await _pull_remote(call, queue, offset, consumer)
     return await _pull(call, call.cluster.mounted(_local(queue), Kind.QUEUE), offset)
 
 
@@ -150,12 +154,15 @@ async def _pull(call: Call, node: Node, offset: int) -> Reply:
     return Reply(rows=pulled.written(call.output_format()), parameters={"start_offset": pulled.start_offset})
 
 
-async def _pull_remote(call: Call, queue: Ref, offset: int) -> Reply:
+async def _pull_remote(call: Call, queue: Ref, offset: int, consumer: Ref | None = None) -> Reply:
     names = ("partition_index", "max_row_count", "max_data_weight", "output_format")
     parameters = {name: call.get(name) for name in names}
-    parameters |= {"queue_path": queue.path, "offset": offset}
+    parameters |= {"queue_path": queue.path, "offset": offset, READER: None if consumer is None else str(consumer)}
+    # For a consumer this cluster asks itself, if it can: its user need not be known there, nor may read the queue otherwise.
+    is_trusted = consumer is not None and call.cluster.peers.has_token
+    authorization = None if is_trusted else call.authorization
     body, headers = await call.cluster.peers.ask(
-        queue.cluster, "GET", "pull_queue", _given(parameters), authorization=call.authorization
+        queue.cluster, "GET", "pull_queue", _given(parameters), authorization=authorization
     )
     return Reply(rows=body, parameters=_parameters(headers))
 
@@ -170,6 +177,23 @@ async def _forward(call: Call, cluster: str, registration: Registration, more: d
         **more,
     }
     await call.cluster.peers.ask(cluster, "POST", call.name, _given(parameters), authorization=call.authorization)
+
+
+def _is_passed_on(call: Call) -> bool:
+    """Whether another cluster tells of a registration. An error if somebody else says so."""
+    if call.flag(FORWARDED):
+        check_peer(call)
+        return True
+    return False
+
+
+def _check_registered(call: Call, queue: Ref, consumer: Ref) -> None:
+    if call.cluster.broker.registrations.registration(queue, consumer) is None:
+        raise YtError(
+            NOT_AUTHORIZED,
+            f"Consumer {consumer} is not registered for queue {queue}",
+            {"queue": str(queue), "consumer": str(consumer)},
+        )
 
 
 def _check_unregister(call: Call, queue: Ref, consumer: Ref) -> None:
