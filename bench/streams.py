@@ -135,8 +135,12 @@ async def _functions(setting: Setting, streams: Streams) -> list[Row]:
             await streams.get_message(last - at % 4000)
         return LOOKUPS
 
+    moved = 0
+
     async def move() -> float:
-        await asyncio.gather(*(streams.acknowledge(f"c{at}", "seed.0", last, rewind=True) for at in range(2000)))
+        nonlocal moved
+        moved += 1
+        await asyncio.gather(*(streams.acknowledge(f"c{at}", "seed.0", moved) for at in range(2000)))
         return 2000
 
     async def position() -> float:
@@ -150,9 +154,41 @@ async def _functions(setting: Setting, streams: Streams) -> list[Row]:
         ("update_consumer_position", move, 80_000),
         ("get_consumer_position", position, 100_000),
     )
+    beside = await _tarantool_rates(setting)
     found: list[Row] = []
     for name, work, goal in table:
         rates = await _rates(rounds, work)
         shown = count_rate(sorted(rates)[len(rates) // 2])
-        found.append(limit_row(f"streams: {name}, the seed's figure", rates, unit="/s", goal=goal, at_least=True, ours=shown))
+        theirs = f"Tarantool {count_rate(beside[name])}" if beside else ""
+        title = f"streams: {name}, the seed's figure"
+        found.append(limit_row(title, rates, unit="/s", goal=goal, at_least=True, ours=shown, beside=theirs))
     return found
+
+
+async def _tarantool_rates(setting: Setting) -> dict[str, float]:
+    """The same functions in a Tarantool, over its protocol and with many calls under way, if this machine has one."""
+    try:
+        from penstock.broker.streams.tarantool import connect, install
+        from tests.e2e.stream.engine_servers import NotAvailableError, running_tarantool
+    except ModuleNotFoundError:
+        return {}
+    calls: dict[str, Callable[[int], list[object]]] = {
+        "publish_message": lambda at: [f"seed.{at % SUBJECTS}", "minio/x", {}],
+        "get_message_by_sequence": lambda at: [1 + at % 1000],
+        "update_consumer_position": lambda at: [f"c{at}", "seed.0", at],
+        "get_consumer_position": lambda at: [f"c{at % 2000}", "seed.0"],
+    }
+    rates: dict[str, float] = {}
+    try:
+        with running_tarantool(setting.directory("tarantool")) as url:
+            connection = await connect(url)
+            await install(connection)
+            for name, arguments in calls.items():
+                started = time.perf_counter()
+                for _ in range(5):
+                    await asyncio.gather(*(connection.call(name, arguments(at)) for at in range(1000)))
+                rates[name] = 5000 / (time.perf_counter() - started)
+            await connection.disconnect()
+    except NotAvailableError:
+        return {}
+    return rates

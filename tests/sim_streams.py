@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -22,14 +23,23 @@ class SimStreams(SimBroker):
     def __init__(self, options: StreamOptions = SMALL) -> None:
         super().__init__()
         self._stream_options = options
+        self.ready = asyncio.Event()  # the broker is up before its streams are
         self.streams: Streams
 
     async def start(self, *, crash_at: int | None = None) -> SimStreams:
         """Start a broker and its streams, which are killed at one of their steps if that is wanted."""
+        self.ready.clear()
         await super().start(crash_at=crash_at)
+        self.process.on_crash(self.ready.clear)
         starting = Streams.start(self.broker, self._stream_options, random=Random(self._starts))
         self.streams = await self.do(starting)
+        self.ready.set()
         return self
+
+    async def until_ready(self) -> None:
+        """Wait until the streams serve, and still do when this returns."""
+        while not self.ready.is_set():
+            await self.ready.wait()
 
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> int:
         """Publish one message; its sequence."""

@@ -42,7 +42,7 @@ async def _publish(host: SimStreams, told: Told, rng: Random, number: int) -> No
 async def _publisher(host: SimStreams, told: Told, rng: Random, numbers: range) -> None:
     for number in numbers:
         try:
-            await host.up.wait()
+            await host.until_ready()
             await _publish(host, told, rng, number)
         except (PenstockError, ProcessDiedError):
             await asyncio.sleep(0.05)
@@ -54,7 +54,7 @@ async def _follower(host: SimStreams, told: Told, stop: asyncio.Event) -> None:
     while True:
         last_time = stop.is_set()
         try:
-            await host.up.wait()
+            await host.until_ready()
             read = await host.do(host.streams.read(">", at, 7))
         except (PenstockError, ProcessDiedError):
             await asyncio.sleep(0.05)

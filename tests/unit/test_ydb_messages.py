@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import PenstockError
+from penstock.gateway.ydb.plain_request import plain_request
 from penstock.gateway.ydb.protos import GZIP, RAW, ZSTD, timestamp, topic
 from penstock.gateway.ydb.read_answers import answers
 from penstock.gateway.ydb.stored_messages import Message, messages_of
 from penstock.gateway.ydb.written_batch import Writer, batches_of, plain_data
-from penstock.kernels import message_pack
+from penstock.kernels import message_pack, message_scan
 from penstock.kernels.record_scan import FIELDS, scan_records
 from penstock.queue import check_batch
 from penstock.testing.batches import make_batch, make_keyed_batch
@@ -149,6 +150,90 @@ def test_the_kernel_does_the_same_uncompiled() -> None:
         )
         made.append(bytes(out[:used]))
         assert told.tolist() == [3, 2, 15, 0]
+    assert made[0] == made[1]
+
+
+def _request(messages: list[Any], **fields: Any) -> bytes:
+    request = {"messages": messages, "codec": RAW, **fields}
+    encoded: bytes = topic.StreamWriteMessage.FromClient(write_request=request).SerializeToString()
+    return encoded
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 40), st.binary(max_size=300), st.integers(0, 1 << 41)), min_size=1, max_size=20),
+    st.integers(0, 25),
+    st.sampled_from([Writer.of("source", "", {}), Writer.of("", "", {}), Writer.of("a" * 100, "group", {"host": "here"})]),
+)
+def test_a_plain_request_gives_the_same_batches_as_a_decoded_one(
+    rows: list[tuple[int, bytes, int]], skipped: int, writer: Writer
+) -> None:
+    sent = [_sent(*row) for row in rows]
+    found = plain_request(_request(sent))
+    assert found is not None
+    assert found.seqnos == [row[0] for row in rows]
+    new = sent[skipped:]
+    assert found.size(skipped) == sum(len(message.data) for message in new)
+    assert list(found.batches(writer, skipped)) == list(batches_of(writer, new, [message.data for message in new], RAW))
+
+
+def test_a_large_plain_request_is_several_batches() -> None:
+    found = plain_request(_request([_sent(number + 1, bytes(300_000)) for number in range(10)]))
+    assert found is not None
+    made = list(found.batches(Writer.of("source", "", {}), 0))
+    assert [batch.messages for batch in made] == [3, 3, 3, 1]
+    for batch in made:
+        check_batch(batch.data, 1 << 30)
+
+
+@pytest.mark.parametrize("size", [1, 50, 400])
+def test_no_batch_is_larger_than_the_topic_takes(size: int) -> None:
+    sent = [_sent(number + 1, b"d" * size) for number in range(300)]
+    writer = Writer.of("a source of some length", "group", {})
+    found = plain_request(_request(sent))
+    assert found is not None
+    with_items = [_sent(number + 1, b"d" * size, color=b"c" * 30) for number in range(300)]
+    for made in (
+        list(found.batches(writer, 0, 4096)),
+        list(batches_of(writer, sent, [message.data for message in sent], RAW, 4096)),
+        list(batches_of(writer, with_items, [message.data for message in with_items], RAW, 4096)),
+    ):
+        assert max(len(batch.data) for batch in made) <= 4096
+        assert sum(batch.messages for batch in made) == 300
+
+
+def test_what_is_not_plain_is_left_to_others() -> None:
+    assert plain_request(_request([_sent(1, b"data", color=b"red")])) is None
+    assert plain_request(_request([_sent(1, b"data")], codec=GZIP)) is None
+    assert plain_request(_request([_sent(1, b"data")], tx={"id": "some"})) is None
+    assert plain_request(_request([])) is None
+    assert plain_request(_request([Sent(seq_no=1, partition_id=3)])) is None
+    assert plain_request(_request([_sent(-1, b"data")])) is None
+    assert plain_request(_request([Sent(seq_no=1, created_at=timestamp(-5000))])) is None
+    init = topic.StreamWriteMessage.FromClient(init_request={"path": "path"})
+    assert plain_request(init.SerializeToString()) is None
+
+
+@given(st.binary(max_size=60), st.integers(0, 200))
+def test_no_bytes_break_the_scan(noise: bytes, cut: int) -> None:
+    plain_request(noise)
+    plain_request(b"\x12" + bytes([len(noise)]) + noise)
+    whole = bytearray(_request([_sent(5, b"data"), _sent(6, b"more data")]))
+    whole[min(cut, len(whole) - 1)] ^= 0xFF
+    found = plain_request(bytes(whole))
+    if found is not None:
+        list(found.batches(Writer.of("source", "", {}), 0))
+
+
+def test_the_scan_does_the_same_uncompiled() -> None:
+    raw = _request([_sent(number * 999 + 1, b"data" * number, TIME_MS + number) for number in range(50)])
+    at = len(raw) - topic.StreamWriteMessage.FromClient.FromString(raw).write_request.ByteSize()
+    made: list[tuple[object, ...]] = []
+    for module in (message_scan, uncompiled("message_scan")):
+        count, codec = module.count_messages(raw, at)
+        table, out = np.empty((count, message_scan.ROW_FIELDS), np.int64), np.zeros(20_000, np.uint8).data
+        assert module.scan_messages(raw, at, table)
+        used = module.pack_records(memoryview(raw), table, out, headers=b"before", headers_after=b"after")
+        made.append((count, codec, table.tolist(), bytes(out[:used])))
     assert made[0] == made[1]
 
 

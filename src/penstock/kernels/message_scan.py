@@ -15,7 +15,7 @@ COMPILED: Final[bool] = cython.compiled
 # What a row has: the number of a message, its time in milliseconds, and where its data is.
 ROW_FIELDS: Final = 4
 SEQNO, TIME_MS, DATA_AT, DATA_SIZE = range(ROW_FIELDS)
-OVERHEAD: Final = 64  # a record has at most this many bytes beside its value and the headers that all have
+OVERHEAD: Final = 72  # a record has at most this many bytes beside its value and the headers that all have
 
 _SEQNO = cython.declare(cython.Py_ssize_t, 0)
 _TIME_MS = cython.declare(cython.Py_ssize_t, 1)

@@ -11,7 +11,7 @@ SEQNO: Final = 0
 TIME_MS: Final = 1
 DATA_AT: Final = 2
 DATA_SIZE: Final = 3
-OVERHEAD: Final = 64
+OVERHEAD: Final = 72
 
 def count_messages(data: Buffer, at: int) -> tuple[int, int]: ...
 def scan_messages(data: Buffer, at: int, table: NDArray[np.int64]) -> bool: ...

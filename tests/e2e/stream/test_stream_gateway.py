@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -82,6 +84,12 @@ def test_one_can_subscribe_to_what_is_not_there_yet(client: StreamClient) -> Non
     told.cancel()
 
 
+def test_one_can_follow_what_is_not_there_yet(client: StreamClient) -> None:
+    messages = client.read("much.later", follow=True, limit=1)
+    sequence = client.publish("much.later", b"1").sequence
+    assert [(one.sequence, one.data) for one in messages] == [(sequence, b"1")]
+
+
 def test_a_batch_is_published_in_order(client: StreamClient) -> None:
     results = client.publish_batch([("batch.a", b"1"), ("batch.b", b"2"), ("batch.a", b"3")])
     assert [one.error_message for one in results] == ["", "", ""]
@@ -156,3 +164,30 @@ def test_sequences_go_on_after_kill_9(tmp_path: Path) -> None:
     with running_node(tmp_path / "log", argv) as second, StreamClient(address_of(second)) as client:
         assert [one.sequence for one in client.fetch("orders", "worker")] == sent[5:]
         assert client.publish("orders", b"after").sequence > sent[-1]
+
+
+def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> None:
+    argv = [*ARGV, "--data-dir", str(tmp_path / "data")]
+    told: dict[int, bytes] = {}
+    with running_node(tmp_path / "log", argv) as first, StreamClient(address_of(first)) as client:
+
+        def publish(name: int) -> None:
+            with contextlib.suppress(grpc.RpcError):  # the node is gone
+                for at in range(10_000):
+                    data = (b"%d/%d " % (name, at)) * (1 if at % 20 else 300_000)
+                    told[client.publish(f"load.{name % 3}", data).sequence] = data
+
+        with ThreadPoolExecutor(8) as pool:
+            publishers = [pool.submit(publish, name) for name in range(8)]
+            while len(told) < 150:
+                time.sleep(0.01)
+            first.kill()
+            for publisher in publishers:
+                publisher.result(60)
+    with running_node(tmp_path / "log", argv) as second, StreamClient(address_of(second)) as client:
+        found = {message.sequence: message for message in client.read("load.*")}
+        assert told.keys() <= found.keys()
+        for sequence, data in told.items():
+            stored = found[sequence].data or b"".join(client.download(sequence))
+            assert stored == data
+        assert client.publish("load.0", b"after").sequence > max(found)

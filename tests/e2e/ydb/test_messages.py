@@ -210,3 +210,38 @@ def test_records_of_kafka_are_messages_of_ydb(driver: Any, path: str, node: Runn
 
 def _async_driver(node: RunningNode) -> Any:
     return ydb.aio.Driver(endpoint=f"grpc://127.0.0.1:{ydb_port(node)}", database="/local")
+
+
+def test_a_topic_made_by_others_is_written_and_read(driver: Any, node: RunningNode) -> None:
+    node.ok("topic", "create", "of-others")
+    client = driver.topic_client
+    client.alter_topic("/local/of-others", add_consumers=["reader"])
+    data = bytes(range(256)) * 4
+    with client.writer("/local/of-others", producer_id="source", codec=ydb.TopicCodec.RAW) as writer:
+        writer.write([data] * 3000)
+    with (
+        pytest.raises(ydb.BadRequest, match="the topic takes 1048588"),
+        client.writer("/local/of-others", codec=ydb.TopicCodec.RAW) as writer,
+    ):
+        writer.write_with_ack(bytes(2_000_000))
+    assert [message.data for message in read_all(client, "/local/of-others", "reader", 3000)] == [data] * 3000
+
+
+def test_of_transactions_of_kafka_only_what_is_committed_is_read(driver: Any, path: str, node: RunningNode) -> None:
+    name = path.removeprefix("/local/")
+    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    for end, value in ((producer.abort_transaction, b"aborted"), (producer.commit_transaction, b"committed")):
+        producer.begin_transaction()
+        producer.produce(name, value, partition=0)
+        producer.flush(30)
+        end(30)
+    producer.begin_transaction()
+    producer.produce(name, b"open", partition=0)
+    producer.flush(30)
+    with driver.topic_client.reader(path, consumer="reader") as reader:
+        assert [message.data for message in reader.receive_batch(timeout=30).messages] == [b"committed"]
+        with pytest.raises(TimeoutError):
+            reader.receive_batch(timeout=0.5)
+        producer.commit_transaction(30)
+        assert [message.data for message in reader.receive_batch(timeout=30).messages] == [b"open"]

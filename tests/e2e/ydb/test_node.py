@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -79,12 +81,36 @@ def test_writers_and_readers_are_held_to_quotas(tmp_path: Path) -> None:
         assert time.monotonic() - started > 0.5
 
 
+def test_a_partition_is_written_to_as_fast_as_its_topic_allows(tmp_path: Path) -> None:
+    with ydb_node(tmp_path) as node, connected(node) as driver:
+        client = driver.topic_client
+        limits = {"partition_write_speed_bytes_per_second": 1_000_000, "partition_write_burst_bytes": 100_000}
+        client.create_topic("/local/topic", **limits)
+        described = client.describe_topic("/local/topic")
+        assert (described.partition_write_speed_bytes_per_second, described.partition_write_burst_bytes) == (1_000_000, 100_000)
+        started = time.monotonic()
+        with client.writer("/local/topic", producer_id="source", codec=1) as writer:
+            for _ in range(12):
+                writer.write_with_ack(bytes(100_000))
+        assert time.monotonic() - started > 0.9
+        client.alter_topic("/local/topic", set_partition_write_speed_bytes_per_second=0)
+        assert client.describe_topic("/local/topic").partition_write_speed_bytes_per_second == 0
+
+
 def test_a_taken_port_is_told(tmp_path: Path) -> None:
     with ydb_node(tmp_path) as node:
         argv = ["up", "--data-dir", str(tmp_path / "other"), "--kafka-port", "none", "--ydb-port", ydb_port(node)]
         done = penstock(*argv)
     assert done.returncode == 7
     assert b"--ydb-port (0 picks a free one)" in done.stderr
+
+
+def test_a_missing_extra_is_told(tmp_path: Path) -> None:
+    hidden = "import sys; sys.modules['ydb'] = None; from penstock.cli.main import main; sys.exit(main())"
+    argv = ["up", "--data-dir", str(tmp_path / "data"), "--kafka-port", "none", "--ydb-port", "0"]
+    done = subprocess.run([sys.executable, "-c", hidden, *argv], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert b"pip install 'penstock[ydb]'" in done.stderr
 
 
 def _offsets(client: Any, path: str) -> tuple[int, int]:

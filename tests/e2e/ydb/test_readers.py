@@ -107,3 +107,12 @@ def test_a_reader_of_a_dropped_topic_is_told(driver: Any, path: str) -> None:
         driver.topic_client.drop_topic(path)
         with pytest.raises(ydb.SchemeError):
             reader.receive_batch(timeout=30)
+
+
+def test_a_reader_of_a_dropped_consumer_is_told(driver: Any, path: str) -> None:
+    with driver.topic_client.reader(path, consumer="reader") as reader:
+        with pytest.raises(TimeoutError):
+            reader.receive_batch(timeout=0.5)
+        driver.topic_client.alter_topic(path, drop_consumers=["reader"])
+        with pytest.raises(ydb.SchemeError, match="has no consumer"):
+            reader.receive_batch(timeout=30)

@@ -63,8 +63,8 @@ def test_what_cannot_be_had_is_refused_with_a_status(driver: Any, path: str) -> 
         client.describe_topic("/elsewhere/topic")
     with pytest.raises(ydb.BadRequest, match="never taken away"):
         client.alter_topic(path, set_min_active_partitions=1)
-    with pytest.raises(ydb.Unsupported, match="partition_write_speed"):
-        client.create_topic("/local/fast", partition_write_speed_bytes_per_second=1 << 20)
+    with pytest.raises(ydb.BadRequest, match="cannot be negative"):
+        client.create_topic("/local/fast", partition_write_speed_bytes_per_second=-1)
     with pytest.raises(ydb.SchemeError, match="has no consumer"):
         client.describe_consumer(path, "nobody")
 

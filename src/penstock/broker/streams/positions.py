@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ from penstock.tablet import Command, DeleteRange, Request, Write
 
 VERSION: Final = 1
 NAME_SIZE_MAX: Final = 1000
+MOVES_AT_ONCE: Final = 2000
 
 _POSITION = Struct(">BQ")
 _RULE = Struct(">BdI")
@@ -45,6 +47,14 @@ class _Own(NamedTuple):
     subject: str
 
 
+class _Move(NamedTuple):
+    own: _Own
+    key: bytes
+    target: int
+    rewind: bool
+    done: asyncio.Future[None]
+
+
 class Positions:
     """The table of durable consumers. Positions move on, and back only when that is asked for."""
 
@@ -54,6 +64,8 @@ class Positions:
         self._staged: dict[_Own, int] = {}
         self._by_subject: dict[str, dict[str, int]] = {}
         self._rules: dict[_Own, DeliveryRule] = {}
+        self._moves: list[_Move] = []  # in order: of several of one consumer, the last one counts
+        self._mover: asyncio.Task[None] | None = None
         self._load(tablet)
 
     async def reload(self, tablet: TableTablet) -> None:
@@ -89,22 +101,36 @@ class Positions:
         stored = self._stored.get(own)
         if not rewind and stored is not None and sequence <= stored and own not in self._staged:
             return stored
-        # In order: the tablet commits writes as they come, so that what is staged last is what is stored.
         target = sequence if rewind else max(sequence, self._staged.get(own, stored or 0))
         self._staged[own] = target
-        commands: list[Command] = [Write(key, _POSITION.pack(VERSION, target))]
-        if rewind:
-            beyond = _key(b"a", own) + b"\0"
-            commands.append(DeleteRange(beyond, beyond[:-1] + b"\1"))
-        try:
-            await self._tablet.execute(Request(tuple(commands), makes_room=True))
-        except PenstockError:
-            self._staged.pop(own, None)
-            raise
-        if self._staged.get(own) == target:
-            del self._staged[own]
-        self._take(own, target)
+        move = _Move(own, key, target, rewind, asyncio.get_running_loop().create_future())
+        self._moves.append(move)
+        if self._mover is None:
+            self._mover = asyncio.create_task(self._store_moves(), name="stream-positions")
+        await move.done
         return target
+
+    async def _store_moves(self) -> None:
+        """Store all positions that wait, with one request; those that come meanwhile go with the next."""
+        try:
+            while self._moves:
+                moves, self._moves = self._moves[:MOVES_AT_ONCE], self._moves[MOVES_AT_ONCE:]
+                try:
+                    await self._tablet.execute(Request(_move_commands(moves), makes_room=True))
+                except PenstockError as error:
+                    for move in moves:
+                        self._staged.pop(move.own, None)
+                        if not move.done.done():
+                            move.done.set_exception(error)
+                    continue
+                for move in moves:
+                    if self._staged.get(move.own) == move.target:
+                        del self._staged[move.own]
+                    self._take(move.own, move.target)
+                    if not move.done.done():
+                        move.done.set_result(None)
+        finally:
+            self._mover = None
 
     async def acknowledge_beyond(
         self, durable_name: str, subject: str, position: int, beyond: list[int], done: list[int]
@@ -165,6 +191,15 @@ class Positions:
     def _take(self, own: _Own, sequence: int) -> None:
         self._stored[own] = sequence
         self._by_subject.setdefault(own.subject, {})[own.durable_name] = sequence
+
+
+def _move_commands(moves: list[_Move]) -> tuple[Command, ...]:
+    commands: list[Command] = [Write(move.key, _POSITION.pack(VERSION, move.target)) for move in moves]
+    for move in moves:
+        if move.rewind:  # what was acknowledged by itself beyond the position is to be seen again
+            beyond = _key(b"a", move.own) + b"\0"
+            commands.append(DeleteRange(beyond, beyond[:-1] + b"\1"))
+    return tuple(commands)
 
 
 def _key(kind: bytes, own: _Own) -> bytes:

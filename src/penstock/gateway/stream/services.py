@@ -11,7 +11,8 @@ from urllib.parse import unquote
 import grpc
 
 from penstock.blob import Buffer
-from penstock.broker.streams import Content, DeliveryRule, StreamEngine
+from penstock.broker import UnknownTopicError
+from penstock.broker.streams import Content, DeliveryRule, ReadMessages, StreamEngine
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway import minitoolstream as protos
 from penstock.gateway.stream.admission import Admission
@@ -171,7 +172,12 @@ class Egress:
         sequence = max(request.from_sequence, 1)
         left = request.limit or 1 << 63
         while left > 0:
-            found = await streams.read(request.subject, sequence, min(left, BATCH_MAX), FETCH_BYTES)
+            try:
+                found = await streams.read(request.subject, sequence, min(left, BATCH_MAX), FETCH_BYTES)
+            except UnknownTopicError:
+                if not request.follow:
+                    raise
+                found = ReadMessages([], sequence)  # who follows waits for it to be made
             for message in found.messages:
                 yield _message(message)
             left -= len(found.messages)

@@ -28,6 +28,8 @@ async def describe_topic(broker: Broker, call: Call, request: Any) -> Any:
     result.supported_codecs.codecs.extend(settings.codecs)
     result.retention_period.FromMilliseconds(max(int(config["retention.ms"]), 0))
     result.retention_storage_mb = max(int(config["retention.bytes"]), 0) // MIB
+    result.partition_write_speed_bytes_per_second = settings.write_bytes_per_s
+    result.partition_write_burst_bytes = settings.write_burst_bytes
     stats = bool(request.include_stats)
     for number in range(found.partitions):
         info = result.partitions.add(partition_id=number, active=True)

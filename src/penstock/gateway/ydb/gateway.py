@@ -23,6 +23,7 @@ from penstock.gateway.ydb.sign_in import Caller, SignIn
 from penstock.gateway.ydb.statuses import StatusError, issues_of, status_of
 from penstock.gateway.ydb.stream import Stream, served
 from penstock.gateway.ydb.topic_transactions import TopicTransactions
+from penstock.gateway.ydb.write_speed import WriteSpeed
 from penstock.gateway.ydb.write_stream import WriteStream
 from penstock.gateway.ydb.writers import Writers
 
@@ -70,7 +71,7 @@ class YdbGateway:
         self._drain_timeout_s = drain_timeout_s
         self._random = random
         self._tls = tls
-        self._writers = Writers()
+        self._writers = Writers(WriteSpeed(broker.clock))
         self._readers = Readers(broker)
         self._sign_in = SignIn(broker)
         self._transactions = TopicTransactions(broker, self._readers, random)
@@ -161,7 +162,7 @@ class YdbGateway:
     def _streaming(self, protos: Any, job: Callable[[Stream], Awaitable[None]]) -> Any:
         async def serve(_: Any, context: Any) -> None:
             anyone = Caller(self._broker, "", "")
-            stream = Stream(context, protos.FromServer, anyone, "")
+            stream = Stream(context, protos, anyone, "")
             self._streams.add(stream)
             try:
                 await served(stream, self._admitted(stream, context, job))
@@ -170,8 +171,9 @@ class YdbGateway:
 
         return grpc.stream_stream_rpc_method_handler(
             serve,
-            request_deserializer=protos.FromClient.FromString,
-            response_serializer=bytes,  # a stream sends what is encoded already
+            # A stream decodes and encodes by itself.
+            request_deserializer=bytes,
+            response_serializer=bytes,
         )
 
     async def _admitted(self, stream: Stream, context: Any, job: Callable[[Stream], Awaitable[None]]) -> None:

@@ -133,11 +133,7 @@ class ReadStream:
         name = topic_name(asked.path, self._stream.database)
         self._stream.caller.check_topic(Operation.READ, name)
         found = self._broker.catalog.topic(name)
-        declared = topic_settings.settings_of(found).consumers
-        if self.consumer and self.consumer not in declared:
-            raise StatusError(
-                Status.SCHEME_ERROR, f"topic {name!r} has no consumer {self.consumer!r}; add it with AlterTopic (add_consumers)"
-            )
+        self._check_consumer(found)
         numbers = frozenset(asked.partition_ids) or None
         if not self.consumer and numbers is None:
             raise bad_request("a reader without a consumer names the partitions that it wants")
@@ -145,9 +141,17 @@ class ReadStream:
             self._broker.partition(found, number)
         read_from_ms = milliseconds(asked.read_from) if asked.HasField("read_from") else 0
         if self.consumer:
-            read_from_ms = max(read_from_ms, declared[self.consumer].read_from_ms)
+            declared = topic_settings.settings_of(found).consumers[self.consumer]
+            read_from_ms = max(read_from_ms, declared.read_from_ms)
         max_lag_ms = asked.max_lag.ToMilliseconds() if asked.HasField("max_lag") else 0
         return Wanted(found, asked.path, numbers, read_from_ms, max_lag_ms)
+
+    def _check_consumer(self, found: Topic) -> None:
+        if self.consumer and self.consumer not in found.config.declared_consumers:
+            raise StatusError(
+                Status.SCHEME_ERROR,
+                f"topic {found.name!r} has no consumer {self.consumer!r}; add it with AlterTopic (add_consumers)",
+            )
 
     def _give_all(self) -> None:
         for topic_id, wanted in self._wanted.items():
@@ -244,11 +248,11 @@ class ReadStream:
         self._wake()
 
     async def _watch(self) -> None:
-        """Take partitions from a client that does not let go of them, and end when a topic is gone."""
+        """Take partitions from a client that does not let go of them, and end when a topic or the consumer is gone."""
         while True:
             await asyncio.sleep(POLL_S)
             for topic_id in self._wanted:
-                self._broker.catalog.topic_by_id(topic_id)
+                self._check_consumer(self._broker.catalog.topic_by_id(topic_id))
             now = self._broker.clock.monotonic()
             for part in list(self._parts.values()):
                 if part.stop_by is not None and part.stop_by <= now:

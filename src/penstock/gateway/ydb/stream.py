@@ -8,11 +8,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.sign_in import Caller
-from penstock.gateway.ydb.statuses import issues_of, status_of
+from penstock.gateway.ydb.statuses import bad_request, issues_of, status_of
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +23,10 @@ LAST_WORD_S = 5.0
 class Stream:
     """The server's end of a stream. One task receives, one sends."""
 
-    def __init__(self, context: Any, from_server: Any, caller: Caller, database: str) -> None:
+    def __init__(self, context: Any, protos: Any, caller: Caller, database: str) -> None:
         self._context = context
-        self._from_server = from_server
+        self._from_client = protos.FromClient
+        self._from_server = protos.FromServer
         self.caller = caller
         self.database = database
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -32,8 +34,20 @@ class Stream:
 
     async def receive(self) -> Any | None:
         """The next message of the client; None when it has no more."""
+        message = await self.receive_encoded()
+        return None if message is None else self.decoded(message)
+
+    async def receive_encoded(self) -> bytes | None:
+        """Likewise, as it came."""
         message = await self._context.read()
         return None if message is grpc.aio.EOF else message
+
+    def decoded(self, message: bytes) -> Any:
+        """A message of the client that came so."""
+        try:
+            return self._from_client.FromString(message)
+        except DecodeError as error:
+            raise bad_request(f"a message of the client cannot be decoded: {error}") from error
 
     async def send(self, **message: Any) -> None:
         """Send one message; it waits while the client does not take any."""

@@ -14,6 +14,7 @@ from penstock.gateway.ydb.topic_settings import (
     altered_attributes,
     altered_consumers,
     checked_codecs,
+    checked_speed,
     declared,
     settings_of,
     with_consumers,
@@ -21,6 +22,8 @@ from penstock.gateway.ydb.topic_settings import (
 
 MESSAGE_BYTES_MAX: Final = "67108864"  # YDB's writers do not know of a limit in the topic; this is what a request may have
 MIB: Final = 1 << 20
+SPEED: Final = "partition_write_speed_bytes_per_second"
+BURST: Final = "partition_write_burst_bytes"
 _NO_SCALING = (topic.AUTO_PARTITIONING_STRATEGY_UNSPECIFIED, topic.AUTO_PARTITIONING_STRATEGY_DISABLED)
 
 
@@ -37,7 +40,13 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
         if asked.name in consumers:
             raise bad_request(f"consumer {asked.name!r} is named twice")
         consumers[asked.name] = declared(asked)
-    settings = TopicSettings(checked_codecs(request.supported_codecs.codecs), dict(request.attributes), consumers)
+    settings = TopicSettings(
+        checked_codecs(request.supported_codecs.codecs),
+        dict(request.attributes),
+        consumers,
+        checked_speed(SPEED, request.partition_write_speed_bytes_per_second),
+        checked_speed(BURST, request.partition_write_burst_bytes),
+    )
     sets = {"max.message.bytes": MESSAGE_BYTES_MAX}
     if request.HasField("retention_period"):
         sets["retention.ms"] = _retention_ms(request.retention_period)
@@ -134,6 +143,10 @@ def _altered_config(found: Topic, request: Any) -> TopicConfig:
     settings = replace(settings, attributes=altered_attributes(settings.attributes, request.alter_attributes))
     if request.HasField("set_supported_codecs"):
         settings = replace(settings, codecs=checked_codecs(request.set_supported_codecs.codecs))
+    if request.HasField("set_" + SPEED):
+        settings = replace(settings, write_bytes_per_s=checked_speed(SPEED, request.set_partition_write_speed_bytes_per_second))
+    if request.HasField("set_" + BURST):
+        settings = replace(settings, write_burst_bytes=checked_speed(BURST, request.set_partition_write_burst_bytes))
     sets: dict[str, str] = {}
     if request.HasField("set_retention_period"):
         sets["retention.ms"] = _retention_ms(request.set_retention_period)
@@ -146,9 +159,8 @@ def _altered_config(found: Topic, request: Any) -> TopicConfig:
 
 def _refuse_unknown(request: Any, prefix: str) -> None:
     """What is asked for and would be without effect is refused, so that nobody relies on it."""
-    for name in ("partition_write_speed_bytes_per_second", "partition_write_burst_bytes", "content_based_deduplication"):
-        if getattr(request, prefix + name):
-            raise unsupported(f"{name} is not known here; leave it out")
+    if getattr(request, prefix + "content_based_deduplication"):
+        raise unsupported("messages are not compared by their content; write them with a producer id")
 
 
 def _partition_count(asked: int) -> int:

@@ -43,6 +43,8 @@ class TopicSettings:
     codecs: tuple[int, ...] = SUPPORTED_CODECS
     attributes: dict[str, str] = field(default_factory=dict)
     consumers: dict[str, ConsumerSettings] = field(default_factory=dict)
+    write_bytes_per_s: int = 0  # of a partition; 0 is without limit
+    write_burst_bytes: int = 0
 
     def packed(self) -> str:
         """The stored form."""
@@ -51,6 +53,8 @@ class TopicSettings:
                 "version": VERSION,
                 "codecs": self.codecs,
                 "attributes": self.attributes,
+                "write_bytes_per_s": self.write_bytes_per_s,
+                "write_burst_bytes": self.write_burst_bytes,
                 "consumers": [
                     asdict(consumer) for consumer in self.consumers.values() if consumer != ConsumerSettings(consumer.name)
                 ],
@@ -70,10 +74,11 @@ def settings_of(found: Topic) -> TopicSettings:
             for one in fields.get("consumers", ())
         }
         codecs, attributes = tuple(fields.get("codecs", SUPPORTED_CODECS)), dict(fields.get("attributes", {}))
+        speed, burst = int(fields.get("write_bytes_per_s", 0)), int(fields.get("write_burst_bytes", 0))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{KEY} of topic {found.name!r} is not as YDB's clients leave it: {error}; unset it") from error
     consumers = {name: details.get(name, ConsumerSettings(name)) for name in found.config.declared_consumers}
-    return TopicSettings(codecs, attributes, consumers)
+    return TopicSettings(codecs, attributes, consumers, speed, burst)
 
 
 def checked_codecs(codecs: Any) -> tuple[int, ...]:
@@ -83,6 +88,13 @@ def checked_codecs(codecs: Any) -> tuple[int, ...]:
             known = ", ".join(CODEC_NAMES[one] for one in SUPPORTED_CODECS)
             raise unsupported(f"codec {codec} cannot be allowed on a topic; there are {known}")
     return tuple(sorted(set(codecs))) or SUPPORTED_CODECS
+
+
+def checked_speed(name: str, asked: int) -> int:
+    """A limit in bytes; 0 is none."""
+    if asked < 0:
+        raise bad_request(f"{name} is {asked}; it cannot be negative")
+    return asked
 
 
 def declared(asked: Any) -> ConsumerSettings:

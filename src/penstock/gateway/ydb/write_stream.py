@@ -13,13 +13,14 @@ from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
 from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.paths import topic_name
+from penstock.gateway.ydb.plain_request import PlainRequest, plain_request
 from penstock.gateway.ydb.protos import CODEC_NAMES, RAW, Status, topic
 from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 from penstock.gateway.ydb.stream import Stream
-from penstock.gateway.ydb.topic_transactions import TopicTransactions
+from penstock.gateway.ydb.topic_transactions import TopicTransaction, TopicTransactions
 from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
-from penstock.gateway.ydb.written_batch import Writer, WrittenBatch, batches_of, plain_data
+from penstock.gateway.ydb.written_batch import BATCH_BYTES, Writer, WrittenBatch, batches_of, plain_data
 from penstock.queue import SourceWrite, WriteQueueFullError, WriteResult
 
 UNDER_WAY_BYTES_MAX: Final = 16 << 20  # of one stream; it is not read from while more waits for the disk
@@ -157,7 +158,12 @@ class WriteStream:
         return self._broker.route(self._topic.id.bytes, self._number)
 
     async def _receive(self) -> None:
-        while (message := await self._stream.receive()) is not None:
+        while (encoded := await self._stream.receive_encoded()) is not None:
+            plain = plain_request(encoded)
+            if plain is not None and RAW in self._codecs:
+                await self._write_plain(plain)
+                continue
+            message = self._stream.decoded(encoded)
             kind = message.WhichOneof("client_message")
             if kind == "write_request":
                 await self._write(message.write_request)
@@ -183,10 +189,32 @@ class WriteStream:
         new = messages[skipped:]
         size = sum(len(message.data) for message in new)
         batches = await self._made(new, request.codec or RAW, size)
+        in_transaction = self._transactions.find(request.tx.session, request.tx.id) if request.HasField("tx") else None
+        await self._deliver(seqnos, skipped, batches, size, in_transaction)
+
+    async def _write_plain(self, request: PlainRequest) -> None:
+        self._stream.caller.check_topic(Operation.WRITE, self._topic.name)
+        seqnos = request.seqnos
+        skipped = self._in_order(seqnos)
+        batches: list[WrittenBatch] = []
+        for batch in request.batches(self._writer, skipped, self._batch_bytes()):
+            if batches:
+                await asyncio.sleep(0)
+            batches.append(batch)
+        await self._deliver(seqnos, skipped, batches, request.size(skipped))
+
+    async def _deliver(
+        self,
+        seqnos: list[int],
+        skipped: int,
+        batches: list[WrittenBatch],
+        size: int,
+        in_transaction: TopicTransaction | None = None,
+    ) -> None:
+        """Have batches stored, or kept for a transaction, and the client told in its turn."""
         while self._sent and self._under_way_bytes + size > UNDER_WAY_BYTES_MAX:
             self._changed.clear()
             await self._changed.wait()
-        in_transaction = self._transactions.find(request.tx.session, request.tx.id) if request.HasField("tx") else None
         sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), in_transaction is not None)
         if in_transaction is None:
             await self._store(batches, seqnos[skipped:], sent)
@@ -198,6 +226,9 @@ class WriteStream:
         if self._broker.quotas.limits_produce:
             held_ms = self._broker.quotas.draw(PRODUCE_QUOTA, self._stream.caller.user, self._writer.producer, size)
             await asyncio.sleep(held_ms / 1000)
+        held_s = self._writers.speed.hold_s(self._broker.catalog.topic_by_id(self._topic.id), self._number, size)
+        if held_s:
+            await asyncio.sleep(held_s)
 
     def _check(self, request: Any, messages: list[Any]) -> None:
         self._stream.caller.check_topic(Operation.WRITE, self._topic.name)
@@ -236,14 +267,19 @@ class WriteStream:
 
     async def _made(self, messages: list[Any], codec: int, size: int) -> list[WrittenBatch]:
         """The batches of some messages. Others are served while that takes long."""
+        limit = self._batch_bytes()
         if codec != RAW and size > IN_PLACE_BYTES_MAX:
-            return await asyncio.to_thread(_batches, self._writer, messages, codec)
+            return await asyncio.to_thread(_batches, self._writer, messages, codec, limit)
         made: list[WrittenBatch] = []
-        for batch in batches_of(self._writer, messages, plain_data(messages, codec), codec):
+        for batch in batches_of(self._writer, messages, plain_data(messages, codec), codec, limit):
             if made:
                 await asyncio.sleep(0)
             made.append(batch)
         return made
+
+    def _batch_bytes(self) -> int:
+        """How large a batch may be: the topic may have been made for smaller ones than usual."""
+        return min(BATCH_BYTES, self._route().partition.config.batch_bytes_max)
 
     async def _store(self, batches: list[WrittenBatch], seqnos: list[int], sent: Sent) -> None:
         """Queue batches for the disk, and wait for the first of them if there is no room for the rest."""
@@ -301,8 +337,8 @@ def by_group(group: str, partitions: int) -> int:
     return crc32c(group.encode()) % partitions
 
 
-def _batches(writer: Writer, messages: list[Any], codec: int) -> list[WrittenBatch]:
-    return list(batches_of(writer, messages, plain_data(messages, codec), codec))
+def _batches(writer: Writer, messages: list[Any], codec: int, size_max: int) -> list[WrittenBatch]:
+    return list(batches_of(writer, messages, plain_data(messages, codec), codec, size_max))
 
 
 def _acks(sent: Sent, results: list[tuple[int, WriteResult]]) -> list[Any]:

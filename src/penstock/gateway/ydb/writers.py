@@ -8,6 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.gateway.ydb.statuses import StatusError, session_expired
+from penstock.gateway.ydb.write_speed import WriteSpeed
 from penstock.queue import WriteResult
 
 Outcome = asyncio.Future[WriteResult]
@@ -23,7 +24,8 @@ class ProducerKey(NamedTuple):
 class Writers:
     """The streams that write under a producer id, and what of each producer is on its way to the disk, whoever sent it."""
 
-    def __init__(self) -> None:
+    def __init__(self, speed: WriteSpeed) -> None:
+        self.speed = speed
         self._streams: dict[ProducerKey, Callable[[StatusError], None]] = {}
         self._under_way: dict[ProducerKey, set[Outcome]] = {}
 

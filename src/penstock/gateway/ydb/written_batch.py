@@ -13,8 +13,10 @@ from penstock.core.checksum import crc32c
 from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, OWN_PREFIX, PRODUCER, SEQNO, SESSION, SMALL, VARINTS, packed, varint
 from penstock.gateway.ydb.protos import CODEC_NAMES, GZIP, RAW, SUPPORTED_CODECS, ZSTD, milliseconds
 from penstock.gateway.ydb.statuses import bad_request
+from penstock.kernels.message_scan import OVERHEAD
 
 BATCH_BYTES: Final = 1 << 20  # messages are put together up to this size
+HEADER_SIZE: Final = 61
 PLAIN_BYTES_MAX: Final = 128 << 20  # what the messages of one request may grow to
 STORED_CODECS: Final = {RAW: record_compression.NONE, GZIP: record_compression.GZIP, ZSTD: record_compression.ZSTD}
 GZIP_WINDOW: Final = 31
@@ -31,6 +33,11 @@ class Writer(NamedTuple):
     headers: bytes  # those of every record, packed, up to the name of the one with the seqno
     headers_after: bytes  # likewise, those that stand behind the seqno
     header_count: int
+
+    @property
+    def overhead(self) -> int:
+        """What a record has at most beside its value and the metadata of its message."""
+        return OVERHEAD + len(self.headers) + len(self.headers_after)
 
     @classmethod
     def of(cls, producer: str, group: str, session_meta: dict[str, str]) -> Writer:
@@ -85,20 +92,27 @@ def _unzstd(data: bytes) -> bytes:
     return bytes(record_compression.decompress(record_compression.ZSTD, memoryview(data)))
 
 
-def batches_of(writer: Writer, messages: Sequence[Any], data: Sequence[bytes], codec: int) -> Iterator[WrittenBatch]:
-    """The batches of some messages, in order."""
+def batches_of(
+    writer: Writer, messages: Sequence[Any], data: Sequence[bytes], codec: int, size_max: int = BATCH_BYTES
+) -> Iterator[WrittenBatch]:
+    """The batches of some messages, in order, none larger than `size_max` unless a single message is."""
     at = 0
     times_ms = [milliseconds(message.created_at) for message in messages]
     while at < len(messages):
         records: list[bytes] = []
         base_ms = times_ms[at]
-        size = 0
+        size = HEADER_SIZE
         first = at
-        while at < len(messages) and (size == 0 or size + len(data[at]) <= BATCH_BYTES):
+        while at < len(messages) and (at == first or size + _bound(writer, messages[at], data[at]) <= size_max):
             size += _put_record(records, writer, messages[at], data[at], (at - first, times_ms[at] - base_ms))
             at += 1
         span_ms = base_ms, max(times_ms[first:at])
-        yield WrittenBatch(_framed(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
+        yield WrittenBatch(framed(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
+
+
+def _bound(writer: Writer, message: Any, value: bytes) -> int:
+    """What a record takes at most."""
+    return len(value) + writer.overhead + int(message.ByteSize()) - len(message.data)
 
 
 def _put_record(records: list[bytes], writer: Writer, message: Any, value: bytes, deltas: tuple[int, int]) -> int:
@@ -122,8 +136,9 @@ def _put_record(records: list[bytes], writer: Writer, message: Any, value: bytes
     )
     tail = b"".join((VARINTS[count] if count < SMALL else varint(count), writer.headers, VARINTS[len(seqno)], seqno, tail))
     length = len(head) + size + len(tail)
-    records += (VARINTS[length] if length < SMALL else varint(length), head, value, tail)
-    return length
+    prefix = VARINTS[length] if length < SMALL else varint(length)
+    records += (prefix, head, value, tail)
+    return len(prefix) + length
 
 
 def _items(message: Any) -> tuple[bytes, bytes, int]:
@@ -140,7 +155,8 @@ def _items(message: Any) -> tuple[bytes, bytes, int]:
     return key, b"".join(headers), len(headers)
 
 
-def _framed(records: bytes, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
+def framed(records: bytes | memoryview, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
+    """Records with the header of a batch, compressed with a codec of records."""
     if codec:
         records = record_compression.compress_like(codec, memoryview(b""), records)
     tail = _AFTER_CRC.pack(codec, count - 1, *times_ms, -1, -1, -1, count)

@@ -1,0 +1,32 @@
+"""How fast a partition may be written to, if its topic says so: writers are held back, not refused."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from penstock.broker import Topic, TopicConfig
+from penstock.core.clock import Clock
+from penstock.gateway.ydb.topic_settings import settings_of
+
+
+class WriteSpeed:
+    """The speed of all partitions of a node that have a limit."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._limits: dict[UUID, tuple[TopicConfig, int, int]] = {}
+        self._free_at: dict[tuple[UUID, int], float] = {}  # when what was written is paid off
+
+    def hold_s(self, topic: Topic, partition: int, size: int) -> float:
+        """So much was written; how long its writer is to wait before it writes more."""
+        known = self._limits.get(topic.id)
+        if known is None or known[0] is not topic.config:
+            settings = settings_of(topic)
+            known = self._limits[topic.id] = topic.config, settings.write_bytes_per_s, settings.write_burst_bytes
+        _, rate, burst = known
+        if not rate:
+            return 0.0
+        now = self._clock.monotonic()
+        free_at = max(self._free_at.get((topic.id, partition), 0.0), now - burst / rate) + size / rate
+        self._free_at[topic.id, partition] = free_at
+        return max(free_at - now, 0.0)
