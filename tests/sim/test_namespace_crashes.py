@@ -89,6 +89,9 @@ def test_what_is_where() -> None:
         assert "auto_trim_config" in namespace.node("//topics/orders").attributes
         await host.do(host.broker.delete_topic("orders"))
         assert namespace.find("//topics/orders") is None
+        await host.restart()
+        namespace = host.broker.namespace
+        assert namespace.tree.get("//topics/orders") is None
         await host.do(namespace.remove("//home/a", recursive=True))
         assert namespace.children("//home") == []
         await host.stop()

@@ -12,7 +12,7 @@ from penstock.core.errors import PenstockError, UnavailableError
 def init_tarantool(url: str) -> int:
     """Install the schema; doing it again changes nothing but the functions."""
     try:
-        from penstock.broker.streams.tarantool import connect, install
+        from penstock.broker.streams.tarantool import connect, disconnect, install
     except ModuleNotFoundError as error:
         raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[tarantool]'", ExitCode.USAGE) from error
 
@@ -21,7 +21,7 @@ def init_tarantool(url: str) -> int:
         try:
             await install(connection)
         finally:
-            await connection.disconnect()
+            await disconnect(connection)
 
     try:
         asyncio.run(work())

@@ -21,6 +21,7 @@ ACCESS, SECRET, BUCKET = "penstock", "penstock-secret", "payloads"
 TARANTOOL_SCRIPT = """
 box.cfg{listen = '127.0.0.1:%d', memtx_memory = 64 * 1024 * 1024, log_level = 3}
 box.schema.user.grant('guest', 'super', nil, nil, {if_not_exists = true})
+require('fio').open('ready', {'O_CREAT', 'O_WRONLY'}, tonumber('644', 8)):close()
 require('fiber').sleep(1e9)
 """
 
@@ -68,7 +69,7 @@ def running_tarantool(folder: Path) -> Iterator[str]:
     folder.mkdir(exist_ok=True)
     port = _free_port()
     argv = [str(tarantool_program()), "-e", TARANTOOL_SCRIPT % port]
-    with _running(argv, folder, port, {}):
+    with _running(argv, folder, port, {}, folder / "ready"):
         yield f"tarantool://127.0.0.1:{port}"
 
 
@@ -90,7 +91,8 @@ def running_s3(folder: Path) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def _running(argv: list[str], folder: Path, port: int, variables: dict[str, str]) -> Iterator[None]:
+def _running(argv: list[str], folder: Path, port: int, variables: dict[str, str], mark: Path | None = None) -> Iterator[None]:
+    """A server that listens and, if it leaves a mark when it can be used, has left it: before that, clients give up on it."""
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(argv, cwd=folder, stdout=log, stderr=log, env={**os.environ, **variables})
     try:
@@ -99,7 +101,7 @@ def _running(argv: list[str], folder: Path, port: int, variables: dict[str, str]
             if process.poll() is not None or time.monotonic() > deadline:
                 raise NotAvailableError(f"{argv[0]} does not start: {(folder / 'log').read_text()[-1000:]}")
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                if (mark is None or mark.exists()) and probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.05)
         yield

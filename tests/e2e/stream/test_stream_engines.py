@@ -42,7 +42,7 @@ class Host:
         self._payloads = ""
         if kind == "embedded":
             return
-        from penstock.broker.streams.tarantool import connect, install
+        from penstock.broker.streams.tarantool import connect, disconnect, install
 
         self._url = servers.enter_context(running_tarantool(folder / "tarantool"))
         self._payloads = (folder / "objects").as_uri()
@@ -57,7 +57,7 @@ class Host:
             connection = await connect(self._url)
             await install(connection)
             await install(connection)
-            await connection.disconnect()
+            await disconnect(connection)
 
         asyncio.run(init())
 

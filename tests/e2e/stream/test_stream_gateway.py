@@ -191,3 +191,16 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> No
             stored = found[sequence].data or b"".join(client.download(sequence))
             assert stored == data
         assert client.publish("load.0", b"after").sequence > max(found)
+
+
+def test_followers_do_not_keep_a_node_from_stopping(tmp_path: Path) -> None:
+    argv = [*ARGV, "--data-dir", str(tmp_path / "data"), "--drain-timeout-s", "60"]
+    with running_node(tmp_path / "log", argv) as running, StreamClient(address_of(running)) as client:
+        sequence = client.publish("news", b"1").sequence
+        told, messages = client.subscribe("news"), client.read("news", follow=True)
+        assert (next(told).sequence, next(messages).sequence) == (sequence, sequence)
+        assert running.stop() == 0
+        for stream in (told, messages):
+            with pytest.raises(grpc.RpcError) as caught:
+                next(stream)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -8,6 +8,7 @@ from pathlib import Path
 import asynctnt
 import pytest
 
+from penstock.broker.streams.tarantool import disconnect
 from tests.e2e.running_node import penstock, running_node
 from tests.e2e.stream.engine_servers import NotAvailableError, running_tarantool
 from tests.e2e.stream.stream_client import StreamClient
@@ -53,4 +54,4 @@ async def _as_the_seed_calls_it(url: str, sequence: int) -> None:
         assert count == 3
         assert deleted[-1] == {"sequence": given, "subject": "orders", "object_name": "minio/orders/1.json"}
     finally:
-        await connection.disconnect()
+        await disconnect(connection)

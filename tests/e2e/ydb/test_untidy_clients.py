@@ -150,6 +150,22 @@ def test_a_reader_that_does_not_read_costs_little(node: RunningNode, driver: Any
             stream.__exit__(None, None, None)
 
 
+def test_readers_that_go_away_in_the_middle_of_data_are_no_error(node: RunningNode, driver: Any, path: str) -> None:
+    with driver.topic_client.writer(path, producer_id="source", partition_id=0, codec=1) as writer:
+        for _ in range(20):
+            writer.write(bytes(1_000_000))
+    for _ in range(10):
+        with RawStream(ydb_port(node), "StreamRead") as stream:
+            stream.send(init_request={"topics_read_settings": [{"path": path, "partition_ids": [0]}]})
+            stream.receive()
+            session = stream.receive().start_partition_session_request.partition_session.partition_session_id
+            stream.send(start_partition_session_response={"partition_session_id": session})
+            stream.send(read_request={"bytes_size": 1 << 40})
+            stream.receive()
+    assert len(read_all(driver.topic_client, path, "reader", 20)) == 20
+    assert b" ERROR " not in (Path(node.ready["data_dir"]).parent / "log").read_bytes()
+
+
 def _resident(node: RunningNode) -> int:
     pages = int(Path(f"/proc/{node.process.pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * 4096

@@ -1,6 +1,6 @@
 """Listing 1 of the seed, with the real `yt` command and two clusters: the same commands, the same answers.
 
-One word differs: today's `yt` takes `--vital` without a value.
+One word differs: today's `yt` takes `--vital` without a value; that of the seed's time took `true`.
 """
 
 from __future__ import annotations

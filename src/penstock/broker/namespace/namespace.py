@@ -7,7 +7,6 @@ A queue is a node with a topic. A topic that no queue was made for is the queue 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
@@ -26,8 +25,6 @@ from penstock.broker.topic import Topic
 from penstock.broker.topic_config import MESSAGE_BYTES_MAX, TopicConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
-
-log = logging.getLogger(__name__)
 
 TOPICS_FOLDER = "//topics"
 GROUPS_FOLDER = "//groups"
@@ -222,14 +219,15 @@ class Namespace:
                 await self._remove_data(node)
 
     async def repair(self) -> None:
-        """Carry out what was begun before a crash: topics that were not made, nodes that were not removed."""
+        """Carry out what was begun before a crash: queues that were not made to the end, nodes that were not removed."""
         async with self._changing:
             for node in self.tree.nodes():
                 if node.is_going:
                     await self._finish_removing(node)
                 elif node.kind is Kind.QUEUE and node.topic_id is None:
-                    log.info("making the topic of %s, which a crash has left out", node.path)
-                    await self._make_topic(node, 1, TopicConfig(QUEUE_CONFIG))
+                    await self._adopt_or_drop(node)
+                elif not self._has_data(node):
+                    await self.tree.change([], [node.path])  # a Kafka client has deleted its topic
 
     # Within.
 
@@ -245,6 +243,15 @@ class Namespace:
         node = replace(node, topic=topic.name, topic_id=topic.id)
         await self.tree.change([node])
         return node
+
+    async def _adopt_or_drop(self, node: Node) -> None:
+        """A crash came while a queue was made, and nobody was told that it is: it is there if its topic is."""
+        try:
+            topic = self._catalog.topic(node.topic or "")
+        except UnknownTopicError:
+            await self.tree.change([], [node.path])
+        else:
+            await self.tree.change([replace(node, topic_id=topic.id)])
 
     async def _store(self, node: Node) -> Node:
         node = replace(node, changed_ms=int(self._clock.wall() * 1000))

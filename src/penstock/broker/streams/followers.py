@@ -15,6 +15,7 @@ class Followers:
         self._clock = clock
         self._waiting: set[asyncio.Future[None]] = set()
         self.told = 0  # how many times they were
+        self.closed = False  # nobody is to wait any more
 
     def tell(self) -> None:
         """More can be read."""
@@ -23,10 +24,15 @@ class Followers:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def close(self) -> None:
+        """The node is about to stop: nobody waits for more from now on."""
+        self.closed = True
+        self.tell()
+
     async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until what is waited for is there; whether it is."""
         deadline = self._clock.monotonic() + timeout_s
-        while not is_there():
+        while not is_there() and not self.closed:
             told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(told)
             try:
@@ -36,4 +42,4 @@ class Followers:
                 return is_there()
             finally:
                 self._waiting.discard(told)
-        return True
+        return is_there()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SHOWN_AT_ONCE: Final = 200
 GROUP_PREFIX: Final = "stream:"  # of the groups under which Kafka's tools see durable consumers
 
 
@@ -180,12 +181,15 @@ class Sweep:
 
     async def _show_positions(self) -> None:
         """Let Kafka's tools see how far durable consumers are."""
+        moved: list[tuple[ConsumerPosition, Subject]] = []
         for position in self._positions.all():
-            key = (position.durable_name, position.subject)
             subject = self._sequencer.subjects.get(position.subject)
-            if subject is not None and self._shown.get(key) != position.last_sequence:
-                await self._show(position, subject)
-                self._shown[key] = position.last_sequence
+            if subject is not None and self._shown.get(position[:2]) != position.last_sequence:
+                moved.append((position, subject))
+        for begin in range(0, len(moved), SHOWN_AT_ONCE):
+            some = moved[begin : begin + SHOWN_AT_ONCE]
+            await asyncio.gather(*(self._show(*one) for one in some))
+            self._shown.update((position[:2], position.last_sequence) for position, _ in some)
 
     async def _show(self, position: ConsumerPosition, subject: Subject) -> None:
         offset = subject.runs.offset_after(position.last_sequence)

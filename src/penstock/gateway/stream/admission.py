@@ -39,6 +39,10 @@ class Admission:
             principal = "User:" + await self._user(authorization)
         return GuardedStreams(self._streams, self._broker, access, principal, host)
 
+    def close(self) -> None:
+        """The node is about to stop: those who follow are not to keep it."""
+        self._streams.followers.close()
+
     async def _user(self, authorization: str) -> str:
         scheme, _, token = authorization.partition(" ")
         try:

@@ -19,6 +19,8 @@ async def followed(
     """The last readable sequence whenever it is beyond what was told before. Ends if the caller does, or after nothing came for
     `wait_s` if it gives up."""
     while True:
+        if streams.followers.closed:
+            raise UnavailableError("the node stops; come back in a moment")
         told = streams.followers.told
         last = await _last(streams, subject)
         if last > after:
@@ -35,4 +37,6 @@ async def _last(streams: StreamEngine, subject: str) -> int:
         except UnknownTopicError:
             return 0
         except UnavailableError:
+            if streams.followers.closed:
+                raise
             await asyncio.sleep(UNAVAILABLE_PAUSE_S)

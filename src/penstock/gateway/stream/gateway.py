@@ -17,6 +17,7 @@ from penstock.gateway.stream.services import handlers
 log = logging.getLogger(__name__)
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
+CALLS_MAX: Final = 10_000  # under way at a time, followers among them
 SERVICES: Final = (f"{protos.PACKAGE}.IngressService", f"{protos.PACKAGE}.EgressService")
 
 
@@ -42,7 +43,7 @@ class StreamGateway:
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
             ("grpc.so_reuseport", 0),
         ]
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS_MAX)
         self._server.add_generic_rpc_handlers(tuple(handlers(self._admission)))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -61,7 +62,8 @@ class StreamGateway:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take no more calls; those under way have a while to end, and followers end at once."""
+        """Take no more calls; those under way have a while to end, and followers are told to come back."""
+        self._admission.close()
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._drain_timeout_s)
 

@@ -24,7 +24,7 @@ from aiohttp import web
 
 from penstock.blob import Buffer
 from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
-from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import answer_to
@@ -74,6 +74,7 @@ class StreamHttp:
 
     async def stop(self) -> None:
         """Take no more requests, and finish those under way."""
+        self._admission.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -124,10 +125,13 @@ class StreamHttp:
             if read.next_sequence > sequence:
                 sequence = read.next_sequence
                 continue
-            async for _ in followed(streams, subject, sequence - 1, KEEP_ALIVE_S, gives_up=True):
-                break
-            else:
-                await response.write(b": still here\n\n")
+            try:
+                async for _ in followed(streams, subject, sequence - 1, KEEP_ALIVE_S, gives_up=True):
+                    break
+                else:
+                    await response.write(b": still here\n\n")
+            except UnavailableError:
+                return response  # the node stops; the client comes back by itself
 
     async def _next_messages(self, streams: StreamEngine, subject: str, sequence: int) -> ReadMessages:
         last = await streams.last_sequence(subject)  # 0 also if there is no such subject yet

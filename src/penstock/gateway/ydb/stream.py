@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import ClosedError, PenstockError
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.sign_in import Caller
 from penstock.gateway.ydb.statuses import bad_request, issues_of, status_of
@@ -18,6 +18,12 @@ from penstock.gateway.ydb.statuses import bad_request, issues_of, status_of
 log = logging.getLogger(__name__)
 
 LAST_WORD_S = 5.0
+
+
+class ClientGoneError(ClosedError):
+    """There is nobody to be told anything any more."""
+
+    code = "client_gone"
 
 
 class Stream:
@@ -56,8 +62,15 @@ class Stream:
     async def send_encoded(self, message: bytes) -> None:
         """Send one message that is encoded already."""
         # Whoever sends may be cancelled; the message is then still on its way, and the next must not overtake it.
-        self._sending = asyncio.ensure_future(self._context.write(message))
+        self._sending = asyncio.ensure_future(self._write(message))
+        self._sending.add_done_callback(_seen)
         await asyncio.shield(self._sending)
+
+    async def _write(self, message: bytes) -> None:
+        try:
+            await self._context.write(message)
+        except grpc.aio.InternalError as error:
+            raise ClientGoneError("the client has gone away") from error
 
     async def refuse(self, error: PenstockError) -> None:
         """Say why the stream ends here, unless the client does not listen."""
@@ -66,7 +79,9 @@ class Stream:
                 if self._sending is not None:
                     await asyncio.shield(self._sending)
                 refusal = self._from_server(status=status_of(error), issues=issues_of(error))
-                await self._context.write(refusal.SerializeToString())
+                await self._write(refusal.SerializeToString())
+        except ClientGoneError:
+            return
         except TimeoutError:
             await self._context.abort(grpc.StatusCode.ABORTED, str(error))
 
@@ -93,9 +108,17 @@ async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> None:
     """Carry a stream through to its end."""
     try:
         await job
+    except ClientGoneError:
+        log.debug("a client of %s went away", stream.caller.principal)
     except PenstockError as error:
         log.debug("a stream of %s ends: %s", stream.caller.principal, error)
         await stream.refuse(error)
     finally:
         if stream.ended.done() and not stream.ended.cancelled():
             stream.ended.exception()  # it was told, or came too late to be
+
+
+def _seen(sending: asyncio.Future[None]) -> None:
+    """Whoever sent it may be gone when it fails; the failure is then nobody's."""
+    if not sending.cancelled():
+        sending.exception()

@@ -8,6 +8,8 @@ from penstock.broker import Topic, TopicConfig
 from penstock.core.clock import Clock
 from penstock.gateway.ydb.topic_settings import settings_of
 
+TOPICS_MAX = 10_000
+
 
 class WriteSpeed:
     """The speed of all partitions of a node that have a limit."""
@@ -21,6 +23,9 @@ class WriteSpeed:
         """So much was written; how long its writer is to wait before it writes more."""
         known = self._limits.get(topic.id)
         if known is None or known[0] is not topic.config:
+            if len(self._limits) >= TOPICS_MAX:  # most of them may be gone by now
+                self._limits.clear()
+                self._free_at.clear()
             settings = settings_of(topic)
             known = self._limits[topic.id] = topic.config, settings.write_bytes_per_s, settings.write_burst_bytes
         _, rate, burst = known

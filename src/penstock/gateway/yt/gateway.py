@@ -170,7 +170,7 @@ class YtGateway:
             async with nullcontext() if command.input_type is None else self._heavy:
                 body = await read_body(request)
                 parameters = parameters_of(request, body, in_body=command.input_type is None)
-                mutation_id = _mutation_id(command, parameters)
+                mutation_id = _mutation_id(command, parameters, user)
                 if mutation_id is not None and mutation_id in self._done:
                     return _again(self._done[mutation_id])
                 authorization = request.headers.get("Authorization")
@@ -211,9 +211,9 @@ class YtGateway:
         )
 
 
-def _mutation_id(command: Command, parameters: dict[str, object]) -> str | None:
+def _mutation_id(command: Command, parameters: dict[str, object], user: str) -> str | None:
     given = parameters.get("mutation_id")
-    return str(given) if command.is_volatile and isinstance(given, str) else None
+    return f"{user}/{given}" if command.is_volatile and isinstance(given, str) else None
 
 
 def _again(response: web.Response) -> web.Response:

@@ -59,9 +59,17 @@ async def connect(url: str) -> Any:
         async with asyncio.timeout(10):
             await connection.connect()
     except (OSError, TimeoutError, TarantoolError) as error:
+        await disconnect(connection)
         where = f"{parts.hostname}:{parts.port or DEFAULT_PORT}"
         raise UnavailableError(f"Tarantool at {where} cannot be reached: {error}") from error
     return connection
+
+
+async def disconnect(connection: Any) -> None:
+    """End a connection, and let its socket be closed before anything else ends."""
+    await connection.disconnect()
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 async def install(connection: Any) -> None:
@@ -112,6 +120,7 @@ class TarantoolStreams:
         try:
             await streams._call("get_latest_sequence")
         except InvalidRequestError as error:
+            await disconnect(streams._connection)
             raise ConfigError(f"{error}; run: penstock stream init-tarantool URL") from error
         streams._tasks = [asyncio.create_task(streams._watch()), asyncio.create_task(streams._keep_swept())]
         return streams
@@ -121,7 +130,7 @@ class TarantoolStreams:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.disconnect()
+        await disconnect(self._connection)
 
     async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
         """Publish one message."""
