@@ -222,7 +222,7 @@ class Streams:
                 await upload.append(part)
             stored = await upload.finish()
             _check_announced(stored.size, stored.crc32c, size, crc32c)
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             await asyncio.shield(upload.abandon())
             raise
         # Whoever asked may go away; whether its message is there must be known all the same before the payload may go.
