@@ -23,9 +23,7 @@ class AvroColumn:
     rows: int
     used: int
     nulls: int
-    def __init__(
-        self, width: int, validity: NDArray[np.uint8], data: NDArray[np.uint8], offsets: NDArray[np.int32]
-    ) -> None: ...
+    def __init__(self, width: int, validity: NDArray[np.uint8], data: NDArray[np.uint8], offsets: NDArray[np.int32]) -> None: ...
 
 class AvroDecoder:
     def __init__(
