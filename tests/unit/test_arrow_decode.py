@@ -115,7 +115,8 @@ def marker_at(offset: int, kind: int, producer_id: int) -> bytes:
 
 
 def gunzip(codec: int, records: memoryview) -> bytes:
-    assert codec == 1
+    if codec != 1:
+        raise ValueError(f"compression {codec} is not spoken here")
     try:
         return zlib.decompress(records, 31)
     except zlib.error as error:

@@ -251,6 +251,7 @@ def test_members_go_on_after_the_broker_was_killed(tmp_path: Path) -> None:
         for reader in readers:
             reader.commit()
         had = [reader.partitions for reader in readers]
+        committed = {one for reader in readers for one in reader.read}
         node.kill()
     port = bootstrap.rpartition(":")[2]
     with running_node(tmp_path / "log", (*settings, "--kafka-port", port)):
@@ -259,7 +260,10 @@ def test_members_go_on_after_the_broker_was_killed(tmp_path: Path) -> None:
         assert [reader.partitions for reader in readers] == had
         for reader in readers:
             reader.commit()
-        assert set(Counter(one for reader in readers for one in reader.read).values()) == {1}
+        times = Counter(one for reader in readers for one in reader.read)
+        assert len(times) == 400
+        # What was not committed yet may come again if a member was late to be heard of.
+        assert {times[one] for one in committed} == {1}
         for reader in readers:
             reader.close()
 

@@ -83,7 +83,12 @@ class YtClusters:
         """The Python client of a cluster, which does not try again."""
         import yt.wrapper
 
-        config = {"proxy": {"retries": {"enable": False}}, "dynamic_table_retries": {"enable": False}}
+        config = {
+            "proxy": {"retries": {"enable": False}},
+            "dynamic_table_retries": {"enable": False},
+            # A ping that finds the node killed would interrupt the whole test run; the commit tells as well.
+            "ping_failed_mode": "pass",
+        }
         return yt.wrapper.YtClient(proxy=f"http://127.0.0.1:{self.ports[name]}", config=config)
 
 
