@@ -313,8 +313,6 @@ def test_every_guard_is_tested_here() -> None:
     ("key", "version", "request_", "codes"), REQUESTS, ids=[f"{key}-{version}" for key, version, *_ in REQUESTS]
 )
 def test_whoever_may_nothing_is_refused(client: RawClient, key: int, version: int, request_: Message, codes: set[int]) -> None:
-    if key not in CALLS:
-        pytest.skip("the api is not served yet")
     response = client.call(key, version, request_, Message)
     assert codes_in(response) == codes
 
