@@ -8,6 +8,7 @@ from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
+from penstock.blob.probe import DiskProbe, GroupProbe, group_state
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage, TabletStorage
@@ -26,6 +27,7 @@ __all__ = [
     "Controller",
     "DiscoverResult",
     "Disk",
+    "DiskProbe",
     "DiskSpace",
     "Erasure",
     "FilePiece",
@@ -33,6 +35,7 @@ __all__ = [
     "GroupConfig",
     "GroupLife",
     "GroupOptions",
+    "GroupProbe",
     "GroupProxy",
     "LocalDisk",
     "RangeResult",
@@ -44,5 +47,6 @@ __all__ = [
     "VDiskOptions",
     "Vector",
     "contiguous",
+    "group_state",
     "static_group",
 ]

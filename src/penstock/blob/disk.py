@@ -5,7 +5,7 @@ Small on purpose: a local directory, a simulated disk with faults and an object 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,8 +47,9 @@ class Disk(Protocol):
         then end in zeros. A reservation of 0 completes the file: the next flush is its last, and gives back what is not used."""
         ...
 
-    def append(self, name: str, buffers: Sequence[Buffer]) -> None:
-        """Queue bytes for the end of a file. Does no I/O; the buffers must not change until the next flush returns."""
+    def append(self, name: str, buffers: Sequence[Buffer], finish: Sequence[Callable[[], None]] = ()) -> None:
+        """Queue bytes for the end of a file. Does no I/O; the buffers must not change until the next flush returns, but for
+        what `finish` still has to fill in: each is called once before they are written, in another thread if the disk has one."""
         ...
 
     async def flush(self, name: str) -> None:

@@ -11,10 +11,11 @@ import errno
 from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
-from penstock.blob.record import NO_ID, RecordKind, encode, record_size
+from penstock.blob.record import NO_ID, RecordKind, encode, encode_later, record_size
 from penstock.blob.vector import Content
 
 CHUNK_SUFFIX = ".chunk"
+LATER_BYTES = 256 << 10  # from here on checksums take long enough to be worth leaving to the disk's thread
 Position = tuple[int, int]
 
 
@@ -26,11 +27,12 @@ def chunk_name(number: int) -> str:
 class Segment:
     """What a batch adds to one chunk, and whether the chunk begins or ends with it."""
 
-    __slots__ = ("begins", "buffers", "chunk", "ends")
+    __slots__ = ("begins", "buffers", "chunk", "ends", "finish")
 
     def __init__(self, chunk: int, *, begins: bool) -> None:
         self.chunk = chunk
         self.buffers: list[Buffer] = []
+        self.finish: list[Callable[[], None]] = []
         self.begins = begins
         self.ends = False
 
@@ -85,7 +87,12 @@ class Journal:
         if self.offset + size > self._chunk_size and self.offset > self._chunk_size >> 4:
             self._start_chunk()
         place = self.chunk, self.offset
-        self._segment.buffers += encode(kind, blob_id, body, place, self.durable)
+        if len(body) < LATER_BYTES:
+            self._segment.buffers += encode(kind, blob_id, body, place, self.durable)
+        else:
+            buffers, fill = encode_later(kind, blob_id, body, place, self.durable)
+            self._segment.buffers += buffers
+            self._segment.finish.append(fill)
         self.offset += size
         self.bytes_appended += size
         self.records_appended += 1
@@ -176,7 +183,7 @@ class Journal:
                     self._disk.reserve(name, self._chunk_size)
                 if segment.ends:
                     self._disk.reserve(name, 0)
-                self._disk.append(name, segment.buffers)
+                self._disk.append(name, segment.buffers, segment.finish)
                 await self._disk.flush(name)
         except OSError as error:
             return error

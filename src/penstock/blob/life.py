@@ -16,6 +16,7 @@ from penstock.blob.disk import Disk
 from penstock.blob.group import Group
 from penstock.blob.link import DiskLink
 from penstock.blob.meta import DiskState
+from penstock.blob.probe import GroupProbe
 from penstock.blob.proxy import GroupProxy
 from penstock.blob.replication import Replicator
 from penstock.blob.sync import Syncer
@@ -73,6 +74,7 @@ class GroupLife:
         self.group = Group(group_id, generation, erasure, links)
         self.proxy = GroupProxy(self.group, clock)
         self.options = options or GroupOptions()
+        self.probe = GroupProbe()
         self._open_disk = open_disk
         self._clock = clock
         self._random = random
@@ -129,7 +131,9 @@ class GroupLife:
         found = 0
         for member in list(self._members.values()):
             async for count in member.upkeep.scrub():
+                self.probe.note_scrub(count)
                 found += count
+        self._note_scrub_finished()
         return found
 
     async def take_out(self, order: int) -> None:
@@ -183,6 +187,7 @@ class GroupLife:
         member.disorders_seen = self.group.disorders
         member.replicated_at = self._clock.monotonic()
         report = await member.replicator.round()
+        self.probe.note_round(member.vdisk.order, report)
         if report.restored or report.dropped or report.failed:
             log.info("VDisk %s: %s", member.vdisk.id, report)
 
@@ -215,13 +220,18 @@ class GroupLife:
                     found = await anext(member.scrubbing)
                 except StopAsyncIteration:
                     member.scrubbing = None
+                    self._note_scrub_finished()
                 except OSError as error:
                     member.scrubbing = None
                     member.scrub_trouble.failed(error)
                 else:
                     member.scrub_trouble.succeeded()
+                    self.probe.note_scrub(found)
                     if found:
                         log.error("VDisk %s: scrub found %d damaged parts", member.vdisk.id, found)
+
+    def _note_scrub_finished(self) -> None:
+        self.probe.scrub_finished_ms = int(self._clock.wall() * 1000)
 
 
 def _with_moved(before: OpenDisk, moved: int, elsewhere: OpenDisk) -> OpenDisk:

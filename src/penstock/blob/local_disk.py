@@ -18,6 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
+from penstock.blob.probe import DiskProbe
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 
 WRITE_PIECE_BYTES = 1 << 20
@@ -44,7 +46,7 @@ class _OpenFile:
 class _Tail:
     """The growing end of a file: where it stands, what waits to be written, and whether its end is still known."""
 
-    __slots__ = ("failed", "file", "length", "reserved", "set_aside", "waiting")
+    __slots__ = ("failed", "file", "finish", "length", "reserved", "set_aside", "waiting")
 
     def __init__(self) -> None:
         self.file: _OpenFile | None = None
@@ -52,6 +54,7 @@ class _Tail:
         self.reserved: int | None = None
         self.set_aside = 0
         self.waiting: list[Buffer] = []
+        self.finish: list[Callable[[], None]] = []
         self.failed = False
 
 
@@ -97,8 +100,10 @@ def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
 class LocalDisk:
     """Files in one directory, locked against other processes. `durable=False` acknowledges after the write, before any sync."""
 
-    def __init__(self, path: Path, lock: _OpenFile, *, durable: bool) -> None:
+    def __init__(self, path: Path, lock: _OpenFile, *, durable: bool, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
+        self.probe = DiskProbe()
+        self._clock = clock
         self._path = path
         self._lock = lock
         self._durable = durable
@@ -111,13 +116,13 @@ class LocalDisk:
         self._loop = loop
 
     @classmethod
-    async def open(cls, path: Path, *, durable: bool = True) -> LocalDisk:
+    async def open(cls, path: Path, *, durable: bool = True, clock: Clock | None = None) -> LocalDisk:
         """Take the directory, making it if needed. ConfigError says why it cannot be taken."""
         lock = await asyncio.to_thread(_lock_directory, path)
         if durable:
             # A process that was killed may have left bytes that only memory holds; what is read here must be there to stay.
             await asyncio.to_thread(_sync_files, path)
-        return cls(path, lock, durable=durable)
+        return cls(path, lock, durable=durable, clock=clock or SystemClock())
 
     async def files(self) -> dict[str, int]:
         def scan() -> dict[str, int]:
@@ -129,17 +134,20 @@ class LocalDisk:
     def reserve(self, name: str, length: int) -> None:
         self._tail(name).reserved = length
 
-    def append(self, name: str, buffers: Sequence[Buffer]) -> None:
-        self._tail(name).waiting.extend(buffers)
+    def append(self, name: str, buffers: Sequence[Buffer], finish: Sequence[Callable[[], None]] = ()) -> None:
+        tail = self._tail(name)
+        tail.waiting.extend(buffers)
+        tail.finish.extend(finish)
 
     async def flush(self, name: str) -> None:
         tail = self._tail(name)
         buffers, tail.waiting = tail.waiting, []
+        finish, tail.finish = tail.finish, []
         reserved = tail.reserved
         if tail.failed:
             raise OSError(errno.EIO, f"an earlier flush of {name} failed, so its end is unknown; go on in another file")
         try:
-            await self._writer.submit(lambda: self._write(name, tail, buffers, reserved))
+            await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
         except OSError:
             tail.failed = True
             raise
@@ -176,7 +184,11 @@ class LocalDisk:
             tail = self._tails[name] = _Tail()
         return tail
 
-    def _write(self, name: str, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> None:
+    def _write(
+        self, name: str, tail: _Tail, buffers: list[Buffer], finish: list[Callable[[], None]], reserved: int | None
+    ) -> None:
+        for fill in finish:
+            fill()
         created = tail.file is None
         if tail.file is None:
             fd = os.open(self._path / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -194,14 +206,19 @@ class LocalDisk:
             if reserved == 0:
                 os.ftruncate(fd, tail.length + length)
             if self._durable:
+                began = self._clock.monotonic()
                 os.fdatasync(fd)
+                self.probe.syncs.note(self._clock.monotonic() - began)
                 if created:
                     _sync_directory(self._path)
         except OSError:
+            self.probe.failures += 1
             # Nothing more is written here: give back what was set aside.
             os.ftruncate(fd, tail.length)
             raise
         tail.length += length
+        self.probe.writes += 1
+        self.probe.bytes_written += length
 
     def _read(self, name: str, offset: int, length: int) -> bytes:
         file = self._opened(name)

@@ -19,6 +19,7 @@ when the record was written: damage before it is damage to acknowledged data, da
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -86,14 +87,32 @@ def block_table(body: Content) -> bytes:
 
 def encode(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> tuple[Buffer, ...]:
     """The record as buffers to append; the body is not copied."""
+    start = _start(kind, blob_id, body, place, durable)
+    return (start, *body.buffers) if isinstance(body, Vector) else (start, body)
+
+
+def encode_later(
+    kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]
+) -> tuple[tuple[Buffer, ...], Callable[[], None]]:
+    """The record as buffers whose first has the right length and no content yet, and what fills it in: the checksums of a long
+    body are better computed beside the loop than on it."""
+    start = bytearray(HEADER_SIZE + table_size(len(body)))
+
+    def fill() -> None:
+        start[:] = _start(kind, blob_id, body, place, durable)
+
+    return (start, *body.buffers) if isinstance(body, Vector) else (start, body), fill
+
+
+def _start(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> bytes:
+    """What stands before the body."""
     length = len(body)
     table = b"" if length <= BLOCK_SIZE else block_table(body)
     chunk, offset = place
     durable_chunk, durable_offset = durable
     checksum = crc32c(table) if table else body.checksum() if isinstance(body, Vector) else crc32c(body)
     head = _HEADER.pack(_STARTS[kind], length, checksum, chunk, offset, durable_chunk, durable_offset, blob_id)
-    start = head + _CRC.pack(crc32c(head)) + table
-    return (start, *body.buffers) if isinstance(body, Vector) else (start, body)
+    return head + _CRC.pack(crc32c(head)) + table
 
 
 def decode_header(raw: Buffer, chunk: int, offset: int) -> Header | None:

@@ -49,7 +49,7 @@ class Upkeep:
 
     async def watch_space(self) -> None:
         """Stop or resume taking blobs by how much room is left."""
-        space = await self._vdisk.disk.space()
+        space = self._vdisk.space = await self._vdisk.disk.space()
         self._vdisk.full = space.free < self._vdisk.options.space_reserve
 
     async def checkpoint(self) -> bool:

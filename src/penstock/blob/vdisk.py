@@ -16,7 +16,7 @@ from random import Random
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
 from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, Place, has_part, place_of
-from penstock.blob.disk import Buffer, Disk, FilePiece
+from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
@@ -65,6 +65,7 @@ class VDisk:
         self.index = recovered.index
         self.recovered = recovered
         self.full = False
+        self.space: DiskSpace | None = None  # as upkeep saw it last
         self.closed = False
         self.repair_wanted = asyncio.Event()
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.

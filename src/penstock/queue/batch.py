@@ -36,7 +36,7 @@ CONTROL = 0x20
 _HEADER = Struct(">qiibIhiqqqhii")
 _PLACE = Struct(">qi")
 _PREFIX = Struct(">qii")
-_SPAN = Struct(">qi11xi")
+SPAN = Struct(">qi11xi")  # base offset, length of rest, last offset delta
 _MAX_TIMESTAMP = Struct(">q")
 _CONTROL_KEY = Struct(">hh")
 
@@ -136,7 +136,7 @@ def with_append_time(raw: Buffer, now_ms: int) -> bytes:
 
 def span_at(data: Buffer, at: int) -> Span:
     """The span of the stored batch that begins here."""
-    base_offset, length, last_delta = _SPAN.unpack_from(data, at)
+    base_offset, length, last_delta = SPAN.unpack_from(data, at)
     return Span(base_offset, base_offset + last_delta + 1, length + 12)
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from struct import Struct
 
 from penstock.blob import Buffer
-from penstock.queue.batch import HEADER_SIZE, max_timestamp_at, span_at
+from penstock.queue.batch import HEADER_SIZE, SPAN, max_timestamp_at, span_at
 from penstock.queue.errors import InvalidBatchError
 
 MARK_EVERY = 4096
@@ -223,10 +223,15 @@ class Piece:
         at = self.marks.position_of(offset)
         while True:
             buffer, inside = self._at(at)
-            span = span_at(buffer, inside)
-            if offset < span.next_offset:
-                return at
-            at += span.size
+            begin = at - inside
+            # Most batches lie in the buffer of the one before: there is a mark every few kilobytes, and a hundred small batches
+            # may be in between.
+            while inside < len(buffer):
+                base_offset, length, last_delta = SPAN.unpack_from(buffer, inside)
+                if offset <= base_offset + last_delta:
+                    return begin + inside
+                inside += length + 12
+            at = begin + inside
 
     def cut(self, start: int, end: int) -> list[Buffer]:
         """The bytes from one to the other, as views."""

@@ -220,8 +220,10 @@ class SimDisk:
         self._require_open()
         self._queue(name).reservation = length
 
-    def append(self, name: str, buffers: Sequence[Buffer]) -> None:
+    def append(self, name: str, buffers: Sequence[Buffer], finish: Sequence[Callable[[], None]] = ()) -> None:
         self._require_open()
+        for fill in finish:
+            fill()
         self._queue(name).appended.extend((buffer, bytes(buffer)) for buffer in buffers)
 
     async def flush(self, name: str) -> None:
