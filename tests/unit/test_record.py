@@ -16,6 +16,7 @@ from penstock.blob.record import (
     body_is_sound,
     decode_header,
     encode,
+    encode_later,
     record_size,
     table_size,
 )
@@ -105,3 +106,14 @@ def test_a_body_in_several_buffers_is_stored_as_if_it_were_in_one(sizes: list[in
     encoded = encode(RecordKind.PART, ID, Vector(buffers), PLACE, (7, 64))
     assert b"".join(encoded) == _encoded(b"".join(buffers))
     assert all(part is buffer for part, buffer in zip(encoded[1:], buffers, strict=True))
+
+
+@pytest.mark.parametrize("length", [0, BLOCK_SIZE, BLOCK_SIZE + 1, 3 * BLOCK_SIZE])
+def test_a_record_that_is_filled_in_later_is_the_same(length: int) -> None:
+    body = Vector([bytes(length // 2), b"x" * (length - length // 2)]) if length else b""
+    place, durable = (3, 4096), (2, 100)
+    buffers, fill = encode_later(RecordKind.PART, ID, body, place, durable)
+    lengths = list(map(len, buffers))
+    fill()
+    assert list(map(len, buffers)) == lengths
+    assert b"".join(buffers) == b"".join(encode(RecordKind.PART, ID, body, place, durable))
