@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -114,3 +118,19 @@ def test_mistakes_are_told_in_words(spark: SparkSession, node: RunningNode, topi
     admin.create_topics([NewTopic(other, 1, 1)])[other].result(20)
     with pytest.raises(Exception, match=f"the checkpoint belongs to a query on {topic}, this one reads {other}"):
         run(spark, node, other, tmp_path)
+
+
+def test_avro_with_arrays_maps_and_decimals_is_read(spark: SparkSession, node: RunningNode, topic: str) -> None:
+    fields = [
+        {"name": "tags", "type": {"type": "map", "values": "long"}},
+        {"name": "marks", "type": ["null", {"type": "array", "items": ["null", "int"]}]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}},
+    ]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    written = BytesIO()
+    fastavro.schemaless_writer(written, schema, {"tags": {"a": 7}, "marks": [1, None], "price": Decimal("1.25")})
+    produce(node.bootstrap, topic, [written.getvalue()], partition=0)
+    rows = batch(spark, node, topic, valueFormat="avro", valueSchema=json.dumps(schema)).where("partition = 0").select("value.*")
+    *malformed, row = rows.collect()
+    assert all(one.tags is None for one in malformed)
+    assert row.asDict() == {"tags": {"a": 7}, "marks": [1, None], "price": Decimal("1.25")}

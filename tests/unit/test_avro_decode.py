@@ -186,11 +186,7 @@ def test_the_type_is_told_as_spark_writes_it() -> None:
         ("{", "not JSON"),
         ('"long"', "must be a record"),
         ({"type": "record", "name": "R", "fields": []}, "without fields"),
-        (
-            {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "int"}}]},
-            "value.a .* 'array'",
-        ),
-        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}, "a union of other than null"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}, "a union of several types"),
         ({"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}, "'R', which is not decoded"),
     ],
 )

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.kernels.arrow_decode import ArrowRoom, OctetsRoom
 from penstock.spark.cluster import TopicPartition
 from penstock.spark.columns import Layout
+from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, Malformed
 from penstock.spark.value_formats import ValueFormat
 
 ROWS_MAX: Final = 1 << 16
@@ -92,6 +93,40 @@ class RowsInMaking:
         schema = self._maker.layout.schema
         return pa.RecordBatch.from_arrays([self._column(field) for field in schema], schema=schema)
 
+    def finish_with_dead(self) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+        """The rows that were filled and could be decoded; and those that could not, as DEAD_SCHEMA has them, if there are any."""
+        form = self._maker.value_format
+        if form is None:
+            return self.finish(), None
+        form.malformed = []
+        batch, bad = self.finish(), form.malformed
+        if not bad:
+            return batch, None
+        is_good = np.ones(batch.num_rows, bool)
+        is_good[[one.row for one in bad]] = False
+        return batch.filter(pa.array(is_good)), self._dead(bad)
+
+    def _dead(self, bad: list[Malformed]) -> pa.RecordBatch:
+        assert self._values is not None
+        form = self._maker.value_format
+        before, after = (len(one) for one in form.wrapping[:2]) if form is not None and form.wrapping is not None else (0, 0)
+        rows = np.array([one.row for one in bad])
+        text, starts = memoryview(self._values.text).cast("B"), self._values.offsets
+        values = [bytes(text[int(starts[row]) + before : int(starts[row + 1]) - after]) for row in rows]
+        keys = pa.nulls(len(rows), pa.binary()) if self._keys is None else self._keys.array(pa.binary()).take(pa.array(rows))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(self._maker.place.topic, pa.string()), len(rows)),
+                pa.repeat(pa.scalar(self._maker.place.partition, pa.int32()), len(rows)),
+                pa.array(self._offsets.array[rows], pa.int64()),
+                pa.array(self._timestamps.array[rows], pa.int64()).cast(pa.timestamp("us", "UTC")),
+                keys,
+                pa.array(values, pa.binary()),
+                pa.array([one.reason[:REASON_CHARACTERS] for one in bad], pa.string()),
+            ],
+            schema=DEAD_SCHEMA,
+        )
+
     def _header_room(self) -> Any:
         if self._headers is None:
             return None
@@ -136,7 +171,7 @@ class BatchMaker:
     def __init__(self, layout: Layout, place: TopicPartition, value_format: ValueFormat | None) -> None:
         self.layout = layout
         self.value_format = value_format
-        self._place = place
+        self.place = place
         self._constants: dict[str, pa.Array] = {}
 
     def start(self, size_hint: int, needed: int, rows_hint: int) -> RowsInMaking:
@@ -155,5 +190,5 @@ class BatchMaker:
         return found
 
     def _repeated(self, name: str) -> pa.Array:
-        value = self._place.topic if name == "topic" else self._place.partition
+        value = self.place.topic if name == "topic" else self.place.partition
         return pa.repeat(pa.scalar(value, self.layout.schema.field(name).type), ROWS_MAX)

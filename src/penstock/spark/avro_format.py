@@ -11,6 +11,11 @@ import pyarrow as pa
 
 from penstock.kernels import avro_decode as kernel
 from penstock.spark.errors import MalformedValueError, OptionError
+from penstock.spark.malformed import Malformed
+
+
+class BeyondProgramError(Exception):
+    """The schema has a type that the program does not know; `avro_any` may."""
 
 
 class _Kind(NamedTuple):
@@ -81,13 +86,15 @@ class AvroProgram:
         if isinstance(schema, dict):
             if isinstance(kind, (dict, list)):
                 return self._read(kind, where)
+            if schema.get("logicalType") == "decimal":
+                raise BeyondProgramError(f"{where} is a decimal")
             if kind in ("record", "enum", "fixed"):
                 return self._name(schema, where)
             logical = _LOGICAL.get((str(kind), str(schema.get("logicalType"))))
             if logical is not None:
                 return self._leaf(logical)
         if kind not in _KINDS:
-            raise OptionError(f"{where} in valueSchema is of type {kind!r}, which is not decoded; leave values as bytes")
+            raise BeyondProgramError(f"{where} is of type {kind!r}")
         return self._leaf(_KINDS[kind])
 
     def _name(self, schema: dict[str, Any], where: str) -> _Node:
@@ -128,7 +135,7 @@ class AvroProgram:
     def _union(self, branches: list[Any], where: str) -> _Node:
         others = [branch for branch in branches if branch != "null"]
         if len(others) != 1 or len(branches) != 2:
-            raise OptionError(f"{where} in valueSchema is a union of other than null and one type, which is not decoded")
+            raise BeyondProgramError(f"{where} is a union of other than null and one type")
         place = len(self.steps)
         other = self._named.get(others[0], others[0]) if isinstance(others[0], str) else others[0]
         is_record = isinstance(other, dict) and other.get("type") == "record"
@@ -151,6 +158,7 @@ class AvroFormat:
         if self._root.arrow != kind:
             raise OptionError(f"valueSchema makes values {self._root.arrow}, but the schema of the read has {kind}")
         self._fails = fails
+        self.malformed: list[Malformed] | None = None
         starts = [0, *np.cumsum([len(symbol) for symbol in self._program.symbols])]
         self._symbols, self._symbol_starts = b"".join(self._program.symbols), np.array(starts, np.int32)
         self._steps = np.array(self._program.steps, np.int64)
@@ -169,6 +177,10 @@ class AvroFormat:
                 f"the value at offset {offsets[bad]} is not Avro of the schema given as valueSchema. Set onMalformed to null to "
                 "have null in its place"
             )
+        if bad >= 0 and self.malformed is not None:
+            before = np.full((rows + 7) // 8, 255, np.uint8) if valid is None else np.frombuffer(valid, np.uint8)[: len(validity)]
+            lost = np.unpackbits(before & ~validity, bitorder="little")[:rows]
+            self.malformed += [Malformed(int(row), "not Avro of the schema given") for row in np.flatnonzero(lost)]
         children = [_array(node, columns, rows) for node in self._root.fields or ()]
         return pa.Array.from_buffers(self._root.arrow, rows, [pa.py_buffer(validity)], children=children)
 
@@ -211,4 +223,10 @@ def _array(node: _Node, columns: list[_Column], rows: int) -> pa.Array:
 
 def avro_type(schema: str) -> str:
     """The type that values of a schema are decoded to, as Spark writes it."""
-    return AvroProgram.of(schema)[1].spark
+    try:
+        return AvroProgram.of(schema)[1].spark
+    except BeyondProgramError:
+        # Imported late: only few schemas need it.
+        from penstock.spark.avro_any import any_avro_type
+
+        return any_avro_type(schema)

@@ -231,6 +231,10 @@ class Cluster:
             raise RefusedError(f"the coordinator of consumer {group!r}", code)
         return address
 
+    def call(self, key: int, request: Message, response: type[R]) -> R:
+        """Ask whichever node answers first, in one attempt."""
+        return self._call_any(key, request, response)
+
     def _call_any(self, key: int, request: Message, response: type[R]) -> R:
         return self._call(self.any_node(), key, request, response)
 

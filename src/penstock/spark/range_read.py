@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from penstock.core.memory import keep_freed_memory
 from penstock.kernels.arrow_decode import BatchDecoder
-from penstock.spark.arrow_batches import BatchMaker
+from penstock.spark.arrow_batches import BatchMaker, RowsInMaking
 from penstock.spark.cluster import Cluster
 from penstock.spark.columns import Layout
 from penstock.spark.connection import ClientOptions
@@ -23,16 +23,35 @@ from penstock.spark.value_formats import value_format
 
 CLUSTERS_MAX: Final = 4
 
+T = TypeVar("T")
+
 
 def read_range(options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range."""
-    keep_freed_memory()
-    source = (DirectSource if options.is_direct else FetchSource)(_cluster(options.client), options, wanted)
-    return decode_range(source, options, layout, wanted)
+    return decode_range(_source(options, wanted), options, layout, wanted)
+
+
+def read_range_with_dead(
+    options: ReadOptions, layout: Layout, wanted: OffsetRange
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    """The records of a range that can be decoded, and with each batch those that cannot (DEAD_SCHEMA), if there are any. Keys of
+    dead records are known only if the layout has the column."""
+    return _decode(_source(options, wanted), options, layout, wanted, RowsInMaking.finish_with_dead)
 
 
 def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range, wherever its bytes come from."""
+    return _decode(source, options, layout, wanted, RowsInMaking.finish)
+
+
+def _source(options: ReadOptions, wanted: OffsetRange) -> ByteSource:
+    keep_freed_memory()
+    return (DirectSource if options.is_direct else FetchSource)(_cluster(options.client), options, wanted)
+
+
+def _decode(
+    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[RowsInMaking], T]
+) -> Iterator[T]:
     form = value_format(options.value_format, layout.value_type, options.value_schema, fails=options.fails_on_malformed)
     maker = BatchMaker(layout, wanted.place, form)
     decoder = BatchDecoder(wanted.start, wanted.stop, Decompressor(), options.is_committed, options.checks_crcs)
@@ -48,12 +67,12 @@ def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, wante
             if more:
                 left -= rows.room.rows
                 if rows.room.rows:
-                    yield rows.finish()
+                    yield finish(rows)
                 rows = None
         # The memory that was decoded is read to again.
         decoder.feed(b"")
     if rows is not None and rows.room.rows:
-        yield rows.finish()
+        yield finish(rows)
 
 
 # Connections outlive a task: the processes that run tasks are used for many, one after another.

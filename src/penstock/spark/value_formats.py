@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.json
 
-from penstock.spark.avro_format import AvroFormat, avro_type
+from penstock.spark.avro_format import AvroFormat, BeyondProgramError, avro_type
 from penstock.spark.errors import MalformedValueError, OptionError
+from penstock.spark.malformed import Malformed
 
 Decode = Callable[[int, int], pa.Array]
 
@@ -19,6 +20,8 @@ class ValueFormat(Protocol):
 
     wrapping: tuple[bytes, bytes, bytes] | None
     """What stands before and after each value, and in place of a null, in the text to decode."""
+    malformed: list[Malformed] | None
+    """Where there is a list, `decode` adds the values to it that are null only because they could not be decoded."""
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
         """One row for each value; `offsets` are those of the records, for errors."""
@@ -38,6 +41,7 @@ class JsonFormat:
     def __init__(self, kind: pa.DataType, *, fails: bool) -> None:
         self._kind = kind
         self._fails = fails
+        self.malformed: list[Malformed] | None = None
         self._parse = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema([pa.field("v", kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
         )
@@ -52,7 +56,9 @@ class JsonFormat:
         def some(first: int, last: int) -> pa.Array:
             return self._rows(text.slice(int(starts[first]), int(starts[last] - starts[first])))
 
-        return decode_all_but_bad(some, len(starts) - 1, self._kind, offsets if self._fails else None, "JSON")
+        return decode_all_but_bad(
+            some, len(starts) - 1, self._kind, offsets if self._fails else None, "JSON", malformed=self.malformed
+        )
 
     def _rows(self, text: pa.Buffer) -> pa.Array:
         # One block, whatever its size: pyarrow does not know where to cut one.
@@ -61,9 +67,11 @@ class JsonFormat:
         return table.column(0).combine_chunks() if table.num_rows != 0 else pa.nulls(0, self._kind)
 
 
-def decode_all_but_bad(decode: Decode, rows: int, kind: pa.DataType, offsets: Any, name: str) -> pa.Array:
-    """Decode rows together; if that does not work, by halves, until the bad ones are alone. Those are null, or an error that
-    names the first by its offset, where `offsets` are given."""
+def decode_all_but_bad(
+    decode: Decode, rows: int, kind: pa.DataType, offsets: Any, name: str, *, malformed: list[Malformed] | None = None
+) -> pa.Array:
+    """Decode rows together; if that does not work, by halves, until the bad ones are alone. Those are null and noted in
+    `malformed`, or an error that names the first by its offset, where `offsets` are given."""
     if rows == 0:
         return pa.nulls(0, kind)
     parts: list[pa.Array] = []
@@ -88,6 +96,8 @@ def decode_all_but_bad(decode: Decode, rows: int, kind: pa.DataType, offsets: An
             )
         else:
             parts.append(pa.nulls(1, kind))
+            if malformed is not None:
+                malformed.append(Malformed(first, f"not {name} of type {kind}: {why}"))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
@@ -99,7 +109,12 @@ def value_format(name: str | None, kind: pa.DataType | None, schema: str | None,
         return JsonFormat(kind, fails=fails)
     if schema is None:
         raise OptionError("valueFormat avro needs valueSchema: the schema that the values were written with")
-    return AvroFormat(kind, schema, fails=fails)
+    try:
+        return AvroFormat(kind, schema, fails=fails)
+    except BeyondProgramError:
+        from penstock.spark.avro_any import AnyAvroFormat
+
+        return AnyAvroFormat(kind, schema, fails=fails)
 
 
 def value_type_of(name: str | None, schema: str | None) -> str | None:

@@ -1,0 +1,29 @@
+"""Values that could not be decoded, and the columns in which they are handed on, as they were stored."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+
+class Malformed(NamedTuple):
+    """A value that could not be decoded: its row in the batch, and why."""
+
+    row: int
+    reason: str
+
+
+REASON_CHARACTERS: Final = 500
+
+DEAD_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("reason", pa.string()),
+    ]
+)
