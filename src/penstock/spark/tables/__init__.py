@@ -1,0 +1,1 @@
+"""Tables that pipelines write: Delta, Iceberg and Parquet, each with the offsets of a topic in its own commit."""

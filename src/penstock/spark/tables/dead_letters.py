@@ -1,0 +1,268 @@
+"""Records that could not be decoded, on their way to a topic or table of their own: as they were stored, with where they stood
+and why. They are committed before the batch that leaves them out, together with how far in their topics they are: a batch that is
+repeated after a failure, even one that is cut otherwise, hands on only those beyond that."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.batch_building import BatchBuilder
+from penstock.spark.batch_sender import BatchSender
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.malformed import DEAD_SCHEMA
+from penstock.spark.pipelines.errors import BadRowError
+from penstock.spark.pipelines.fence import Fence, target_options
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.topic_making import make_topic
+from penstock.spark.pipelines.topic_source import positions_from_json, positions_to_json
+from penstock.spark.tables.errors import TableOptionError
+from penstock.spark.tables.progress import Progress, run_number
+from penstock.spark.tables.table import Table, open_table
+from penstock.spark.tables.task_writer import DataFile, OpenFiles, TaskWriter
+from penstock.spark.write_options import WriteOptions
+from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
+
+if TYPE_CHECKING:
+    from penstock.spark.batch_building import Producer
+
+RECORD: Final = "dead"  # in the pipeline's record
+HEADERS: Final = ("topic", "partition", "offset", "reason")
+_HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadDone:
+    """What became of the dead letters of a task."""
+
+    rows: int = 0
+    first: str = ""
+    transaction: OpenTransaction | None = None
+    files: tuple[DataFile, ...] = ()
+
+
+class DeadTask(Protocol):
+    """What a task does with dead letters. It is pickled to tasks."""
+
+    def begin(self, name: str, number: int) -> DeadSink:
+        """Make ready for those of one task."""
+        ...
+
+
+class DeadSink(Protocol):
+    """Takes the dead letters of a task."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Some letters, as DEAD_SCHEMA has them."""
+        ...
+
+    def finish(self) -> DeadDone:
+        """All were given."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Any dead letter ends the pipeline."""
+
+    def begin(self, name: str, number: int) -> DeadSink:
+        return _Counted(lambda rows: None)
+
+
+@dataclass
+class _Counted:
+    take: Any
+    rows: int = 0
+    first: str = ""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if not self.rows:
+            one = rows.slice(0, 1).to_pylist()[0]
+            self.first = f"offset {one['offset']} of {one['topic']}-{one['partition']}: {one['reason']}"
+        self.rows += rows.num_rows
+        self.take(rows)
+
+    def finish(self) -> DeadDone:
+        return DeadDone(self.rows, self.first)
+
+
+@dataclass(frozen=True)
+class ToTopic:
+    """Letters go to a topic, in a transaction that the driver commits."""
+
+    options: WriteOptions
+    prefix: str
+    known: Offsets = field(default_factory=dict)
+
+    def begin(self, name: str, number: int) -> DeadSink:
+        return _TopicSink(self, name, number)
+
+
+class _TopicSink:
+    def __init__(self, task: ToTopic, name: str, number: int) -> None:
+        self._task = task
+        self._id = f"{task.prefix}dead/{name}"
+        self._number = number
+        self._cluster: WritingCluster | None = None
+        self._sender: BatchSender | None = None
+        self._builder: BatchBuilder | None = None
+        self._producer: Producer | None = None
+        self._counted = _Counted(self._send)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        fresh = beyond(rows, self._task.known)
+        if fresh.num_rows:
+            self._counted.add(fresh)
+
+    def finish(self) -> DeadDone:
+        done = self._counted.finish()
+        if self._cluster is None or self._sender is None or self._producer is None:
+            return done
+        with closing(self._cluster):
+            self._sender.finish()
+        return replace(done, transaction=OpenTransaction(self._id, self._producer.id, self._producer.epoch))
+
+    def _send(self, rows: pa.RecordBatch) -> None:
+        options = self._task.options
+        if self._cluster is None:
+            self._cluster = WritingCluster(options.client)
+            self._sender = BatchSender(self._cluster, options, self._id)
+            self._builder = BatchBuilder(
+                options.topic, options.batch_bytes, options.codec, self._sender.partitions_of, self._number
+            )
+            self._producer = self._cluster.initialise(self._id, options.transaction_timeout_ms)
+        assert self._sender is not None
+        assert self._builder is not None
+        assert self._producer is not None
+        self._sender.send(self._builder.build(letters(rows), self._producer, int(time.time() * 1000)))
+
+
+@dataclass(frozen=True)
+class ToTable:
+    """Letters go to a table, in files that the driver commits."""
+
+    writer: TaskWriter
+    known: Offsets = field(default_factory=dict)
+
+    def begin(self, name: str, number: int) -> DeadSink:
+        return _TableSink(self, self.writer.begin(f"dead-{name}"))
+
+
+class _TableSink:
+    def __init__(self, task: ToTable, files: OpenFiles) -> None:
+        self._task = task
+        self._files = files
+        self._counted = _Counted(files.add)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        fresh = beyond(rows, self._task.known)
+        if fresh.num_rows:
+            self._counted.add(fresh)
+
+    def finish(self) -> DeadDone:
+        return replace(self._counted.finish(), files=tuple(self._files.finish()))
+
+
+class DeadLetters:
+    """The driver's side: where letters have come to, and their commit."""
+
+    def __init__(self, spec: PipelineSpec, fence: Fence) -> None:
+        self._spec = spec
+        self._fence = fence
+        self._table: Table | None = None
+        self._progress: Progress | None = None
+        self._known: dict[TopicPartition, int] = {}
+        self._form = form_digest(spec)
+
+    def start(self, cluster: WritingCluster, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
+        """See how far the letters are that were committed."""
+        where = self._spec.dead_letters
+        if where.table is not None:
+            self._table = open_table(where.table, self._spec.name)
+            self._table.prepare(DEAD_SCHEMA)
+            self._table.refresh()
+            self._progress = self._table.progress()
+            if self._progress is not None and self._progress.query == self._form:
+                self._take(self._progress.offsets, self._progress.topic_ids, ids)
+        elif where.topic is not None:
+            if not cluster.commits_together():
+                raise TableOptionError(
+                    f"dead letters go to topic {where.topic!r}, but the broker is not Penstock, and cannot commit them as one; "
+                    "set dead_letters to a table, or to stop"
+                )
+            make_topic(cluster, where.topic)
+            kept = record.get(RECORD, {})
+            if kept.get("form") == self._form:
+                self._take(positions_from_json(kept.get("offsets", {})), kept.get("ids", {}), ids)
+
+    def task(self) -> DeadTask:
+        """What tasks of the next batch do with letters."""
+        where = self._spec.dead_letters
+        if where.topic is not None:
+            return ToTopic(target_options(self._spec, where.topic), self._fence.prefix, dict(self._known))
+        if self._table is not None:
+            return ToTable(self._table.writer(), dict(self._known))
+        return Stopping()
+
+    def commit(self, done: Sequence[DeadDone], after: Offsets, ids: Mapping[str, str]) -> int:
+        """Make the letters of a batch seen; how many they were. `after` is where the batch ends."""
+        rows = sum(one.rows for one in done)
+        if not rows:
+            return 0
+        if self._spec.dead_letters.stops:
+            first = next(one.first for one in done if one.rows)
+            raise BadRowError(
+                f"{rows} rows cannot be decoded, the first at {first}. Mend source.value, or give dead_letters a topic or table"
+            )
+        if self._table is not None:
+            files = [file for one in done for file in one.files]
+            batch = 1 if self._progress is None else self._progress.batch + 1
+            progress = Progress(run_number(self._fence.run), batch, dict(after), dict(ids), self._form)
+            self._table.commit(files, progress, self._progress)
+            self._progress = progress
+        else:
+            transactions = [one.transaction for one in done if one.transaction is not None]
+            kept = {"offsets": positions_to_json(after), "ids": dict(ids), "form": self._form}
+            self._fence.commit(transactions, {RECORD: kept})
+            self._fence.abort_left_behind()
+        self._known = dict(after)
+        return rows
+
+    def _take(self, offsets: Offsets, known: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Only what is known of the topics there are: one that was made again has other records at the same offsets."""
+        same = {place.topic for place in offsets if known.get(place.topic) == now.get(place.topic)}
+        self._known = {place: offset for place, offset in offsets.items() if place.topic in same}
+
+
+def form_digest(spec: PipelineSpec) -> str:
+    """By what a record was found to be dead: under another schema, other records are."""
+    text = repr((spec.source.value, sorted(spec.source.values.items())))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def beyond(rows: pa.RecordBatch, known: Offsets) -> pa.RecordBatch:
+    """The letters of one partition that were not handed on before."""
+    if not rows.num_rows:
+        return rows
+    place = TopicPartition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+    first = known.get(place, 0)
+    return rows if first == 0 else rows.filter(pc.greater_equal(rows.column("offset"), first))
+
+
+def letters(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows for the sink: key and value as they were, the rest as headers."""
+    headers = [
+        [(f"penstock.{name}", str(row[name]).encode()) for name in HEADERS] for row in rows.select(list(HEADERS)).to_pylist()
+    ]
+    return pa.RecordBatch.from_arrays(
+        [rows.column("key"), rows.column("value"), pa.array(headers, _HEADER_TYPE)], names=["key", "value", "headers"]
+    )

@@ -1,0 +1,73 @@
+"""What a task of an export does: stored batches to Arrow to Parquet, without a row of Java on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from penstock.spark.range_read import read_range_with_dead
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.tables.dead_letters import DeadDone, DeadSink, DeadTask
+from penstock.spark.tables.record_columns import TopicRead
+from penstock.spark.tables.task_writer import DataFile, TaskWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a task has made of its range."""
+
+    files: tuple[DataFile, ...]
+    rows_read: int
+    rows_written: int
+    bytes_read: int
+    dead: DeadDone
+
+
+@dataclass(frozen=True)
+class ExportTask:
+    """Reads a range and writes its rows, and hands on what cannot be decoded. It is pickled to tasks."""
+
+    reads: Mapping[str, TopicRead]
+    writer: TaskWriter | None
+    """None only looks for what cannot be decoded."""
+    dead: DeadTask
+    name: str
+
+    def __call__(self, number: int, wanted: OffsetRange) -> Exported:
+        context = TaskContext.get()
+        name = f"{self.name}-{number:05d}-{0 if context is None else context.attemptNumber()}"
+        sink = self.dead.begin(name, number)
+        rows = _Rows(self.reads.get(wanted.place.topic) or self.reads[""], wanted, sink)
+        if self.writer is None:
+            for _ in rows:
+                pass
+            files = []
+        else:
+            files = self.writer.write(rows, name)
+        dead = sink.finish()
+        return Exported(tuple(files), rows.read, sum(one.rows for one in files), rows.size, dead)
+
+
+class _Rows:
+    """The rows of a range, counted as they go by."""
+
+    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadSink) -> None:
+        self._read = read
+        self._wanted = wanted
+        self._dead = dead
+        self.read = 0
+        self.size = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for good, bad in read_range_with_dead(self._read.options, self._read.layout, self._wanted):
+            self.read += good.num_rows
+            self.size += good.nbytes
+            if bad is not None:
+                self.read += bad.num_rows
+                self.size += bad.nbytes
+                self._dead.add(bad)
+            if good.num_rows:
+                yield self._read.rows(good)

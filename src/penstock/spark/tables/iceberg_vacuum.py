@@ -1,0 +1,36 @@
+"""Files of an Iceberg table that no snapshot names any more: pyiceberg forgets snapshots, and leaves their files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.tables.files import FileStore
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
+def remove_orphans(table: Table, store: FileStore, before_ms: int) -> int:
+    """Remove what is older than a time and in no snapshot; how many files that were."""
+    kept = _named(table)
+    root = table.location().rstrip("/") + "/"
+    old = [
+        one.path
+        for folder in ("data/", "metadata/")
+        for one in store.list(folder)
+        if one.modified_ms < before_ms and f"{root}{one.path}" not in kept
+    ]
+    store.delete(old)
+    return len(old)
+
+
+def _named(table: Table) -> set[str]:
+    metadata = table.metadata
+    kept = {table.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
+    for snapshot in metadata.snapshots:
+        kept.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            kept.add(manifest.manifest_path)
+            kept.update(entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True))
+    kept.update(one.statistics_path for one in metadata.statistics)
+    return kept

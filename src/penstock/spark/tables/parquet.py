@@ -1,0 +1,130 @@
+"""Tables of plain Parquet files, for readers that know directories only: each row is in one file that they see, once. The log
+that makes it so is drawn in `parquet_log`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.spark.tables.errors import TableConflictError
+from penstock.spark.tables.parquet_log import (
+    LOG,
+    WHOLE_EVERY,
+    Entry,
+    entry_numbers,
+    entry_path,
+    live_files,
+    read_entry,
+)
+from penstock.spark.tables.progress import Progress
+from penstock.spark.tables.schemas import Change
+from penstock.spark.tables.table import Table
+from penstock.spark.tables.task_writer import STAGED, DataFile, TaskWriter
+
+
+class Parquet(Table):
+    """A directory of Parquet files."""
+
+    _last: Entry | None = None
+    _files: dict[str, DataFile] | None = None
+
+    def refresh(self) -> None:
+        if self._last is not None and self.store.read(entry_path(self._last.number + 1)) is None:
+            return
+        numbers = entry_numbers(self.store)
+        if not numbers:
+            self._last = self._files = None
+            return
+        self._last = read_entry(self.store, numbers[-1])
+        self._files = live_files(self.store, numbers, self._last)
+        self._publish(self._last)
+
+    def progress(self) -> Progress | None:
+        return None if self._last is None else self._last.progress.get(self.pipeline)
+
+    def schema(self) -> pa.Schema | None:
+        return None if self._last is None else self._last.schema
+
+    def data_files(self) -> list[DataFile]:
+        assert self._files is not None, "there is a table"
+        return list(self._files.values())
+
+    def writer(self) -> TaskWriter:
+        assert self._last is not None, "the table is prepared"
+        return TaskWriter(self.store, self._last.schema, self.cuts, file_bytes=self.spec.compact_file_bytes, stages=True)
+
+    def vacuum(self, after_s: float) -> int:
+        assert self._files is not None, "there is a table"
+        before_ms = int((time.time() - after_s) * 1000)
+        numbers = entry_numbers(self.store)
+        whole = next((one for one in reversed(numbers) if read_entry(self.store, one).files is not None), 0)
+        kept = {entry_path(number) for number in numbers if number >= whole}
+        old = []
+        for one in self.store.list(""):
+            is_data = one.path.endswith(".parquet") and not one.path.startswith(("_", "."))
+            is_ours = one.path.startswith((LOG, STAGED)) or is_data
+            if is_ours and one.modified_ms < before_ms and one.path not in self._files and one.path not in kept:
+                old.append(one.path)
+        self.store.delete(old)
+        return len(old)
+
+    def _partition_names(self) -> list[str]:
+        assert self._last is not None, "there is a table"
+        return list(self._last.cuts)
+
+    def _make(self, schema: pa.Schema) -> None:
+        self._append(Entry(0, schema.remove_metadata(), tuple(cut.name for cut in self.cuts), files=()))
+
+    def _change(self, change: Change, schema: pa.Schema) -> None:
+        assert self._last is not None, "there is a table"
+        wider = pa.schema([*self._last.schema, *change.added])
+        self._append(replace(self._last, number=self._last.number + 1, schema=wider, added=(), removed=(), files=None))
+
+    def _widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
+        return False
+
+    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+        assert self._last is not None, "there is a table"
+        self._append(
+            replace(
+                self._last,
+                number=self._last.number + 1,
+                progress={**self._last.progress, self.pipeline: progress},
+                added=tuple(replace(one, stats="{}", footer=b"") for one in added),
+                removed=tuple(one.path for one in removed),
+                files=None,
+            )
+        )
+
+    def _append(self, entry: Entry) -> None:
+        """Commit, and let readers see it."""
+        files = dict(self._files or {})
+        for path in entry.removed:
+            files.pop(path, None)
+        files.update((one.path, one) for one in entry.added)
+        if entry.number % WHOLE_EVERY == 0:
+            entry = replace(entry, files=tuple(files.values()))
+        if not self.store.create(entry_path(entry.number), entry.to_bytes()):
+            raise TableConflictError(f"{self} has an entry {entry.number} by somebody else")
+        if self.store.read(entry_path(entry.number + 1)) is not None or self._was_forgotten(entry.number):
+            # We slept so long that our number came and went: vacuum has removed the entry that would have refused ours.
+            self.store.delete([entry_path(entry.number)])
+            self._last = self._files = None
+            raise TableConflictError(f"{self} has had an entry {entry.number} by somebody else")
+        self._last, self._files = entry, files
+        self._publish(entry)
+
+    def _was_forgotten(self, number: int) -> bool:
+        return entry_numbers(self.store)[-1] > number
+
+    def _publish(self, entry: Entry) -> None:
+        """Give readers the files of a commit. What is done already is left as it is; files of one path give way to the new one
+        without a moment between."""
+        new = {one.path for one in entry.added}
+        self.store.delete(path for path in entry.removed if path not in new)
+        for one in entry.added:
+            if one.staged:
+                self.store.move(one.staged, one.path)

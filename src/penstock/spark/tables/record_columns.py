@@ -1,0 +1,93 @@
+"""Records of topics as rows of a table: what a record carries beside its value under names with an underscore, the fields of a
+decoded value under their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from penstock.spark.columns import Layout, default_schema, layout
+from penstock.spark.options import ReadOptions
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.topic_source import source_options
+from penstock.spark.tables.errors import TableSchemaError
+from penstock.spark.value_formats import value_format, value_type_of
+
+VALUE: Final = "value"
+
+
+@dataclass(frozen=True)
+class TopicRead:
+    """How the records of one topic are read, and which columns they become. It is pickled to tasks."""
+
+    options: ReadOptions
+    layout: Layout
+    metadata: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        source = self.layout.schema
+        columns = [pa.field(f"_{name}", source.field(name).type) for name in self.metadata]
+        kind = self.layout.value_type
+        columns += [pa.field(VALUE, pa.binary())] if kind is None else [one.with_nullable(True) for one in kind]
+        return pa.schema(columns)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Records as rows of the table."""
+        columns = [batch.column(name) for name in self.metadata]
+        value = batch.column(VALUE)
+        columns += [value] if self.layout.value_type is None else value.flatten()
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def topic_reads(spec: PipelineSpec, topics: Sequence[str], metadata: Sequence[str]) -> dict[str, TopicRead]:
+    """How each topic is read. Needs a session of Spark, which knows how schemas are written."""
+    found: dict[tuple[str, str | None], TopicRead] = {}
+    reads = {}
+    wanted = (*metadata, *(["headers"] if spec.source.headers and "headers" not in metadata else []))
+    for topic in topics:
+        value = spec.source.value_of(topic)
+        key = (value.format, value.schema)
+        if key not in found:
+            found[key] = _read(spec, topic, wanted)
+        reads[topic] = found[key]
+    return reads
+
+
+def _read(spec: PipelineSpec, topic: str, metadata: tuple[str, ...]) -> TopicRead:
+    given = source_options(spec, spec.source.value_of(topic))
+    # Keys of records that cannot be decoded go with them.
+    options = replace(given, columns=tuple(dict.fromkeys((*metadata, "key", "offset", VALUE))))
+    kind = value_type_of(options.value_format, options.value_schema)
+    read = StructType.fromDDL(default_schema(options, kind))
+    assert isinstance(read, StructType), "columns make a struct"
+    columns = layout(read, options)
+    value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # to fail here, not in a task
+    found = TopicRead(options, columns, metadata)
+    names = [name.lower() for name in found.schema.names]
+    for name in names:
+        if names.count(name) > 1:
+            raise TableSchemaError(
+                f"values of topic {topic!r} have a field {name!r}, and there is another column of that name; rename it, or leave "
+                "it out with the table's metadata"
+            )
+    return found
+
+
+def table_schema(reads: Mapping[str, TopicRead]) -> pa.Schema:
+    """The columns of a table that takes all of these topics."""
+    fields: dict[str, pa.Field] = {}
+    for topic, read in reads.items():
+        for one in read.schema:
+            known = fields.setdefault(one.name, one)
+            if known.type != one.type:
+                raise TableSchemaError(
+                    f"values of topic {topic!r} have {one.name!r} as {one.type}, those of another topic as {known.type}: one "
+                    "table cannot hold both"
+                )
+    return pa.schema(list(fields.values()))

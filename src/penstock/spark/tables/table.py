@@ -1,0 +1,222 @@
+"""A table as a pipeline sees it, whatever its format: files and the pipeline's progress are committed as one, or not at all."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.core.errors import FencedError
+from penstock.spark.tables.errors import TableConflictError, TableOptionError, TableSchemaError
+from penstock.spark.tables.files import FileStore, file_store
+from penstock.spark.tables.partitioning import Cut, parse_cuts
+from penstock.spark.tables.progress import Progress
+from penstock.spark.tables.schemas import Change, plan_change
+from penstock.spark.tables.task_writer import DataFile, TaskWriter
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.spec import TableSpec
+
+COMMIT_TRIES: Final = 10
+READ_ROWS: Final = 1 << 16
+
+_log = logging.getLogger(__name__)
+
+
+class TableFencedError(FencedError):
+    """The table holds what this run has not written: another copy of the pipeline is at work."""
+
+    code = "table_fenced"
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """How the rows of files are read, columns of their partitions included. It is pickled to tasks."""
+
+    store: FileStore
+    schema: pa.Schema
+    cuts: tuple[Cut, ...]
+
+    def read(self, file: DataFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, with some columns or all; null where the file is older than a column."""
+        names = list(self.schema.names if columns is None else columns)
+        fixed = dict(zip((cut.source for cut in self.cuts if cut.unit is None), self._plain_values(file), strict=True))
+        with closing(self.store.open_input(file.path)) as source, pq.ParquetFile(source) as parquet:
+            there = parquet.schema_arrow.names
+            for batch in parquet.iter_batches(READ_ROWS, columns=[name for name in names if name in there]):
+                yield pa.RecordBatch.from_arrays(
+                    [self._column(batch, self.schema.field(name), fixed) for name in names],
+                    schema=pa.schema([self.schema.field(name) for name in names]),
+                )
+
+    def _plain_values(self, file: DataFile) -> list[str | None]:
+        return [value for cut, value in zip(self.cuts, file.values, strict=True) if cut.unit is None]
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field, fixed: dict[str, str | None]) -> pa.Array:
+        if field.name in batch.schema.names:
+            column = batch.column(field.name)
+            return column if column.type.equals(field.type) else column.cast(field.type)
+        value = pa.scalar(fixed.get(field.name), pa.string()).cast(field.type)
+        return pa.repeat(value, batch.num_rows)
+
+
+@dataclass
+class Table(ABC):
+    """One table, for one pipeline. What it knows of the table is as of `refresh`."""
+
+    spec: TableSpec
+    pipeline: str
+    cuts: tuple[Cut, ...] = field(init=False)
+    store: FileStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cuts = parse_cuts(self.spec.partition_by)
+        if self.spec.location is not None:
+            self.store = file_store(self.spec.location, self.spec.options)
+
+    def __str__(self) -> str:
+        return str(self.spec)
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Look at the table anew."""
+
+    @abstractmethod
+    def progress(self) -> Progress | None:
+        """How far this pipeline's last commit says it has come; None if it has made none."""
+
+    @abstractmethod
+    def schema(self) -> pa.Schema | None:
+        """The columns of the table, without those that only partitions have; None if there is no table."""
+
+    @abstractmethod
+    def data_files(self) -> list[DataFile]:
+        """The files that make up the table now."""
+
+    @abstractmethod
+    def writer(self) -> TaskWriter:
+        """What tasks write files of this table with."""
+
+    @abstractmethod
+    def vacuum(self, after_s: float) -> int:
+        """Remove files that no reader of the last `after_s` seconds can be at, and that no task can be writing; how many."""
+
+    @abstractmethod
+    def _partition_names(self) -> list[str]:
+        """The columns by which the table is partitioned, as it says itself."""
+
+    @abstractmethod
+    def _make(self, schema: pa.Schema) -> None:
+        """Make the table; TableConflictError if there is one by now."""
+
+    @abstractmethod
+    def _change(self, change: Change, schema: pa.Schema) -> None:
+        """Add and widen columns; TableConflictError if somebody else changed the table meanwhile."""
+
+    @abstractmethod
+    def _widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
+        """Whether the format can make a column of one type one of the other, with the files there are."""
+
+    @abstractmethod
+    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+        """One attempt on the table as of the last `refresh`; TableConflictError if it is no longer that."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Whether rows of this schema can be written; nothing is changed."""
+        for cut in self.cuts:
+            cut.check(schema)
+        self.refresh()
+        found = self.schema()
+        if found is not None:
+            self._plan(found, schema)
+
+    def prepare(self, schema: pa.Schema) -> None:
+        """Make the table, or bring its columns up to those of the pipeline."""
+        for cut in self.cuts:
+            cut.check(schema)
+        for attempt in range(COMMIT_TRIES):
+            self.refresh()
+            found = self.schema()
+            try:
+                if found is None:
+                    self._make(schema)
+                else:
+                    change = self._plan(found, schema)
+                    if not change.added and not change.widened:
+                        return
+                    self._change(change, schema)
+            except TableConflictError:
+                if attempt == COMMIT_TRIES - 1:
+                    raise
+
+    def commit(
+        self,
+        added: Sequence[DataFile],
+        progress: Progress,
+        expected: Progress | None,
+        removed: Sequence[DataFile] = (),
+    ) -> None:
+        """Put files into the table and take others out, together with the progress. TableFencedError if the table's progress is
+        not what is expected; it can be called again after any error: what it has done already is not done again."""
+        for attempt in range(COMMIT_TRIES):
+            self.refresh()
+            found = self.progress()
+            if found == progress:
+                return
+            if found != expected:
+                raise self._fenced(found, expected)
+            try:
+                self._try_commit(added, removed, progress)
+                return
+            except TableConflictError:
+                if attempt == COMMIT_TRIES - 1:
+                    raise
+                _log.info("%s was changed by somebody else; looking again", self)
+
+    def reader(self) -> TableReader:
+        """What tasks read files of this table with."""
+        schema = self.schema()
+        if schema is None:
+            raise TableOptionError(f"there is no {self}; make it first")
+        return TableReader(self.store, schema, self.cuts)
+
+    def _plan(self, found: pa.Schema, schema: pa.Schema) -> Change:
+        names = [cut.name for cut in self.cuts]
+        if self._partition_names() != names:
+            raise TableSchemaError(
+                f"{self} is partitioned by {self._partition_names() or 'nothing'}, the pipeline has partition_by "
+                f"{[str(cut) for cut in self.cuts]}; use the partitions of the table, or another table"
+            )
+        evolves = self.spec.schema_evolution == "add_columns"
+        return plan_change(found, schema, str(self), evolves=evolves, widens=self._widens)
+
+    def _fenced(self, found: Progress | None, expected: Progress | None) -> TableFencedError:
+        has = "no progress" if found is None else f"batch {found.batch} of run {found.run:x}"
+        was = "no progress" if expected is None else f"batch {expected.batch} of run {expected.run:x}"
+        return TableFencedError(
+            f"another copy of pipeline {self.pipeline} has taken over: {self} holds {has}, where this one left {was}; stop one "
+            "of the two"
+        )
+
+
+def open_table(spec: TableSpec, pipeline: str) -> Table:
+    """The table that a pipeline reads or writes; it need not exist yet."""
+    if spec.format == "delta":
+        from penstock.spark.tables.delta import Delta
+
+        return Delta(spec, pipeline)
+    if spec.format == "iceberg":
+        from penstock.spark.tables.iceberg import Iceberg
+
+        return Iceberg(spec, pipeline)
+    if spec.format == "parquet":
+        from penstock.spark.tables.parquet import Parquet
+
+        return Parquet(spec, pipeline)
+    raise TableOptionError(f"there is no table format {spec.format!r}; there are delta, iceberg and parquet")

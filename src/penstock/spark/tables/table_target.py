@@ -1,0 +1,115 @@
+"""A table as the target of a pipeline: the table's own last commit is where the pipeline stands, and the pipeline's record in the
+broker says whose turn it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.pipelines.fence import Fence, target_options
+from penstock.spark.pipelines.spec import PipelineSpec, TableSpec
+from penstock.spark.pipelines.topic_making import keep_until_read
+from penstock.spark.tables.compaction import compact_small_files
+from penstock.spark.tables.errors import TableConflictError
+from penstock.spark.tables.progress import Progress, run_number
+from penstock.spark.tables.table import Table, TableFencedError, open_table
+from penstock.spark.tables.task_writer import DataFile
+from penstock.spark.writing_cluster import WritingCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VACUUM_EVERY_S: Final = 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+def at_place(spec: PipelineSpec, table: TableSpec) -> TableSpec:
+    """A table of a pipeline's file, its location as of that file."""
+    return table if table.location is None else replace(table, location=spec.path(table.location))
+
+
+class TableTarget:
+    """The table and the record, for one run."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        assert spec.target.table is not None, "the target is a table"
+        self.spec = spec
+        self.table: Table = open_table(at_place(spec, spec.target.table), spec.name)
+        self.cluster = WritingCluster(target_options(spec).client)
+        self.fence = Fence(spec, self.cluster)
+        self.progress: Progress | None = None
+        self._compacted_at = self._vacuumed_at = float("-inf")
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the commit to come."""
+        return 1 if self.progress is None else self.progress.batch + 1
+
+    def open(self, schema: pa.Schema) -> Mapping[str, Any]:
+        """Make the table fit, take the pipeline over, and see where it stands; what its record held."""
+        self.table.prepare(schema)
+        before = self.fence.take()
+        self.table.refresh()
+        self.progress = self.table.progress()
+        return before
+
+    def commit(
+        self,
+        added: Sequence[DataFile],
+        offsets: Mapping[TopicPartition, int],
+        ids: Mapping[str, str],
+        *,
+        removed: Sequence[DataFile] = (),
+        query: str = "",
+    ) -> None:
+        """Commit files together with where the topics are read up to."""
+        progress = Progress(run_number(self.fence.run), self.next_batch, dict(offsets), dict(ids), query)
+        self.fence.check()
+        refused: TableFencedError | None = None
+        try:
+            self.table.commit(added, progress, self.progress, removed)
+        except TableFencedError as error:
+            refused = error
+        if refused is not None:
+            self.fence.check()
+            if not self.fence.content:
+                raise refused
+            # The record is ours: it was the last commit of a run that we have taken over from, on its way as we began.
+            raise TableConflictError(f"{self.table} was written by the run before this one as it ended; looking again")
+        self.progress = progress
+
+    def follow(self, topics: Sequence[str]) -> None:
+        """Have trimming wait for this pipeline, if it is vital."""
+        if self.spec.vital:
+            keep_until_read(self.cluster, topics, self.spec.consumer)
+
+    def note_positions(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let the consumer's positions follow the table."""
+        self.cluster.commit(self.spec.consumer, offsets)
+
+    def maintain(self, spark: SparkSession) -> None:
+        """Compact small files and remove old ones, when it is time for that."""
+        spec, now = self.table.spec, time.monotonic()
+        if self.progress is None:
+            return
+        if spec.compact_every_s is not None and now - self._compacted_at >= spec.compact_every_s:
+            self._compacted_at = now
+            made, old = compact_small_files(spark, self.table)
+            if old:
+                self.commit(made, self.progress.offsets, self.progress.topic_ids, removed=old, query=self.progress.query)
+                _log.info("%s: %d small files are now %d", self.table, len(old), len(made))
+        if spec.vacuum_after_s is not None and now - self._vacuumed_at >= VACUUM_EVERY_S:
+            self._vacuumed_at = now
+            count = self.table.vacuum(spec.vacuum_after_s)
+            _log.info("%s: %d old files are removed", self.table, count)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.cluster.close()
