@@ -1,0 +1,7 @@
+"""The web console: static pages that talk to the admin API of the node that serves them."""
+
+from __future__ import annotations
+
+from penstock.console.assets import PAGES, mount
+
+__all__ = ["PAGES", "mount"]

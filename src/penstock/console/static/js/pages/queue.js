@@ -1,0 +1,11 @@
+// One queue.
+import { html } from "../../vendor/htm-preact.js";
+import { PageHead } from "../parts.js";
+import { useLocation } from "../router.js";
+import { QueueView } from "./queue_view.js";
+
+export default function Queue() {
+  const { segments } = useLocation();
+  const name = segments[1];
+  return html`<div class="page"><${PageHead} title=${name} crumbs=${html`<a href="/queues">Queues</a> /`} /><${QueueView} name=${name} /></div>`;
+}
