@@ -11,6 +11,7 @@ from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import RETRY_PAUSE_S, Client, KafkaError, LostConnectionError
 from penstock.cli.message_input import Draft
 from penstock.cli.record_batch import NOBODY, Record, Source, encode_batch
+from penstock.core.key_hash import partition_of_key
 from penstock.gateway.kafka.protocol import errors, keys
 from penstock.gateway.kafka.protocol.produce import (
     PartitionProduceData,
@@ -86,7 +87,7 @@ class Producer:
                 raise usage(f"topic {self._name!r} has partitions 0..{self.partitions - 1}, not {draft.partition}")
             return draft.partition
         if draft.key is not None:
-            return (murmur2(draft.key) & 0x7FFFFFFF) % self.partitions
+            return partition_of_key(draft.key, self.partitions)
         return self._sticky
 
     def _round(self, waiting: Waiting) -> CommandError | None:
@@ -156,19 +157,3 @@ class Producer:
             return Source(answer.producer_id, answer.producer_epoch)
 
         return self._client.persist(ask)
-
-
-def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's own producer chooses a partition, as an unsigned number."""
-    multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
-    length = len(data)
-    state = (0x9747B28C ^ length) & mask
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        part = int.from_bytes(data[at : at + 4], "little") * multiplier & mask
-        part = (part ^ part >> 24) * multiplier & mask
-        state = state * multiplier & mask ^ part
-    if length > whole:
-        state = (state ^ int.from_bytes(data[whole:], "little")) * multiplier & mask
-    state = (state ^ state >> 13) * multiplier & mask
-    return state ^ state >> 15

@@ -21,6 +21,8 @@ from penstock.server import SETTINGS, BadSettingError, NodeConfig, load_config
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from penstock.server.node import Node
 
 log = logging.getLogger(__name__)
@@ -93,7 +95,7 @@ async def _serve(config: NodeConfig, *, as_json: bool) -> None:
     # Imported when signals are already heeded: it takes a while.
     from penstock.server.node import Node
 
-    starting = asyncio.create_task(Node.start(config))
+    starting = asyncio.create_task(Node.start(config, _mount_console))
     stopped = asyncio.create_task(stopping.wait())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -109,6 +111,13 @@ async def _serve(config: NodeConfig, *, as_json: bool) -> None:
     finally:
         await node.stop()
     log.info("stopped")
+
+
+def _mount_console(app: web.Application) -> None:
+    # Only a node that listens for it needs it.
+    from penstock import console
+
+    console.mount(app)
 
 
 def _stop_on_signals() -> asyncio.Event:

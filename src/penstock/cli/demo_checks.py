@@ -1,0 +1,122 @@
+"""What must hold at the end of the demo: every acknowledged event is in the topic, the totals and the table, each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from penstock.cli.consumer import Consumer
+from penstock.cli.demo_pipeline import WINDOW_MS
+from penstock.cli.demo_traffic import PATIENCE_S, Sender, SlowReader
+from penstock.cli.group_view import coordinator, positions
+from penstock.cli.kafka_client import Client, parse_addresses
+from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, list_offsets
+from penstock.cli.record_batch import Record
+
+
+class Verdict(NamedTuple):
+    """One thing that was checked."""
+
+    held: bool
+    what: str
+
+
+class Counted(NamedTuple):
+    """What happened in a window, in one category."""
+
+    events: int = 0
+    orders: int = 0
+    cents: int = 0
+
+    def with_event(self, fields: dict[str, Any]) -> Counted:
+        """And one more."""
+        return Counted(self.events + 1, self.orders + (fields["event"] == "order"), self.cents + fields["cents"])
+
+
+Totals = dict[tuple[int, str], Counted]
+"""By the start of the window and the category."""
+
+
+def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Totals]:
+    """Every event once, and those of a customer in the order they were sent in. Also what the totals must be."""
+    seen = bytearray(sender.acknowledged)
+    last: dict[bytes, int] = {}
+    totals: Totals = {}
+    strange = disordered = 0
+    for _, record in _read(bootstrap, topic):
+        fields = json.loads(record.value or b"{}")
+        number = fields["id"]
+        if number < len(seen):
+            seen[number] = min(seen[number] + 1, 2)
+        else:
+            strange += 1
+        customer = record.key or b""
+        disordered += last.get(customer, -1) >= number
+        last[customer] = number
+        place = record.timestamp_ms // WINDOW_MS * WINDOW_MS, fields["category"]
+        totals[place] = totals.get(place, Counted()).with_event(fields)
+    lost, doubled = seen.count(0), seen.count(2)
+    if lost or doubled or strange or disordered:
+        what = f"the topic: {lost} events lost, {doubled} doubled, {strange} unknown, {disordered} out of order"
+        return Verdict(False, what), totals
+    return Verdict(True, f"the topic holds each of {len(seen):,} acknowledged events once, each customer's in order"), totals
+
+
+def check_totals(bootstrap: str, topic: str, wanted: Totals) -> Verdict:
+    """Each window that is over was written once, and says what the topic says. The last ones are not over yet."""
+    found: Totals = {}
+    doubled = 0
+    for _, record in _read(bootstrap, topic):
+        fields = json.loads(record.value or b"{}")
+        place = fields["window_ms"], fields["category"]
+        doubled += place in found
+        found[place] = Counted(fields["events"], fields["orders"], fields["cents"])
+    over = max((window for window, _ in found), default=0)
+    wrong = [place for place, counted in wanted.items() if place[0] <= over and found.get(place) != counted]
+    if not found or wrong or doubled or found.keys() - wanted.keys():
+        said = f", such as {wrong[0]}: {found.get(wrong[0])}, not {wanted[wrong[0]]}" if wrong else ""
+        return Verdict(False, f"the totals: {len(found)} written, {len(wrong)} of them wrong or missing, {doubled} doubled{said}")
+    windows = len({window for window, _ in found})
+    orders, cents = (sum(getattr(counted, name) for counted in found.values()) for name in ("orders", "cents"))
+    return Verdict(True, f"the totals of {windows} windows count each event once: {orders:,} orders, {cents / 100:,.2f} earned")
+
+
+def check_table(found: dict[str, Any], sender: Sender) -> Verdict:
+    """As many rows as ids, as many ids as were acknowledged, and none beyond the last."""
+    sent = sender.acknowledged
+    held = found["rows"] == found["ids"] == sent and found["last"] == sent - 1 and found["cents"] == sender.cents
+    if not held:
+        return Verdict(
+            False, f"the table has {found['rows']:,} rows with {found['ids']:,} ids up to {found['last']}; sent: {sent:,}"
+        )
+    return Verdict(True, f"the table on disk holds each once: {found['rows']:,} rows in {found['files']} files")
+
+
+def check_positions(bootstrap: str, topic: str, group: str, reader: SlowReader) -> Verdict:
+    """The group is where its member was told that it is."""
+    known = dict(reader.positions)  # first: the reader goes on meanwhile
+    with _client(bootstrap) as client:
+        stored = positions(client, coordinator(client, group), group)
+        described = client.topic(topic)
+        ends = list_offsets(client, described, dict.fromkeys(chosen_partitions(described, None), LATEST))
+    lost = sum(max(0, offset - stored.get((topic, number), 0)) for number, offset in known.items())
+    if lost or not known:
+        return Verdict(False, f"the group {group} lost {lost} of its progress")
+    behind = sum(end - stored.get((topic, number), 0) for number, end in ends.items())
+    return Verdict(True, f"the group {group} lost no position; it is {behind:,} events behind, as it should be")
+
+
+def _read(bootstrap: str, name: str) -> Iterator[tuple[int, Record]]:
+    """All that is committed in a topic now."""
+    with _client(bootstrap) as client:
+        topic = client.topic(name)
+        numbers = chosen_partitions(topic, None)
+        starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
+        ends = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
+        for found in Consumer(client, topic, starts, ends).read():
+            yield from found
+
+
+def _client(bootstrap: str) -> Client:
+    return Client(parse_addresses(bootstrap), PATIENCE_S)

@@ -1,0 +1,202 @@
+"""The course of the demo: a broker, a sender, a slow reader and a Spark pipeline, a kill -9 in the middle, checks at the end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from penstock.cli.demo_checks import Verdict, check_positions, check_table, check_topic, check_totals
+from penstock.cli.demo_node import DemoNode
+from penstock.cli.demo_spark import DemoSpark, missing
+from penstock.cli.demo_traffic import SLOW_SHARE, TICK_S, Sender, SlowReader
+from penstock.cli.failure import CommandError
+from penstock.cli.kafka_client import Client, KafkaError, parse_addresses
+from penstock.gateway.kafka.protocol import errors, keys, topics
+
+EVENTS, TOTALS, GROUP = "shop.events", "shop.totals", "slow-reader"
+PARTITIONS: Final = {EVENTS: 3, TOTALS: 1}
+SPARK_START_S: Final = 30.0
+AWAY_S: Final = 0.3
+"""How long the broker stays dead."""
+
+
+class Show:
+    """One run of the demo."""
+
+    def __init__(self, folder: Path, options: Namespace) -> None:
+        self._folder = folder
+        self._options = options
+        self._node = DemoNode(folder)
+        self._spark: DemoSpark | None = None
+        self._lines = Lines()
+        self._verdicts: list[Verdict] = []
+
+    def run(self) -> bool:
+        """Everything in its turn; whether all of it held."""
+        signal.signal(signal.SIGTERM, _interrupt)
+        self._lines.text("Penstock demo: a web shop's events through a broker, Spark and a table, with a kill -9 on the way.\n")
+        try:
+            return self._run()
+        finally:
+            self._lines.clear()
+            if self._spark is not None:
+                self._spark.stop()
+            self._node.stop()
+
+    def _run(self) -> bool:
+        took = self._node.start()
+        self._lines.act("broker", f"ready after {took:.1f} s: Kafka clients at {self._node.bootstrap}")
+        self._lines.act("console", self._node.console)
+        self._say_what_to_paste()
+        bootstrap, rate = self._node.bootstrap, self._options.rate
+        _make_topics(bootstrap)
+        sender = Sender(bootstrap, EVENTS, rate, Random(1))
+        reader = SlowReader(bootstrap, EVENTS, GROUP, rate * SLOW_SHARE, Random())
+        sender.start()
+        reader.start()
+        self._lines.act(
+            "events", f"{rate:,} a second are sent, and acknowledged when they are on the disk; {GROUP} cannot keep up"
+        )
+        self._start_spark()
+        try:
+            self._let_it_run(sender, reader)
+            self._check(sender, reader)
+            if self._options.keep:
+                self._stay(sender, reader)
+        finally:
+            sender.end()
+            reader.end()
+        return all(verdict.held for verdict in self._verdicts)
+
+    def _start_spark(self) -> None:
+        reason = "--no-spark was given" if self._options.no_spark else missing()
+        if reason is not None:
+            self._lines.act("spark", f"left out: {reason}")
+            return
+        self._spark = DemoSpark(self._node.bootstrap, EVENTS, TOTALS, self._folder)
+        self._lines.act("spark", f"starts: totals of {EVENTS} by window into {TOTALS}, all events into a table of Parquet files")
+
+    def _let_it_run(self, sender: Sender, reader: SlowReader) -> None:
+        """Half of the time, or until Spark is at work; then the kill; then the other half."""
+        began = time.monotonic()
+        half = self._options.seconds / 2
+        while (past := time.monotonic() - began) < half or (self._spark_is_starting() and past < SPARK_START_S):
+            self._watch(sender, reader)
+        self._kill(sender)
+        began = time.monotonic()
+        while time.monotonic() - began < half:
+            self._watch(sender, reader)
+        sender.hold()
+        self._raise_failures(sender, reader)
+
+    def _spark_is_starting(self) -> bool:
+        return self._spark is not None and not self._spark.is_running
+
+    def _kill(self, sender: Sender) -> None:
+        self._node.kill()
+        self._lines.act("kill -9", f"the broker is dead, after {sender.acknowledged:,} events")
+        time.sleep(AWAY_S)
+        took = self._node.start()
+        self._lines.act("broker", f"back after {took:.1f} s; everyone goes on by themselves")
+
+    def _check(self, sender: Sender, reader: SlowReader) -> None:
+        self._lines.act(
+            "pause", f"all {sender.acknowledged:,} events are acknowledged; the longest wait was {sender.pause_s_max:.1f} s"
+        )
+        bootstrap = self._node.bootstrap
+        verdict, totals = check_topic(bootstrap, EVENTS, sender)
+        self._judge(verdict)
+        if self._spark is not None:
+            table = self._spark.table()
+            self._judge(check_totals(bootstrap, TOTALS, totals))
+            self._judge(check_table(table, sender))
+        self._judge(check_positions(bootstrap, EVENTS, GROUP, reader))
+        held = all(verdict.held for verdict in self._verdicts)
+        self._lines.text(
+            "\nNothing was lost, nothing doubled." if held else "\nSomething did NOT hold; see the lines marked FAILED."
+        )
+
+    def _judge(self, verdict: Verdict) -> None:
+        self._verdicts.append(verdict)
+        self._lines.act("ok" if verdict.held else "FAILED", verdict.what)
+
+    def _stay(self, sender: Sender, reader: SlowReader) -> None:
+        self._lines.text(f"\nIt goes on until Ctrl-C. Look around at {self._node.console}, or paste one of the commands above.")
+        sender.go_on()
+        try:
+            while True:
+                self._watch(sender, reader)
+        except KeyboardInterrupt:
+            self._lines.clear()
+
+    def _watch(self, sender: Sender, reader: SlowReader) -> None:
+        self._raise_failures(sender, reader)
+        behind = sender.acknowledged - sum(reader.positions.values())
+        figures = [f"{sender.acknowledged:,} events", f"{GROUP} {behind:,} behind"]
+        if self._spark is not None:
+            figures += [f"{name} {count:,}" for name, count in self._spark.rows.items()]
+        self._lines.status(" · ".join(figures))
+        time.sleep(TICK_S * 4)
+
+    def _raise_failures(self, sender: Sender, reader: SlowReader) -> None:
+        for who, failure in (("sender", sender.failure), (GROUP, reader.failure)):
+            if failure is not None:
+                raise CommandError(f"{who}: {failure}")
+        if self._spark is not None and self._spark.failure is not None:
+            raise CommandError(self._spark.failure)
+
+    def _say_what_to_paste(self) -> None:
+        where = f"--bootstrap {self._node.bootstrap}"
+        self._lines.text("          While it runs, paste into another terminal:")
+        for command in (f"consume {TOTALS} --follow", f"group describe {GROUP}", f"topic describe {EVENTS}"):
+            self._lines.text(f"            penstock {command} {where}")
+
+
+class Lines:
+    """What is told: acts that stay, each with its time, and on a terminal one last line that is rewritten."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._is_terminal = sys.stdout.isatty()
+
+    def act(self, name: str, what: str) -> None:
+        """Something happened."""
+        self.text(f"{time.monotonic() - self._began:6.1f} s  {name:<8} {what}")
+
+    def text(self, line: str) -> None:
+        """A line as it is."""
+        self.clear()
+        print(line, flush=True)
+
+    def status(self, figures: str) -> None:
+        """How it stands now."""
+        if self._is_terminal:
+            sys.stdout.write(f"\r{time.monotonic() - self._began:6.1f} s  {figures}\x1b[K")
+            sys.stdout.flush()
+
+    def clear(self) -> None:
+        """Wipe the line that is rewritten."""
+        if self._is_terminal:
+            sys.stdout.write("\r\x1b[K")
+
+
+def _make_topics(bootstrap: str) -> None:
+    wanted = [topics.CreatableTopic(name=name, num_partitions=count, replication_factor=-1) for name, count in PARTITIONS.items()]
+    with Client(parse_addresses(bootstrap)) as client:
+        answer = client.call(
+            keys.CREATE_TOPICS, topics.CreateTopicsRequest(topics=wanted, timeout_ms=30_000), topics.CreateTopicsResponse
+        )
+    for item in answer.topics:
+        if item.error_code == errors.TOPIC_ALREADY_EXISTS:
+            raise CommandError(f"a demo has run in this directory before: topic {item.name!r} is there; name another --dir")
+        if item.error_code:
+            raise KafkaError(f"topic {item.name!r}", item.error_code, item.error_message)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,76 @@
+"""`penstock doctor`: looks at this machine as a node would find it, and says what is in the way and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.cli.client_options import client_options, make_client
+from penstock.cli.doctor_finding import Finding, Status, fail
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.output import Output
+from penstock.server import BadSettingError, NodeConfig, load_config
+
+_COLOURS = {Status.OK: "32", Status.WARN: "33", Status.FAIL: "31"}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    made = argparse.ArgumentParser(
+        prog="penstock doctor",
+        description="Look at Python, the package and its extras, Java, ports, the data directory, clock, limits and host name as "
+        "a node with this configuration would find them, and at a running node. Every line says what to do if something is to "
+        "be done. Nothing is changed. Ends with 1 if something failed.",
+        parents=[client_options()],
+    )
+    made.add_argument("--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml if there)")
+    made.add_argument("--data-dir", metavar="DIR", default=argparse.SUPPRESS, help="the data directory of the node to be")
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Say what was found, line by line as it is."""
+    arguments = parser().parse_args(argv)
+    output = Output(as_json=arguments.output == "json")
+    found = []
+    for finding in _findings(arguments):
+        found.append(finding)
+        if not output.as_json:
+            output.line(_line(finding, colour=output.is_terminal))
+            sys.stdout.flush()
+    counts = {status.value: sum(finding.status is status for finding in found) for status in Status}
+    if output.as_json:
+        output.document({"findings": [finding._asdict() for finding in found], **counts})
+    else:
+        output.line(f"\n{counts['ok']} ok, {counts['warn']} to think about, {counts['fail']} failed")
+    return ExitCode.FAILED if counts["fail"] else ExitCode.OK
+
+
+def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
+    from penstock.cli.doctor_machine import check_machine
+    from penstock.cli.doctor_network import check_node, check_ports
+    from penstock.cli.doctor_software import check_software
+    from penstock.cli.doctor_storage import check_storage
+
+    options = {"data_dir": arguments.data_dir} if "data_dir" in arguments else {}
+    try:
+        config = load_config(options, os.environ, arguments.config)
+    except BadSettingError as error:
+        yield fail("configuration", str(error), "correct it; the rest is looked at with the defaults")
+        config = NodeConfig()
+    yield from check_software(config)
+    yield from check_storage(config)
+    yield from check_ports(config)
+    yield from check_machine(config)
+    named = arguments.bootstrap or os.environ.get("PENSTOCK_BOOTSTRAP")
+    yield check_node(make_client(arguments), is_asked_for=bool(named))
+
+
+def _line(finding: Finding, *, colour: bool) -> str:
+    status = f"{finding.status.value:<4}"
+    if colour:
+        status = f"\x1b[{_COLOURS[finding.status]}m{status}\x1b[0m"
+    return f"{status}  {finding.name:<16} {finding.found}" + (f" -> {finding.advice}" if finding.advice else "")

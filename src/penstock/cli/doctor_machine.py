@@ -1,0 +1,127 @@
+"""What `penstock doctor` says about the machine: clock, limits of the process, memory, processors, its name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import penstock
+from penstock.cli.doctor_finding import Finding, fail, ok, size, warn
+from penstock.server import NodeConfig
+
+FILES_MIN: Final = 1024
+FILES_GOOD: Final = 8192
+MEMORY_BESIDE_CACHE: Final = 256 << 20
+CLOCK_WATCH_S: Final = 0.2
+CLOCK_DRIFT_S: Final = 0.05
+_UNSYNCHRONISED: Final = 0x40
+_TIMEX_BYTES: Final = 512  # more than any kernel fills in
+_CGROUP: Final = Path("/sys/fs/cgroup")
+_EVERYWHERE: Final = ("0.0.0.0", "::")
+
+
+def check_machine(config: NodeConfig) -> Iterator[Finding]:
+    """All of it."""
+    yield _clock()
+    yield _synchronisation()
+    yield _open_files()
+    yield _memory(config)
+    yield _processors()
+    yield _host_name(config)
+
+
+def _clock() -> Finding:
+    """Retention goes by the wall clock, deadlines by the other one. Zones do not matter: only UTC is stored."""
+    wall, steady = time.time(), time.monotonic()
+    time.sleep(CLOCK_WATCH_S)
+    drift = abs((time.time() - wall) - (time.monotonic() - steady))
+    shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    made = Path(penstock.__file__).stat().st_mtime
+    if time.time() < made - 86400:
+        return fail("clock", f"{shown} is before this package was installed", "set the clock; retention goes by it")
+    if drift > CLOCK_DRIFT_S:
+        return warn("clock", f"{shown}; it moved {drift * 1000:.0f} ms against the steady clock", "see whether something sets it")
+    return ok("clock", f"{shown}; steady")
+
+
+def _synchronisation() -> Finding:
+    """As the kernel was told by whichever daemon keeps the clock."""
+    try:
+        state = ctypes.create_string_buffer(_TIMEX_BYTES)
+        answer = ctypes.CDLL(None, use_errno=True).adjtimex(state)
+    except (AttributeError, OSError):
+        return ok("time service", "cannot be told here")
+    if answer < 0:
+        return ok("time service", f"cannot be told here: {os.strerror(ctypes.get_errno())}")
+    # struct timex: modes 4, padding, then offset, freq, maxerror, esterror as longs, then status 4.
+    long_bytes = ctypes.sizeof(ctypes.c_long)
+    at = 5 * long_bytes
+    status = int.from_bytes(state.raw[at : at + 4], "little")
+    if status & _UNSYNCHRONISED:
+        return warn("time service", "the kernel says that nothing keeps the clock right", "run chrony or systemd-timesyncd")
+    return ok("time service", "the clock is kept right")
+
+
+def _open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"{soft:,} may be open"
+    advice = f"ulimit -n {min(65536, hard) if hard > 0 else 65536}, or LimitNOFILE=65536 in the systemd unit"
+    if soft < FILES_MIN:
+        return fail("open files", found, advice)
+    if soft < FILES_GOOD:
+        return warn("open files", f"{found}: enough for some hundred clients", advice)
+    return ok("open files", found)
+
+
+def _memory(config: NodeConfig) -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _memory_limit()
+    there = total if limit is None else min(total, limit)
+    found = size(total) + (f", of which this control group may use {size(limit)}" if limit is not None and limit < total else "")
+    wanted = config.cache_bytes + config.compaction_map_bytes + MEMORY_BESIDE_CACHE
+    if there < wanted:
+        return warn("memory", found, f"a node set like this may take {size(wanted)}: lower cache_bytes, or allow it more")
+    return ok("memory", found)
+
+
+def _memory_limit() -> int | None:
+    for path in (_CGROUP / "memory.max", _CGROUP / "memory" / "memory.limit_in_bytes"):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() else None
+    return None
+
+
+def _processors() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        share = int(quota) / int(period) if quota != "max" else None
+    except (OSError, ValueError):
+        share = None
+    if share is not None and share < 1:
+        return warn("processors", f"{count}, of which {share:.1f} may be used", "allow at least one; a node keeps one busy")
+    return ok("processors", f"{count}" + (f", of which {share:.1f} may be used" if share is not None else ""))
+
+
+def _host_name(config: NodeConfig) -> Finding:
+    """What clients are told to connect to must be found by them; that it is found here is the least."""
+    if config.advertised_host is not None:
+        name, advice = config.advertised_host, "correct advertised_host: clients are told to connect there"
+    elif config.host in _EVERYWHERE:
+        name, advice = socket.gethostname(), "set advertised_host: clients are told to connect to this machine's name"
+    else:
+        name, advice = config.host, "correct host: it is where the node listens"
+    try:
+        address = socket.getaddrinfo(name, None)[0][4][0]
+    except OSError as error:
+        return fail("host name", f"{name} is not found: {error.strerror}", advice)
+    return ok("host name", f"clients are told {name}" + (f", here {address}" if address != name else ""))

@@ -1,0 +1,98 @@
+"""What `penstock doctor` says about the network: whether the ports of a node are free, by whom they are taken, and whether a node
+answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.doctor_finding import Finding, fail, ok, warn
+from penstock.cli.failure import CommandError
+from penstock.server import SETTINGS, NodeConfig
+
+if TYPE_CHECKING:
+    from penstock.cli.kafka_client import Client
+
+_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENING: Final = "0A"
+_PROC: Final = Path("/proc")
+
+
+def check_ports(config: NodeConfig) -> Iterator[Finding]:
+    """Each port that the node would listen on."""
+    for setting in SETTINGS.values():
+        port = getattr(config, setting.key)
+        if setting.key.endswith("_port") and port:
+            yield _port(setting.key, setting.option, config.host, port)
+
+
+def check_node(client: Client, *, is_asked_for: bool) -> Finding:
+    """A node that answers. That there is none is a failure only if one was named."""
+    try:
+        with client:
+            answer = client.metadata(None)
+    except CommandError as error:
+        if is_asked_for:
+            return fail("node", str(error), "start it there, or name another --bootstrap")
+        return ok("node", "none is running here", "penstock up")
+    shown = ", ".join(f"{broker.node_id} at {broker.host}:{broker.port}" for broker in answer.brokers)
+    visible = [topic for topic in answer.topics if not topic.is_internal]
+    return ok("node", f"{shown} answers; cluster {answer.cluster_id}, {len(visible)} topics")
+
+
+def _port(key: str, option: str, host: str, port: int) -> Finding:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        return fail(key, f"{host} is not found: {error.strerror}", "correct host")
+    with socket.socket(family, kind, protocol) as probe:
+        # As a node does: what only lingers after a restart is not in the way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except PermissionError:
+            return fail(key, f"{port} may not be used by this user", f"choose one from 1024 on: {option} PORT")
+        except OSError as error:
+            return _taken(key, option, port, error)
+    return ok(key, f"{port} is free")
+
+
+def _taken(key: str, option: str, port: int, error: OSError) -> Finding:
+    holder = _holder(port)
+    if holder is None:
+        return fail(key, f"{port} cannot be listened on: {error.strerror}", f"choose another: {option} PORT, 0 for any")
+    pid, command = holder
+    if "penstock" in command and " up" in command:
+        return ok(key, f"{port} is taken by a running node, process {pid}", f"a second one needs another: {option} PORT")
+    return warn(
+        key, f"{port} is taken by process {pid}: {command[:60]}", f"stop that, or choose another: {option} PORT, 0 for any"
+    )
+
+
+def _holder(port: int) -> tuple[int, str] | None:
+    """The process that listens on a port, as far as this user may see."""
+    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    for process in _PROC.glob("[0-9]*"):
+        try:
+            if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
+                return int(process.name), (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return None
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    """From the kernel's table: number, local address, remote address, state, …, the tenth field is the inode."""
+    for table in _TABLES:
+        try:
+            lines = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
