@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli.failure import CommandError
-from penstock.cli.producer import murmur2
 from penstock.cli.record_batch import Reader, Record, Source, encode_batch
 from penstock.core.checksum import crc32c
+from penstock.core.key_hash import murmur2
 from penstock.core.record_compression import decompress
 from penstock.queue import check_batch
 from penstock.testing.batches import make_batch, make_marker, values_of

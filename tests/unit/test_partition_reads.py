@@ -219,7 +219,7 @@ def test_times_that_go_back_are_found_and_trimmed_ones_are_not() -> None:
         partition = await _new(node, PartitionConfig())
         stamps = (50, 10, 20, 60, 5)
         await asyncio.gather(*(partition.write(make_batch([b"v"], timestamp=timestamp)) for timestamp in stamps))
-        assert partition.head_pieces == 1
+        assert len(partition.head) == 1
         assert [(await partition.find_time(timestamp) or (-1, b""))[0] for timestamp in (1, 11, 51, 61)] == [0, 0, 3, -1]
         await partition.trim(1)
         assert [(await partition.find_time(timestamp) or (-1, b""))[0] for timestamp in (1, 11, 21, 51)] == [1, 2, 3, 3]

@@ -65,20 +65,20 @@ class GroupProbe:
 
 
 def group_state(life: GroupLife) -> str:
-    """How well a group is: `healthy`; `degraded` while disks are out or being refilled; `read-only` when too many are full to
-    write; `lost` when too few are left to answer at all."""
+    """How well a group is: `healthy`; `degraded` while disks are out, full, failing or being refilled; `read-only` when too many
+    are full or failing to write; `lost` when too few are left to answer at all."""
     erasure = life.group.erasure
-    out = unfit = full = 0
+    out = unfit = stuck = 0
     for order in range(len(life.group.links)):
         vdisk = life.vdisks.get(order)
         if vdisk is None or vdisk.closed:
             out |= 1 << order
         elif not vdisk.proves_absence:
             unfit |= 1 << order
-        elif vdisk.full:
-            full |= 1 << order
+        elif vdisk.full or vdisk.journal.failures != vdisk.failures_covered:
+            stuck |= 1 << order
     if not fits_fail_model(erasure, out):
         return LOST
-    if full and not fits_fail_model(erasure, out | full):
+    if stuck and not fits_fail_model(erasure, out | stuck):
         return READ_ONLY
-    return DEGRADED if out | unfit | full else HEALTHY
+    return DEGRADED if out | unfit | stuck else HEALTHY

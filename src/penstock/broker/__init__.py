@@ -25,6 +25,7 @@ from penstock.broker.errors import (
     UnknownTopicError,
 )
 from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
+from penstock.broker.probe import BrokerProbe, BrokerReading, GroupCount
 from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
 from penstock.broker.quotas import FETCH as FETCH_QUOTA
 from penstock.broker.quotas import PRODUCE as PRODUCE_QUOTA
@@ -79,11 +80,14 @@ __all__ = [
     "AccessRule",
     "Broker",
     "BrokerOptions",
+    "BrokerProbe",
+    "BrokerReading",
     "Committed",
     "CompactionOptions",
     "ConcurrentTransactionsError",
     "Credential",
     "Ended",
+    "GroupCount",
     "InvalidConfigError",
     "InvalidPartitionsError",
     "InvalidQuotaError",

@@ -26,11 +26,13 @@ from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
 from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
 from penstock.broker.namespace import Namespace, Tree
-from penstock.broker.queue_agent import QueueAgent
+from penstock.broker.probe import BrokerProbe, BrokerReading
+from penstock.broker.queue_agent import Exporter, QueueAgent, StaticExports
 from penstock.broker.quotas import FETCH, PRODUCE, Quotas
 from penstock.broker.registrations import Registrations
 from penstock.broker.retention import Retention
 from penstock.broker.system_tablet import SystemTablet, TableTablet
+from penstock.broker.table_store import TableStore
 from penstock.broker.tablets import Tablets, tablet_info
 from penstock.broker.timestamps import TimestampLimits
 from penstock.broker.topic import Topic
@@ -61,6 +63,7 @@ SYSTEM_TABLET = 2
 CONSUMERS_TABLET = 3
 TRANSACTIONS_TABLET = 4
 NAMESPACE_TABLET = 5
+TABLES_TABLET = 8
 STARTS_AT_ONCE = 64
 NEW_STARTS_AT_ONCE = 1024  # they have nothing to read
 CATCH_UP_S = 1.0
@@ -122,7 +125,16 @@ class Broker:
         self._random = random
         cache = BlobCache(options.cache_bytes)
         self._routes: dict[tuple[str | bytes, int], Route] = {}
-        self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, changed=self._routes.clear)
+        self.probe = BrokerProbe()
+        self._tablets = Tablets(
+            storage,
+            options.group,
+            cache=cache,
+            clock=clock,
+            random=random,
+            changed=self._routes.clear,
+            probe=self.probe,
+        )
         self._system: list[SystemTablet] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._catching_up: asyncio.Task[None] | None = None
@@ -131,6 +143,7 @@ class Broker:
         self.consumers: Consumers
         self.registrations: Registrations
         self.namespace: Namespace
+        self.tables: TableStore
         self.weights = Weights()
         self.queue_agent: QueueAgent
         self._offsets: TransactionalOffsets
@@ -171,10 +184,11 @@ class Broker:
             await broker.stop()
             raise
         needed_from = broker.queue_agent.needed_from
-        retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, options.retention_interval_s)
+        interval_s, probe = options.retention_interval_s, broker.probe
+        retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, interval_s, probe)
         broker.needed_from = retention.needed_from
         broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
-        compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random)
+        compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random, probe=probe)
         broker._tasks.append(asyncio.create_task(compaction.run(), name="compaction"))
         broker._tasks.append(asyncio.create_task(broker.queue_agent.run(), name="queue-agent"))
         return broker
@@ -240,6 +254,10 @@ class Broker:
             found = Route.to(named, self.partition(named, number))
             self._routes[topic, number] = found
         return found
+
+    def reading(self) -> BrokerReading:
+        """What it can be asked for in passing, for those who watch it."""
+        return BrokerReading(self)
 
     def data_directories(self) -> list[Path]:
         """Where the storage group of the topics keeps its data: one directory a disk."""
@@ -345,16 +363,21 @@ class Broker:
     async def _start_namespace(self, tablet: SystemTablet, consumers: SystemTablet) -> None:
         """What is under which path, who is registered where, and the agent that looks after both."""
         tree = Tree(tablet)
+        self.tables = TableStore(await self._boot(TABLES_TABLET))
         self.registrations = Registrations(consumers)
         self.namespace = Namespace(
             tree,
             self.catalog,
             self,
             self.consumers,
+            tables=self.tables,
             group_names=lambda: [summary.name for summary in self.groups.listed()],
             clock=self.clock,
             random=self._random,
         )
+        exporter = Exporter(self.namespace, self.tables, self.partition, clock=self.clock, random=self._random)
+        exports = StaticExports(self.namespace, exporter, self.clock)
+        self._stops["exports"] = exports.stop
         self.queue_agent = QueueAgent(
             self.options.cluster_name,
             namespace=self.namespace,
@@ -362,6 +385,8 @@ class Broker:
             consumers=self.consumers,
             partition_of=self.partition,
             weights=self.weights,
+            exports=exports,
+            is_leader=lambda: tablet.serves,
             clock=self.clock,
         )
         await self.namespace.repair()
@@ -419,7 +444,7 @@ class Broker:
 
     async def _boot(self, tablet_id: int) -> SystemTablet:
         storage = self._storage.tablet(tablet_info(tablet_id, self.options.group))
-        tablet = await SystemTablet.start(storage, clock=self.clock, random=self._random)
+        tablet = await SystemTablet.start(storage, clock=self.clock, random=self._random, probe=self.probe.tablets)
         self._system.append(tablet)
         return tablet
 

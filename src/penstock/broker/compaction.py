@@ -9,6 +9,7 @@ from random import Random
 
 from penstock.broker.catalog import Catalog
 from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.probe import BrokerProbe
 from penstock.broker.tablets import Tablets
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
@@ -31,7 +32,17 @@ class CompactionOptions:
 class Compaction:
     """Goes over the compacted partitions of a node, one at a time."""
 
-    def __init__(self, catalog: Catalog, tablets: Tablets, options: CompactionOptions, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        tablets: Tablets,
+        options: CompactionOptions,
+        *,
+        clock: Clock,
+        random: Random,
+        probe: BrokerProbe | None = None,
+    ) -> None:
+        self._probe = probe or BrokerProbe()
         self._catalog = catalog
         self._tablets = tablets
         self._options = options
@@ -53,6 +64,7 @@ class Compaction:
             try:
                 await self._compact(name, partition)
             except PenstockError as error:
+                self._probe.compaction_failures += 1
                 log.warning("compaction of %s will be tried again: %s", name, error)
 
     def _compacted(self) -> list[tuple[str, Partition]]:
@@ -70,11 +82,15 @@ class Compaction:
     async def _compact(self, name: str, partition: Partition) -> None:
         options = self._options
         for _ in range(PASSES_MAX):
+            began = self._clock.monotonic()
             summary = await compact(
                 partition, clock=self._clock, random=self._random, offload=options.offload, map_bytes=options.map_bytes
             )
             if summary is None:
                 return
+            self._probe.compaction.note(self._clock.monotonic() - began)
+            self._probe.compaction_bytes_read += summary.bytes_read
+            self._probe.compaction_bytes_freed += summary.bytes_freed
             log.info(
                 "compacted %s up to offset %d: %d bytes read, %d freed, %d keys%s",
                 name,

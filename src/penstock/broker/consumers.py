@@ -77,6 +77,18 @@ class Consumers:
         """Every consumer that has a position."""
         return sorted({key[1 : -_QUEUE.size - 1].decode() for key in self._tablet.keys(b"o", b"p")})
 
+    def page(self, after: bytes, limit: int) -> tuple[list[tuple[str, Queue, Position]], bytes]:
+        """Some positions of all consumers, in the order of the table, and where the next ones begin: after that, again with this.
+        Empty at the end; begin with b""."""
+        found: list[tuple[str, Queue, Position]] = []
+        for key in self._tablet.keys(max(after, b"o"), b"p"):
+            if len(found) == limit:
+                return found, key
+            topic_id, partition = _QUEUE.unpack(key[-_QUEUE.size :])
+            position = unpack_position(self._tablet.head(key) or b"")
+            found.append((key[1 : -_QUEUE.size - 1].decode(), Queue(UUID(bytes=topic_id), partition), position))
+        return found, b""
+
     async def commit(self, consumer: str, positions: Iterable[tuple[Queue, Position]]) -> None:
         """Set positions, all of them durably or none."""
         now_ms = int(self._clock.wall() * 1000)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import Consumers, Queue
 from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.probe import BrokerProbe
 from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
 from penstock.core.errors import PenstockError
@@ -23,8 +24,15 @@ class Retention:
     """Goes over all partitions of a node."""
 
     def __init__(
-        self, catalog: Catalog, consumers: Consumers, tablets: Tablets, vital_from: NeededFrom, interval_s: float
+        self,
+        catalog: Catalog,
+        consumers: Consumers,
+        tablets: Tablets,
+        vital_from: NeededFrom,
+        interval_s: float,
+        probe: BrokerProbe | None = None,
     ) -> None:
+        self._probe = probe or BrokerProbe()
         self._catalog = catalog
         self._consumers = consumers
         self._tablets = tablets
@@ -42,10 +50,12 @@ class Retention:
         for topic in self._catalog.topics():
             for number, tablet_id in enumerate(topic.tablets):
                 try:
-                    await self._tablets.partition(tablet_id, number).retain(self.needed_from(topic, number))
+                    gone = await self._tablets.partition(tablet_id, number).retain(self.needed_from(topic, number))
+                    self._probe.expired_messages += gone
                 except PartitionUnavailableError:
                     continue
                 except PenstockError as error:
+                    self._probe.retention_failures += 1
                     log.warning("retention of %s-%d will be tried again: %s", topic.name, number, error)
 
     def needed_from(self, topic: Topic, number: int) -> int | None:

@@ -18,7 +18,7 @@ from penstock.blob import TabletStorage
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, FencedError, PenstockError
-from penstock.tablet import KvTablet, Request, Result
+from penstock.tablet import KvTablet, Request, Result, TabletProbe
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,10 @@ class TableTablet(Protocol):
 class SystemTablet:
     """Make it with `start`; `stop` it when done. While no generation serves, every call fails with a retriable error."""
 
-    def __init__(self, storage: TabletStorage, tablet: KvTablet, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self, storage: TabletStorage, tablet: KvTablet, *, clock: Clock, random: Random, probe: TabletProbe | None = None
+    ) -> None:
+        self._probe = probe
         self._storage = storage
         self._clock = clock
         self._random = random
@@ -63,9 +66,11 @@ class SystemTablet:
         self._keeper = asyncio.create_task(self._keep(), name=f"tablet-{tablet.id}-keeper")
 
     @classmethod
-    async def start(cls, storage: TabletStorage, *, clock: Clock, random: Random) -> SystemTablet:
+    async def start(
+        cls, storage: TabletStorage, *, clock: Clock, random: Random, probe: TabletProbe | None = None
+    ) -> SystemTablet:
         """Boot the tablet. Raises what KvTablet.boot raises; only from then on it is started again and again."""
-        return cls(storage, await _boot(storage, random), clock=clock, random=random)
+        return cls(storage, await _boot(storage, random, probe), clock=clock, random=random, probe=probe)
 
     def on_restart(self, hook: OnRestart) -> None:
         """Call `hook` with each further generation before it serves, after those that asked earlier. If it fails, the generation
@@ -76,6 +81,11 @@ class SystemTablet:
     def generation(self) -> int:
         """The generation that serves, or served last."""
         return self.latest.generation
+
+    @property
+    def serves(self) -> bool:
+        """Whether a generation serves here. While it does, none does elsewhere for long: it would fence this one."""
+        return self._serving is not None and not self._serving.stopped.is_set()
 
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request on the generation that serves. If that stops meanwhile, the request may have been carried out."""
@@ -124,7 +134,7 @@ class SystemTablet:
             pause_s = RETRY_FIRST_S if self._clock.monotonic() - began >= STEADY_S else min(pause_s * 2, RETRY_MAX_S)
             await asyncio.sleep(pause_s)
             try:
-                self.latest = await _boot(self._storage, self._random)
+                self.latest = await _boot(self._storage, self._random, self._probe)
                 for hook in self._hooks:
                     await hook(self.latest)
             except PenstockError as error:
@@ -135,5 +145,5 @@ class SystemTablet:
             log.info("system tablet %d serves again, in generation %d", self.latest.id, self.latest.generation)
 
 
-async def _boot(storage: TabletStorage, random: Random) -> KvTablet:
-    return await KvTablet.boot(storage, await storage.next_generation(), random=random)
+async def _boot(storage: TabletStorage, random: Random, probe: TabletProbe | None) -> KvTablet:
+    return await KvTablet.boot(storage, await storage.next_generation(), random=random, probe=probe)

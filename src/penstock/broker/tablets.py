@@ -9,9 +9,10 @@ from random import Random
 
 from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
 from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.probe import BrokerProbe
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError, UnavailableError
-from penstock.queue import BlobCache, Partition, PartitionConfig, QueueTablet
+from penstock.queue import BlobCache, Partition, PartitionConfig, QueueProbe, QueueTablet
 from penstock.tablet import CHANNELS
 
 log = logging.getLogger(__name__)
@@ -52,10 +53,14 @@ class Tablets:
         clock: Clock,
         random: Random,
         changed: Callable[[], None],
+        probe: BrokerProbe,
     ) -> None:
         self._storage = storage
         self._group = group
-        self._cache = cache
+        self.cache = cache
+        self._probe = probe
+        self._probes: dict[int, QueueProbe] = {}
+        self.gone = QueueProbe()  # of tablets that were erased
         self._clock = clock
         self._random = random
         self._changed = changed  # called when a tablet comes up or goes down
@@ -93,12 +98,25 @@ class Tablets:
         tablets = [hosted.tablet for hosted in self._hosted.values() if hosted.tablet is not None]
         return [partition for tablet in tablets for partition in tablet.partitions.values()]
 
+    def probe_of(self, tablet_id: int) -> QueueProbe:
+        """What is counted on a tablet, whatever its generation."""
+        probe = self._probes.get(tablet_id)
+        if probe is None:
+            probe = self._probes[tablet_id] = QueueProbe()
+        return probe
+
+    def counts(self) -> tuple[int, int]:
+        """How many tablets there are, and how many of them serve."""
+        tablets = [hosted.tablet for hosted in self._hosted.values()]
+        return len(tablets), sum(tablet is not None and not tablet.stopped.is_set() for tablet in tablets)
+
     async def erase(self, tablet_id: int) -> None:
         """Stop a tablet and let go of all its data."""
         hosted = self._hosted.pop(tablet_id, None)
         self._changed()
         if hosted is not None:
             await self._stop(hosted)
+        self.gone.add(self._probes.pop(tablet_id, QueueProbe()))
         reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
         if reply.status is not Status.OK:
             raise UnavailableError(f"the data of tablet {tablet_id} cannot be let go of now: {reply.reason}")
@@ -151,10 +169,13 @@ class Tablets:
             hosted.storage,
             generation,
             hosted.config,
-            cache=self._cache,
+            cache=self.cache,
             clock=self._clock,
             random=self._random,
+            probe=self.probe_of(hosted.storage.info.tablet),
+            tablet_probe=self._probe.tablets,
         )
+        self._probe.tablet_starts += 1
         try:
             missing = sorted(hosted.partitions - tablet.partitions.keys())
             if missing:

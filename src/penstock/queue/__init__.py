@@ -1,5 +1,6 @@
 """Partitions: queues of record batches on KV tablets (seed 000)."""
 
+from penstock.queue.backlog import Backlog, backlog_of
 from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time
 from penstock.queue.cache import BlobCache
 from penstock.queue.compaction import Dirt, Offload, PassSummary, compact, dirt_of, in_place
@@ -20,14 +21,17 @@ from penstock.queue.errors import (
 from penstock.queue.keyed_records import check_keys
 from penstock.queue.marker import make_marker, marker_source
 from penstock.queue.partition import Partition, ReadResult
+from penstock.queue.probe import QueueProbe
 from penstock.queue.queue_tablet import QueueTablet
 from penstock.queue.recompression import recompressed
+from penstock.queue.scanned_batch import ScannedBatch, committed_batches, is_aborted, scan_batch
 from penstock.queue.sources import SourceState, SourceWrite
 from penstock.queue.transactions import Aborted
 from penstock.queue.write_cycle import WriteOutcome, WriteResult
 
 __all__ = [
     "Aborted",
+    "Backlog",
     "Batch",
     "BatchTooLargeError",
     "BlobCache",
@@ -42,8 +46,10 @@ __all__ = [
     "PartitionConfig",
     "PartitionFullError",
     "PassSummary",
+    "QueueProbe",
     "QueueTablet",
     "ReadResult",
+    "ScannedBatch",
     "SequenceError",
     "SourceState",
     "SourceWrite",
@@ -52,14 +58,18 @@ __all__ = [
     "WriteOutcome",
     "WriteQueueFullError",
     "WriteResult",
+    "backlog_of",
     "check_batch",
     "check_keys",
+    "committed_batches",
     "compact",
     "dirt_of",
     "in_place",
+    "is_aborted",
     "make_marker",
     "marker_source",
     "recompressed",
+    "scan_batch",
     "split_batches",
     "with_append_time",
 ]

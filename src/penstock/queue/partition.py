@@ -28,6 +28,7 @@ from penstock.queue.errors import BodyReplacedError, OffsetOutOfRangeError, Part
 from penstock.queue.head import HeadPlan
 from penstock.queue.keys import BODY, DataKey, Description, Meta
 from penstock.queue.piece import Piece
+from penstock.queue.probe import QueueProbe
 from penstock.queue.retention import expired_offset
 from penstock.queue.sources import SourceState, SourceWrite, check_source
 from penstock.queue.transactions import Aborted, Transactions
@@ -75,6 +76,7 @@ class Partition:
         self.arrivals = Arrivals(clock)
         self._sources_checked_to = b""
         self.clean = CleanState()
+        self.probe = QueueProbe()  # until its tablet gives it another
         self.compacting = asyncio.Lock()  # one pass at a time
         self.last_pass: tuple[object, ...] | None = None  # what compaction did last
 
@@ -111,11 +113,6 @@ class Partition:
         """The latest timestamp of any message; -1 if there is none."""
         runs: list[Body | Piece] = [*self._bodies, *self._head]
         return max((run.max_timestamp for run in runs if run.next_offset > self.start_offset), default=-1)
-
-    @property
-    def head_pieces(self) -> int:
-        """How many pieces the head is in."""
-        return len(self._head)
 
     async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch; it is there for good when this returns. The bytes must not change until then."""
@@ -157,7 +154,7 @@ class Partition:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
         found: list[Buffer | FilePiece] = []
         size = tries = 0
-        end_offset, stable_offset = self.end_offset, self.stable_offset
+        begin, end_offset, stable_offset = offset, self.end_offset, self.stable_offset
         limit = end_offset if until is None else min(until, end_offset)
         while offset < limit and (size < bytes_max or not found):
             if offset < self.start_offset:  # trimmed while this read was waiting
@@ -183,6 +180,7 @@ class Partition:
             found.extend(run)
             size += run_size
             offset = next_offset
+        self.probe.read(offset - begin, size)
         return ReadResult(tuple(found), size, offset, self.start_offset, end_offset, stable_offset)
 
     async def wait_beyond(self, offset: int, timeout_s: float) -> bool:
@@ -269,6 +267,11 @@ class Partition:
         return tuple(self._bodies)
 
     @property
+    def head(self) -> tuple[Piece, ...]:
+        """The pieces of its head, in order."""
+        return tuple(self._head)
+
+    @property
     def head_size(self) -> int:
         """Bytes of its head."""
         return sum(piece.size for piece in self._head)
@@ -317,9 +320,7 @@ class Partition:
             runs: list[Body | Piece] = [*self._bodies, *self._head]
             now_ms = int(self._clock.wall() * 1000)
             expired = expired_offset(runs, self.config, start_offset=before, size=self.size, now_ms=now_ms)
-            offset = min(expired, self._needed_offset())
-            if needed_from is not None:
-                offset = min(offset, needed_from)
+            offset = min(expired, self._needed_offset(), self.end_offset if needed_from is None else needed_from)
             if offset > before:
                 await self._cut_front(offset)
         await self._forget_sources()
@@ -427,6 +428,7 @@ class Partition:
         self._transactions = cycle.transactions
         self._transactions.settle()
         self.size += cycle.size
+        self.probe.wrote(len(cycle.waiting), cycle.next_offset - self.end_offset, cycle.size)
         if self._epochs.latest != self.epoch:
             self._epochs.begin(self.epoch, self.end_offset)
         self.end_offset = cycle.next_offset

@@ -15,7 +15,8 @@ from penstock.queue.config import PartitionConfig
 from penstock.queue.errors import UnknownPartitionError
 from penstock.queue.keys import Meta
 from penstock.queue.partition import Partition
-from penstock.tablet import KvOptions, KvTablet, Request, Write
+from penstock.queue.probe import QueueProbe
+from penstock.tablet import KvOptions, KvTablet, Request, TabletProbe, Write
 
 PARTITION_MAX = (1 << 32) - 2
 FIRST_OFFSET_MAX = 1 << 62
@@ -30,6 +31,7 @@ class QueueTablet:
         self._cache = cache
         self._clock = clock
         self.partitions: dict[int, Partition] = {}
+        self._probe = QueueProbe()
         self._adding = asyncio.Lock()  # two of one number would both write from its first offset on
 
     @classmethod
@@ -43,10 +45,13 @@ class QueueTablet:
         clock: Clock,
         random: Random,
         options: KvOptions | None = None,
+        probe: QueueProbe | None = None,
+        tablet_probe: TabletProbe | None = None,
     ) -> QueueTablet:
         """Start this generation and rebuild its partitions. Raises what KvTablet.boot raises."""
-        tablet = await KvTablet.boot(storage, generation, random=random, options=options)
+        tablet = await KvTablet.boot(storage, generation, random=random, options=options, probe=tablet_probe)
         queue = cls(tablet, config, cache, clock)
+        queue._probe = probe or queue._probe
         try:
             for key in list(tablet.keys(b"m", b"n")):
                 await queue._load(keys.partition_of(key))
@@ -92,6 +97,7 @@ class QueueTablet:
                 # There is nothing of it yet that could be loaded.
                 made = Partition(self.tablet, number, self._config, self._cache, self._clock)
                 made.start_offset = made.end_offset = first_offset
+                made.probe = self._probe
                 self.partitions[number] = made
 
     def set_config(self, config: PartitionConfig) -> None:
@@ -105,4 +111,6 @@ class QueueTablet:
         await self.tablet.stop()
 
     async def _load(self, number: int) -> None:
-        self.partitions[number] = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
+        loaded = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
+        loaded.probe = self._probe
+        self.partitions[number] = loaded

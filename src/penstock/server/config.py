@@ -38,7 +38,7 @@ ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
 # Read by the commands that talk to a node; a node in the same environment must not stumble over it.
 CLIENT_VARIABLES: Final = frozenset(
-    {"PENSTOCK_BOOTSTRAP", "PENSTOCK_STREAM", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"}
+    {"PENSTOCK_BOOTSTRAP", "PENSTOCK_HTTP", "PENSTOCK_STREAM", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"}
 )
 
 NODE_ID_MAX = (1 << 31) - 1
@@ -57,6 +57,7 @@ class NodeConfig:
     advertised_host: str | None = None
     kafka_port: int | None = 9092
     kafka_tls_port: int | None = None
+    http_port: int | None = 8080
     yt_port: int | None = None
     cluster_name: str = "penstock"
     peer_clusters: Mapping[str, str] | None = None
@@ -169,6 +170,13 @@ SETTINGS: Final = {
             PORT,
             "none",
             "a second port for Kafka clients, which speaks TLS while kafka_port stays without; it needs tls_cert",
+        ),
+        Setting(
+            "http_port",
+            PORT,
+            "8080",
+            "the port for the web console, the admin API, health and metrics; 0 picks a free one, none turns the listener off. "
+            "With sasl it asks for user and password, with tls_cert it speaks TLS",
         ),
         Setting(
             "yt_port",

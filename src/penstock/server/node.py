@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from random import Random
 from ssl import SSLContext
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
 from penstock.broker import Broker, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
+from penstock.broker.streams import StreamEngine
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
@@ -27,6 +29,9 @@ from penstock.server.errors import (
 )
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +60,9 @@ class Node:
         self._closing = AsyncExitStack()
 
     @classmethod
-    async def start(cls, config: NodeConfig) -> Node:
-        """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way."""
+    async def start(cls, config: NodeConfig, mount_console: Callable[[web.Application], None] | None = None) -> Node:
+        """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way. The
+        console is in a layer above: whoever has it says how it is mounted beside the admin API."""
         random = Random()
         options, tls = _broker_options(config), tls_context(config)
         directory = await asyncio.to_thread(DataDirectory.open, config, random)
@@ -69,8 +75,10 @@ class Node:
             await node._listen(broker, tls)
             await node._listen_ydb(broker, random)
             await node._listen_yt(broker, tls, random)
-            for name, port in (await listen_streams(config, broker, node._closing, random)).items():
+            streams = await listen_streams(config, broker, node._closing, random)
+            for name, port in streams.ports.items():
                 node.listeners[name] = Listener(config.host, port)
+            await node._listen_http(storage, broker, streams.engine, tls, mount_console)
         except BaseException:
             await node._closing.aclose()
             raise
@@ -189,6 +197,52 @@ class Node:
             raise _cannot_listen("ydb_port", config.host, config.ydb_port, error) from error
         self._closing.push_async_callback(gateway.stop)
         self.listeners["ydb"] = Listener(config.host, gateway.port)
+
+    async def _listen_http(
+        self,
+        storage: BlobStorage,
+        broker: Broker,
+        streams: StreamEngine | None,
+        tls: SSLContext | None,
+        mount_console: Callable[[web.Application], None] | None,
+    ) -> None:
+        """Last, so that it can show all the others."""
+        config = self.config
+        if config.http_port is None:
+            return
+        # It takes a while to import, and not every node listens.
+        from penstock.server.http import Figures, HttpListener, Served
+
+        clock = broker.clock
+        figures = Figures(broker, clock)
+        self._closing.push_async_callback(figures.close)
+        served = Served(
+            config=config,
+            cluster_id=self.made.cluster_id,
+            node_id=self.made.node_id,
+            erasure=self.made.erasure.value,
+            broker=broker,
+            storage=storage,
+            streams=streams,
+            listeners=self.listeners,
+            clock=clock,
+            started_ms=int(clock.wall() * 1000),
+            figures=figures,
+        )
+        listener = HttpListener(
+            served,
+            host=config.host,
+            port=config.http_port,
+            advertised_host=_advertised_host(config),
+            mounts=() if mount_console is None else (mount_console,),
+            tls=tls,
+        )
+        try:
+            await listener.start()
+        except OSError as error:
+            raise _cannot_listen("http_port", config.host, config.http_port, error) from error
+        self._closing.push_async_callback(listener.stop)
+        self.listeners["http"] = Listener(config.host, listener.port)
 
 
 async def _open_disk(group: GroupConfig, order: int, *, durable: bool) -> Disk:

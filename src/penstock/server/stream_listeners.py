@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.broker import Broker
 from penstock.broker.streams import StreamEngine, StreamOptions, Streams
@@ -21,11 +21,18 @@ class _Gateway(Protocol):
     async def stop(self) -> None: ...
 
 
-async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> dict[str, int]:
-    """Start streams and their listeners, if there are to be any; their ports, by the names of the listeners."""
+class StreamListeners(NamedTuple):
+    """Streams of a node, None if they are off, and the ports of their listeners by name."""
+
+    engine: StreamEngine | None
+    ports: dict[str, int]
+
+
+async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> StreamListeners:
+    """Start streams and their listeners, if there are to be any."""
     asked = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
     if not asked:
-        return {}
+        return StreamListeners(None, {})
     try:
         # Only those who want it need what it is made with.
         from penstock.gateway.stream import Admission, StreamGateway, StreamHttp
@@ -52,7 +59,7 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
             tls=tls_context(config),
         )
         found["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
-    return found
+    return StreamListeners(streams, found)
 
 
 async def _open_engine(config: NodeConfig, broker: Broker, random: Random) -> StreamEngine:

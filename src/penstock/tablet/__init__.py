@@ -19,6 +19,7 @@ from penstock.tablet.commands import (
     Write,
 )
 from penstock.tablet.kv_tablet import KvOptions, KvTablet
+from penstock.tablet.probe import TabletProbe
 
 __all__ = [
     "CHANNELS",
@@ -37,6 +38,7 @@ __all__ = [
     "Rename",
     "Request",
     "Result",
+    "TabletProbe",
     "TabletStatus",
     "Write",
 ]

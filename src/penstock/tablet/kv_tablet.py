@@ -38,6 +38,7 @@ from penstock.tablet.commands import (
 from penstock.tablet.garbage import Garbage
 from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Overlay, Piece, Value
 from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, encode_change, encode_entry, encode_page
+from penstock.tablet.probe import TabletProbe
 from penstock.tablet.value_reader import ValueReader
 
 log = logging.getLogger(__name__)
@@ -75,8 +76,12 @@ Question = Read | ReadRange | GetStatus
 class KvTablet:
     """One KV tablet of one generation. Make it with `boot`; once it has stopped, it stays so."""
 
-    def __init__(self, storage: TabletStorage, generation: int, state: BootState, options: KvOptions) -> None:
+    def __init__(
+        self, storage: TabletStorage, generation: int, state: BootState, options: KvOptions, probe: TabletProbe
+    ) -> None:
         self._storage = storage
+        self._probe = probe
+        self._loop = asyncio.get_running_loop()
         self.generation = generation
         self.index: KeyIndex = state.index
         self.options = options
@@ -102,11 +107,19 @@ class KvTablet:
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def boot(cls, storage: TabletStorage, generation: int, *, random: Random, options: KvOptions | None = None) -> KvTablet:
+    async def boot(
+        cls,
+        storage: TabletStorage,
+        generation: int,
+        *,
+        random: Random,
+        options: KvOptions | None = None,
+        probe: TabletProbe | None = None,
+    ) -> KvTablet:
         """Start this generation: block the older ones, read the state, and note durably where they ended. FencedError if a newer
         one runs, UnavailableError if the storage cannot answer now."""
         _check(await storage.block(generation, random.getrandbits(63)), "the older generations cannot be blocked")
-        tablet = cls(storage, generation, await read_state(storage), options or KvOptions())
+        tablet = cls(storage, generation, await read_state(storage), options or KvOptions(), probe or TabletProbe())
         await tablet._commit([])
         if tablet._stop_cause is not None:
             raise tablet._stop_cause
@@ -239,8 +252,12 @@ class KvTablet:
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
         from_reserve = not group or group[0].request.makes_room
+        began = self._loop.time()
         trouble = _worst(await self._storage.put_all(puts, from_reserve=from_reserve))
+        self._probe.commits.note(self._loop.time() - began)
+        self._probe.requests += len(staged)
         if trouble is not None:
+            self._probe.failures += 1
             self._abandoned += (blob for blob, _ in puts[:-1])
             self._abort(step, trouble, staged)
             return

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from tests.debian_tools import NotAvailableError, Tool, unpacked_tool
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.untidy_client import untidy_client
 
@@ -102,21 +101,8 @@ def kafka_python_read(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def kcat_write(bootstrap: str, topic: str, compression: str) -> None:
-    command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-p", "0", "-z", compression]
-    subprocess.run(command, input=b"\n".join(VALUES), check=True, timeout=30)
-
-
-def kcat_read(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    command = ["kcat", "-C", "-b", bootstrap, "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-q"]
-    return subprocess.run(command, check=True, timeout=30, capture_output=True).stdout.splitlines()
-
-
 WRITERS: dict[str, Write] = {"confluent": confluent_write, "aiokafka": aiokafka_write, "kafka-python": kafka_python_write}
 READERS: dict[str, Read] = {"confluent": confluent_read, "aiokafka": aiokafka_read, "kafka-python": kafka_python_read}
-if shutil.which("kcat"):  # a package of the system, not of Python: tested where it is installed
-    WRITERS["kcat"] = kcat_write
-    READERS["kcat"] = kcat_read
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -127,6 +113,32 @@ def test_what_one_client_writes_every_client_reads(gateway: RunningGateway, writ
     for name, read in READERS.items():
         found = read(gateway.bootstrap, topic, len(VALUES))
         assert found == [value.rstrip(b"\n") for value in VALUES], name
+
+
+@pytest.fixture(scope="module")
+def kcat() -> Tool:
+    """A package of the system, not of Python."""
+    try:
+        return unpacked_tool("kcat")
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_kcat_writes_what_every_client_reads(gateway: RunningGateway, kcat: Tool, compression: str) -> None:
+    topic = f"from-kcat-{compression}"
+    kcat.run("-P", "-b", gateway.bootstrap, "-t", topic, "-p", "0", "-z", compression, stdin=b"\n".join(VALUES))
+    for name, read in READERS.items():
+        assert read(gateway.bootstrap, topic, len(VALUES)) == VALUES, name
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_kcat_reads_what_others_write(gateway: RunningGateway, kcat: Tool, compression: str) -> None:
+    topic = f"to-kcat-{compression}"
+    confluent_write(gateway.bootstrap, topic, compression)
+    count = str(len(VALUES))
+    found = kcat.run("-C", "-b", gateway.bootstrap, "-t", topic, "-p", "0", "-o", "beginning", "-c", count, "-q")
+    assert found.splitlines() == VALUES
 
 
 @pytest.mark.parametrize("use_uvloop", [True, False], ids=["uvloop", "asyncio"])

@@ -7,13 +7,13 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CACHE = Path(os.environ.get("TEST_SERVERS_CACHE", Path(tempfile.gettempdir()) / "penstock-test-servers"))
+from tests.debian_tools import CACHE, NotAvailableError, Tool, unpacked_tool
+
 S3_MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 START_S = 20.0
 BUILD_S = 900.0
@@ -26,23 +26,9 @@ require('fiber').sleep(1e9)
 """
 
 
-class NotAvailableError(Exception):
-    """A server cannot be had here; the message says why."""
-
-
-def tarantool_program() -> Path:
+def tarantool_program() -> Tool:
     """Tarantool as installed, or out of Debian's package."""
-    installed = shutil.which("tarantool")
-    if installed is not None:
-        return Path(installed)
-    program = CACHE / "tarantool" / "usr" / "bin" / "tarantool"
-    if not program.exists():
-        folder = CACHE / "packages"
-        folder.mkdir(parents=True, exist_ok=True)
-        _run(["apt-get", "download", "tarantool"], folder)
-        package = next(folder.glob("tarantool_*.deb"))
-        _run(["dpkg", "-x", str(package), str(CACHE / "tarantool")], folder)
-    return program
+    return unpacked_tool("tarantool")
 
 
 def s3_program() -> Path:
@@ -68,8 +54,9 @@ def running_tarantool(folder: Path) -> Iterator[str]:
     """A Tarantool with its data in a folder; where it is."""
     folder.mkdir(exist_ok=True)
     port = _free_port()
-    argv = [str(tarantool_program()), "-e", TARANTOOL_SCRIPT % port]
-    with _running(argv, folder, port, {}, folder / "ready"):
+    tool = tarantool_program()
+    argv = [str(tool.program), "-e", TARANTOOL_SCRIPT % port]
+    with _running(argv, folder, port, dict(tool.variables), folder / "ready"):
         yield f"tarantool://127.0.0.1:{port}"
 
 

@@ -75,7 +75,7 @@ def queue(ask: Any) -> str:
         ("create", b'{type=file;path="//tmp/file"}'),
         ("create", b'{type=table;path="//tmp/s";attributes={dynamic=%true;schema=[{name=a;type=nonsense}]}}'),
         ("pull_queue", b'{queue_path="//tmp/bad";offset=x;partition_index=0}'),
-        ("start_transaction", b"{}"),
+        ("start_transaction", b"{type=other}"),
         ("no_such_command", b"{}"),
         ("register_queue_consumer", b'{queue_path="//tmp/bad";consumer_path=<cluster=mars>"//tmp/c";vital=%true}'),
     ],

@@ -346,7 +346,7 @@ def test_nodes_and_their_attributes(make: Make) -> None:
     assert client.get(f"#{attributes['id']}/@path") == objects.queue
     fails(1, lambda: client.set(f"{objects.queue}/@id", "x"))
     fails(1, lambda: client.set(f"{objects.queue}/@auto_trim_config", {"enable": True, "retained_lifetime_duration": 1500}))
-    fails(1, lambda: client.set(f"{objects.queue}/@static_export_config", {}))
+    fails(1, lambda: client.set(f"{objects.queue}/@static_export_config", {"main": {}}))
     fails(501, lambda: client.create("table", objects.queue, attributes={"dynamic": True, "schema": SCHEMA}))
     fails(500, lambda: client.create("map_node", "//tmp/no/such/folder"))
     fails(1, lambda: client.remove(folder))

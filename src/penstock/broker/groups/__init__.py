@@ -8,6 +8,7 @@ from penstock.broker.groups.consumer_errors import (
     UnsupportedAssignorError,
 )
 from penstock.broker.groups.consumer_group import Answer, ConsumerGroup, ConsumerGroupOptions, Heartbeat, queues_by_topic
+from penstock.broker.groups.consumer_metadata import assigned_partitions
 from penstock.broker.groups.consumer_records import Member
 from penstock.broker.groups.coordinator import GroupCoordinator, check_group_name
 from penstock.broker.groups.errors import (
@@ -72,6 +73,7 @@ __all__ = [
     "UnknownMemberError",
     "UnreleasedInstanceError",
     "UnsupportedAssignorError",
+    "assigned_partitions",
     "check_group_name",
     "queues_by_topic",
 ]

@@ -108,6 +108,10 @@ class Groups:
         """From now on, groups of this kind are there too."""
         self._kinds[kind] = groups
 
+    def kinds(self) -> list[GroupsOfOneKind]:
+        """The coordinators of all kinds."""
+        return list(self._kinds.values())
+
     def kind(self, name: str) -> str | None:
         """Which kind a group is of; None if it has at most positions."""
         return next((kind for kind, groups in self._kinds.items() if groups.has(name)), None)

@@ -21,6 +21,7 @@ from penstock.broker.namespace.errors import NodeExistsError, NoSuchNodeError, W
 from penstock.broker.namespace.node import Kind, MountState, Node, check_path, new_id, object_id, parent_of, topic_name_of
 from penstock.broker.namespace.tree import Tree
 from penstock.broker.registrations import Ref
+from penstock.broker.table_store import TableStore
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import MESSAGE_BYTES_MAX, TopicConfig
 from penstock.core.clock import Clock
@@ -58,6 +59,7 @@ class Namespace:
         maker: TopicMaker,
         consumers: Consumers,
         *,
+        tables: TableStore,
         group_names: Callable[[], Iterable[str]],
         clock: Clock,
         random: Random,
@@ -66,6 +68,7 @@ class Namespace:
         self._catalog = catalog
         self._maker = maker
         self._consumers = consumers
+        self._tables = tables
         self._group_names = group_names
         self._clock = clock
         self._random = random
@@ -192,12 +195,23 @@ class Namespace:
             kept = {name: value for name, value in {**node.attributes, **sets}.items() if name not in gone}
             return await self._store(replace(node, attributes=kept))
 
+    async def put_together(self, nodes: Callable[[], list[Node]]) -> None:
+        """Put nodes at their paths, all of them or none: one request to one tablet. What is asked for is given when nothing else
+        can change any more; of those that are new, none may be at a path that is taken."""
+        async with self._changing:
+            wanted = nodes()
+            for node in wanted:
+                found = self.find(node.path)
+                if found is not None and found.id != node.id:
+                    raise NodeExistsError(f"there is a node {node.path} already")
+            await self.tree.change(wanted)
+
     async def set_mount_state(self, path: str, state: MountState) -> Node:
         """Mount, unmount or freeze a table."""
         async with self._changing:
             node = self.node(path)
-            if node.kind is Kind.FOLDER:
-                raise WrongNodeError(f"{path} is not a table")
+            if node.kind in (Kind.FOLDER, Kind.STATIC):
+                raise WrongNodeError(f"{path} is not a dynamic table")
             return node if node.mount_state is state else await self._store(replace(node, mount_state=state))
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
@@ -228,6 +242,8 @@ class Namespace:
                     await self._adopt_or_drop(node)
                 elif not self._has_data(node):
                     await self.tree.change([], [node.path])  # a Kafka client has deleted its topic
+            for left in self._tables.tables() - {node.id for node in self.tree.nodes()}:
+                await self._tables.delete(left)
 
     # Within.
 
@@ -269,6 +285,8 @@ class Namespace:
                     await self._maker.delete_topic(self._catalog.topic_by_id(node.topic_id).name)
             except UnknownTopicError:
                 return  # it was deleted before
+        elif node.kind is Kind.STATIC:
+            await self._tables.delete(node.id)
         elif node.kind is Kind.CONSUMER:
             name = consumer_name(node)
             await self._consumers.forget(name, self._consumers.positions(name))

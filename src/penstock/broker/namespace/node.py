@@ -28,6 +28,7 @@ class Kind(Enum):
     QUEUE = "queue"
     CONSUMER = "consumer"
     PRODUCER = "producer"
+    STATIC = "static_table"
 
 
 class MountState(Enum):
@@ -39,13 +40,14 @@ class MountState(Enum):
 
 
 # Object ids of the seed carry a type in the low half of their third part.
-_TYPES = {Kind.FOLDER: 303, Kind.QUEUE: 401, Kind.CONSUMER: 401, Kind.PRODUCER: 401}
+_TYPES = {Kind.FOLDER: 303, Kind.QUEUE: 401, Kind.CONSUMER: 401, Kind.PRODUCER: 401, Kind.STATIC: 401}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node. Values of attributes are bytes that only gateways look into. A queue has a topic, by name until it is made and by
-    id from then on; `is_going` is set while a node and its data are being removed."""
+    """A node. Values of attributes are JSON, and most are for gateways alone. A queue has a topic, by name until it is made and
+    by id from then on; a static table has the name of the topic its rows are from. `is_going` is set while a node and its data
+    are being removed."""
 
     path: str
     id: str

@@ -1,7 +1,25 @@
-"""The Queue Agent: rates, statuses and automatic trimming of queues (seed 002)."""
+"""The Queue Agent: rates, statuses, automatic trimming and exports of queues (seed 002)."""
 
 from penstock.broker.queue_agent.agent import AGENT_INTERVAL_S, QueueAgent, RemoteClusters
+from penstock.broker.queue_agent.export_config import InvalidExportError, exports_of
+from penstock.broker.queue_agent.export_progress import DESTINATION, PROGRESS
+from penstock.broker.queue_agent.exporter import Exporter
+from penstock.broker.queue_agent.exports import EXPIRATION, StaticExports
 from penstock.broker.queue_agent.statuses import Status, StatusError
 from penstock.broker.queue_agent.trimming import TrimConfig
 
-__all__ = ["AGENT_INTERVAL_S", "QueueAgent", "RemoteClusters", "Status", "StatusError", "TrimConfig"]
+__all__ = [
+    "AGENT_INTERVAL_S",
+    "DESTINATION",
+    "EXPIRATION",
+    "PROGRESS",
+    "Exporter",
+    "InvalidExportError",
+    "QueueAgent",
+    "RemoteClusters",
+    "StaticExports",
+    "Status",
+    "StatusError",
+    "TrimConfig",
+    "exports_of",
+]

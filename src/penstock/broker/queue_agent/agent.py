@@ -17,6 +17,7 @@ from uuid import UUID
 from penstock.broker.consumers import Consumers, Position, Queue
 from penstock.broker.namespace import MountState, Namespace, Node, consumer_name
 from penstock.broker.namespace.namespace import remote_queue_id
+from penstock.broker.queue_agent.exports import StaticExports
 from penstock.broker.queue_agent.rates import Rate, summed
 from penstock.broker.queue_agent.statuses import (
     GENERIC_CODE,
@@ -32,7 +33,7 @@ from penstock.broker.queue_agent.statuses import (
     registrations_shown,
     tablet_id,
 )
-from penstock.broker.queue_agent.trimming import TrimConfig, VitalConsumer, decide
+from penstock.broker.queue_agent.trimming import Holder, TrimConfig, decide
 from penstock.broker.registrations import Ref, Registration, Registrations
 from penstock.broker.topic import Topic
 from penstock.broker.weights import Weights, batch_at, weight_before
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 AGENT_INTERVAL_S = 1.0
 REMOTE_TIMEOUT_S = 3.0
+EXPORTS = "static_export_config"
 AT_ONCE = 500  # partitions looked at before others are served
 
 T = TypeVar("T")
@@ -90,6 +92,8 @@ class QueueAgent:
         consumers: Consumers,
         partition_of: PartitionOf,
         weights: Weights,
+        exports: StaticExports,
+        is_leader: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self.cluster = cluster
@@ -99,6 +103,8 @@ class QueueAgent:
         self._consumers = consumers
         self._partition_of = partition_of
         self._weights = weights
+        self._exports = exports
+        self._is_leader = is_leader
         self._clock = clock
         self._host = socket.gethostname()
         self._writes: dict[tuple[UUID, int], _Watch] = {}
@@ -111,6 +117,8 @@ class QueueAgent:
         """Pass after pass, until cancelled."""
         while True:
             await asyncio.sleep(AGENT_INTERVAL_S)
+            if not self._is_leader():
+                continue
             try:
                 await self.once()
             except PenstockError as error:
@@ -123,10 +131,14 @@ class QueueAgent:
         now_s = self._clock.monotonic()
         looked_at = 0
         seen: set[tuple[UUID, int]] = set()
+        exporting: list[Node] = []
         for node, topic in self._namespace.queues():
             vital = [one for one in self._registrations.of_queue(self.ref(node.path)) if one.vital]
             config = trim_config_of(node)
             alerts: dict[str, str] = {}
+            if EXPORTS in node.attributes:
+                exporting.append(node)
+                self._exports.begin_due(node)
             for number in range(topic.partitions):
                 try:
                     partition = self._partition_of(topic, number)
@@ -144,6 +156,8 @@ class QueueAgent:
             del self._writes[gone]
         for registration in self._registrations:
             await self._note_reads(now_s, registration)
+        self._exports.forget_others(exporting)
+        await self._exports.sweep()
 
     # What is asked of it.
 
@@ -151,13 +165,20 @@ class QueueAgent:
         """An object of this cluster."""
         return Ref(self.cluster, path)
 
+    def alerts(self) -> dict[UUID, dict[str, str]]:
+        """What an operator should look at, by topic and by kind, as of the last pass."""
+        return {topic_id: alerts for topic_id, alerts in self._alerts.items() if alerts}
+
     def needed_from(self, topic: Topic, number: int) -> int | None:
-        """The first row that a vital consumer still needs; None if there are no such consumers. One that cannot be asked needs
+        """The first row that a vital consumer or an export still needs; None if there is neither. One that cannot be asked needs
         everything."""
         path = self._namespace.path_of(topic)
         vital = [one for one in self._registrations.of_queue(self.ref(path)) if one.vital and one.covers(number)]
-        offsets = (self._vital_consumer(one, topic.id, number).offset for one in vital)
-        return min((0 if offset is None else offset for offset in offsets), default=None)
+        holders = [self._vital_consumer(one, topic.id, number) for one in vital]
+        node = self._namespace.find(path)
+        if node is not None and EXPORTS in node.attributes:
+            holders += self._exports.holders(node, number)
+        return min((0 if holder.offset is None else holder.offset for holder in holders), default=None)
 
     def queue_status(self, node: Node, *, has_timestamp: bool, has_weight: bool) -> Status:
         """`@queue_status`."""
@@ -172,7 +193,12 @@ class QueueAgent:
             "has_timestamp_column": has_timestamp,
             "partition_count": topic.partitions,
         }
-        alerts = self._alerts.get(topic.id, {})
+        if EXPORTS in node.attributes:
+            status["exports"] = self._exports.shown(node, self._host)
+        alerts = dict(self._alerts.get(topic.id, {}))
+        trouble = self._exports.alert(node)
+        if trouble is not None:
+            alerts["queue_agent_queue_controller_static_export_failed"] = trouble
         if alerts:
             status["alerts"] = {name: {"code": GENERIC_CODE, "message": text} for name, text in alerts.items()}
         return status
@@ -255,7 +281,8 @@ class QueueAgent:
                 young_from = await self._first_since(partition, config.trim.retained_lifetime_ms)
             known = [self._vital_consumer(one, topic.id, number) for one in vital if one.covers(number)]
             start, end = partition.start_offset, partition.stable_offset
-            decision = decide(config.trim, start=start, end=end, vital=known, young_from=young_from)
+            exports = self._exports.holders(node, number) if EXPORTS in node.attributes else []
+            decision = decide(config.trim, start=start, end=end, vital=known, exports=exports, young_from=young_from)
             if decision.alert is not None:
                 alerts["queue_agent_queue_controller_trim_failed"] = decision.alert
             offsets = [one for one in (offset, decision.offset) if one is not None]
@@ -270,20 +297,20 @@ class QueueAgent:
         found = await partition.find_time(self._now_ms() - age_ms)
         return partition.stable_offset if found is None else found[0]
 
-    def _vital_consumer(self, registration: Registration, topic_id: UUID, number: int) -> VitalConsumer:
+    def _vital_consumer(self, registration: Registration, topic_id: UUID, number: int) -> Holder:
         consumer = registration.consumer
         if consumer.cluster != self.cluster:
             known = self._remote_offsets.get((consumer, registration.queue))
             if isinstance(known, dict):
-                return VitalConsumer(str(consumer), known.get(number, 0))
-            return VitalConsumer(str(consumer), None, "it was not asked yet" if known is None else str(known))
+                return Holder(str(consumer), known.get(number, 0))
+            return Holder(str(consumer), None, "it was not asked yet" if known is None else str(known))
         node = self._namespace.consumer(consumer.path)
         if node is None:
-            return VitalConsumer(str(consumer), None, "there is no such consumer")
+            return Holder(str(consumer), None, "there is no such consumer")
         if node.mount_state is MountState.UNMOUNTED:
-            return VitalConsumer(str(consumer), None, "its table is not mounted")
+            return Holder(str(consumer), None, "its table is not mounted")
         position = self._consumers.position(consumer_name(node), Queue(topic_id, number))
-        return VitalConsumer(str(consumer), 0 if position is None else position.offset)
+        return Holder(str(consumer), 0 if position is None else position.offset)
 
     async def _ask_remote(self) -> None:
         """Ask for the offsets of all vital consumers on other clusters."""

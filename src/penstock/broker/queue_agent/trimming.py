@@ -14,8 +14,9 @@ class TrimConfig(NamedTuple):
     retained_lifetime_ms: int | None = None
 
 
-class VitalConsumer(NamedTuple):
-    """Where a vital consumer stands in a partition; an offset of None: it cannot be known."""
+class Holder(NamedTuple):
+    """Who still needs the rows of a partition from an offset on: a vital consumer, or an export. An offset of None: it cannot be
+    known."""
 
     name: str
     offset: int | None
@@ -30,18 +31,26 @@ class Decision(NamedTuple):
 
 
 def decide(
-    config: TrimConfig, *, start: int, end: int, vital: Sequence[VitalConsumer], young_from: int | None = None
+    config: TrimConfig,
+    *,
+    start: int,
+    end: int,
+    vital: Sequence[Holder],
+    exports: Sequence[Holder] = (),
+    young_from: int | None = None,
 ) -> Decision:
-    """Up to the slowest vital consumer, and never into what is to be retained. `young_from` is the first row that is young enough
-    to stay, if the configuration asks for that."""
+    """Up to the slowest vital consumer or export, and never into what is to be retained. `young_from` is the first row that is
+    young enough to stay, if the configuration asks for that."""
     if not config.enable:
         return Decision(None)
     if not vital:
         return Decision(None, "automatic trimming is enabled, but no vital consumer is registered: nothing is trimmed")
-    unknown = [consumer for consumer in vital if consumer.offset is None]
-    if unknown:
-        return Decision(None, f"nothing is trimmed: vital consumer {unknown[0].name} is in error: {unknown[0].trouble}")
-    limits = [end, *(consumer.offset for consumer in vital if consumer.offset is not None)]
+    holders = [*vital, *exports]
+    unknown = next((holder for holder in holders if holder.offset is None), None)
+    if unknown is not None:
+        what = "vital consumer " if unknown in vital else ""
+        return Decision(None, f"nothing is trimmed: {what}{unknown.name} is in error: {unknown.trouble}")
+    limits = [end, *(holder.offset for holder in holders if holder.offset is not None)]
     if config.retained_rows is not None:
         limits.append(end - config.retained_rows)
     if config.retained_lifetime_ms is not None:

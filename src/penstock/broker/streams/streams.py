@@ -300,6 +300,11 @@ class Streams:
         """The last sequence a consumer has acknowledged; 0 if none."""
         return self.positions.position(durable_name, subject)
 
+    def offset_after(self, subject: str, sequence: int) -> int | None:
+        """Where in the topic of a subject the first message with a higher sequence is; None if there is no such subject."""
+        found = self._sequencer.subjects.get(subject)
+        return None if found is None or not self._is_current(found) else found.runs.offset_after(sequence)
+
     def consumers(self, subject: str) -> list[ConsumerPosition]:
         """Every durable consumer of a subject."""
         return self.positions.of_subject(subject)

@@ -113,6 +113,11 @@ class TransactionCoordinator:
         """The epoch of the coordinator, as markers carry it."""
         return self._store.epoch
 
+    @property
+    def ongoing(self) -> int:
+        """How many transactions are under way."""
+        return len(self._ongoing)
+
     # What producers ask.
 
     async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer | None = None) -> Producer:

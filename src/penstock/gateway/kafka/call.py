@@ -10,6 +10,7 @@ from penstock.gateway.kafka.protocol import Message, Request, encode_response
 
 if TYPE_CHECKING:
     from penstock.broker import Operation, ResourceKind
+    from penstock.core.probe import Span
     from penstock.gateway.kafka.node import Node
     from penstock.gateway.kafka.security.sasl import SaslExchange
 
@@ -48,9 +49,11 @@ class Call(ABC):
     """A request that was started. Whoever serves it answers once; replies leave in the order of the requests."""
 
     __slots__ = (
+        "began",
         "cost",
         "has_files",
         "is_done",
+        "is_refused",
         "must_close",
         "node",
         "peer",
@@ -58,7 +61,9 @@ class Call(ABC):
         "request",
         "response",
         "size",
+        "span",
         "version",
+        "waited_s",
     )
 
     def __init__(self, request: Request, cost: int, node: Node, peer: Peer) -> None:
@@ -72,6 +77,10 @@ class Call(ABC):
         self.response: Message | None = None
         self.has_files = False  # whether pieces of files are in the answer
         self.must_close = False
+        self.is_refused = False  # whether the answer has an error in it
+        self.began = peer.active_at
+        self.waited_s = 0.0  # for messages that were not there yet
+        self.span: Span | None = None
         self.poll: asyncio.Future[None] | None = None  # what it waits for, if it may as well be answered at once
 
     @property

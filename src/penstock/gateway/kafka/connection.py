@@ -20,6 +20,7 @@ from penstock.gateway.kafka.dispatch import BEFORE_AUTHENTICATION, CALLS, TokenC
 from penstock.gateway.kafka.file_sender import FileSender
 from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
 from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.probe import begin_span
 from penstock.gateway.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
 from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
 
@@ -39,6 +40,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, node: Node) -> None:
         self._node = node
         self._memory = node.memory
+        self._probe = node.probe
         self._options = node.options
         self._clock = node.clock
         self._loop = asyncio.get_running_loop()
@@ -77,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         # counts as reached by an empty buffer.
         self._transport.set_write_buffer_limits(high=0 if self.takes_files else 1, low=0)
         self._node.connections.add(self)
+        self._probe.connections_opened += 1
         if len(self._node.connections) > self._options.connections_max:
             self.abort(f"there are {self._options.connections_max} connections already")
 
@@ -132,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def mute(self, delay_s: float) -> None:
         """Take no more requests for a while: the client is over its quota."""
+        self._probe.hold_back(delay_s)
         until = self._loop.time() + delay_s
         if self._muting is not None:
             until = max(until, self._muting.when())
@@ -150,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def finished(self, call: Call) -> None:
         """A request has its answer."""
+        self._probe.finished(call, self._clock.monotonic())
         if self._is_closed:
             return
         self._running -= 1
@@ -270,6 +275,9 @@ class Connection(asyncio.BufferedProtocol):
         self._running_key = request.api_key
         self._held_bytes += cost
         self._memory.used += cost
+        self._probe.bytes_in += cost
+        if self._probe.tracing is not None:
+            call.span = begin_span(self._probe.tracing, request)
         call.start()
 
     def _is_token(self, sasl: SaslExchange, frame: memoryview) -> bool:
@@ -319,6 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             counted += call.size
         if not size:
             return
+        self._probe.bytes_out += size
         if size <= JOIN_BYTES_MAX:
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         else:
@@ -333,6 +342,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send an answer with pieces of files in it; until it is sent, nothing else is."""
         self._is_writable = False
         self._unsent_bytes += call.size
+        self._probe.bytes_out += call.size
         self._node.spawn(self._send_with_files(call.encode()[0]))
 
     async def _send_with_files(self, buffers: list[Any]) -> None:

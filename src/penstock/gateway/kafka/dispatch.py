@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from penstock.core.trace_context import current_trace
 from penstock.gateway.kafka.apis import (
     access_rules,
     api_versions,
@@ -34,6 +35,7 @@ from penstock.gateway.kafka.apis import (
     transactions,
 )
 from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.probe import has_error
 from penstock.gateway.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys, private_keys
 from penstock.gateway.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
 from penstock.gateway.kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -111,6 +113,8 @@ class TaskCall(Call):
         self.node.spawn(self._run())
 
     async def _run(self) -> None:
+        if self.span is not None:
+            current_trace.set(self.span.traceparent)
         try:
             handler = _HANDLERS[self.request.api_key]
             if self.node.access is None:
@@ -121,6 +125,8 @@ class TaskCall(Call):
             log.exception("a request with api key %d version %d failed", self.request.api_key, self.version)
             self.hang_up()
             return
+        if self.request.api_key != keys.FETCH:  # which has told already
+            self.is_refused = has_error(response)
         self.answer(response)
 
 

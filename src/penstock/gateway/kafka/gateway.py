@@ -11,6 +11,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.gateway.kafka.connection import Connection
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.options import KafkaOptions
+from penstock.gateway.kafka.probe import KafkaProbe
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,16 @@ class KafkaGateway:
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._node.connections)
+
+    @property
+    def probe(self) -> KafkaProbe:
+        """What is counted of its requests."""
+        return self._node.probe
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes of requests under way and of replies that are not sent."""
+        return self._node.memory.used
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""

@@ -11,6 +11,7 @@ from penstock.core.clock import Clock
 from penstock.gateway.kafka.fetch_sessions import FetchSessions
 from penstock.gateway.kafka.memory import MemoryBudget
 from penstock.gateway.kafka.options import KafkaOptions
+from penstock.gateway.kafka.probe import KafkaProbe
 from penstock.gateway.kafka.security.sasl import UserDirectory
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Node:
         self.options = options
         self.clock = clock
         self.memory = MemoryBudget(options.memory_bytes_max)
+        self.probe = KafkaProbe()
         self.sessions = FetchSessions(options.fetch_sessions_max, options.fetch_session_idle_s)
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()

@@ -1,14 +1,8 @@
-"""Why a caller is turned away."""
+"""Why a caller is turned away, beyond not having said who it is."""
 
 from __future__ import annotations
 
 from penstock.core.errors import InvalidRequestError
-
-
-class NotSignedInError(InvalidRequestError):
-    """The node asks who its clients are, and this one has not said it, or not truly."""
-
-    code = "not_signed_in"
 
 
 class NotAllowedError(InvalidRequestError):

@@ -32,6 +32,7 @@ class StreamGateway:
         self.port = port
         self._drain_timeout_s = drain_timeout_s
         self._tls = tls  # certificate and key
+        self.probe = admission.probe
         self._server: Any = None
         self._health: Any = None
 

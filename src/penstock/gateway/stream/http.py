@@ -25,6 +25,8 @@ from aiohttp import web
 from penstock.blob import Buffer
 from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
+from penstock.core.trace_context import TRACEPARENT, current_trace
+from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import answer_to
@@ -52,10 +54,17 @@ class StreamHttp:
         self._drain_timeout_s = drain_timeout_s
         self._tls = tls
         self._runner: web.AppRunner | None = None
+        self.probe = admission.probe
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        server = None if self._runner is None else self._runner.server
+        return 0 if server is None else len(server.connections)
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
-        app = web.Application(client_max_size=0, middlewares=[_told_errors])
+        app = web.Application(client_max_size=0, middlewares=[self._measured, _told_errors])
         app.add_routes(
             [
                 web.get("/streams", self._list),
@@ -78,6 +87,15 @@ class StreamHttp:
         if self._runner is not None:
             await self._runner.cleanup()
 
+    @web.middleware
+    async def _measured(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        api = f"{request.method} {'unknown' if resource is None else resource.canonical}"
+        with MeasuredRequest(self.probe, api, request.headers.get(TRACEPARENT), name=f"stream {api}") as measured:
+            response = await handler(request)
+            measured.outcome = status_outcome(response.status)
+            return response
+
     async def _admitted(self, request: web.Request) -> StreamEngine:
         return await self._admission.admit(request.headers.get("Authorization", ""), request.remote or "")
 
@@ -96,6 +114,9 @@ class StreamHttp:
         for name in ("Content-Type", "Content-Encoding"):  # what is sent is what is kept
             if name in request.headers:
                 headers[name.lower()] = request.headers[name]
+        trace = current_trace.get()
+        if trace is not None:
+            headers.setdefault(TRACEPARENT, trace)
         published = await streams.publish_stream(
             request.match_info["subject"], _body(request), headers, size=request.content_length
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -14,7 +14,9 @@ from penstock.blob import Buffer
 from penstock.broker import UnknownTopicError
 from penstock.broker.streams import Content, DeliveryRule, ReadMessages, StreamEngine
 from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway import minitoolstream as protos
+from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
@@ -38,7 +40,8 @@ def answered(call: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any
     @functools.wraps(call)
     async def wrapped(self: Any, request: Any, context: Context) -> T:
         try:
-            return await call(self, request, context)
+            with _measured(self.admission, call.__name__, context):
+                return await call(self, request, context)
         except PenstockError as error:
             raise await _abort(context, error) from error
 
@@ -51,12 +54,28 @@ def streamed(call: Callable[[Any, Any, Context], AsyncIterator[T]]) -> Callable[
     @functools.wraps(call)
     async def wrapped(self: Any, request: Any, context: Context) -> AsyncIterator[T]:
         try:
-            async for answer in call(self, request, context):
-                yield answer
+            with _measured(self.admission, call.__name__, context):
+                async for answer in call(self, request, context):
+                    yield answer
         except PenstockError as error:
             raise await _abort(context, error) from error
 
     return wrapped
+
+
+def _measured(admission: Admission, name: str, context: Context) -> MeasuredRequest:
+    api = name.title().replace("_", "")
+    return MeasuredRequest(admission.probe, api, _traceparent(context), name=f"stream {api}")
+
+
+def _traceparent(context: Context) -> str | None:
+    return next((value for key, value in context.invocation_metadata() or () if key == TRACEPARENT), None)
+
+
+def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a message, with the trace that it is published in, unless it says so itself."""
+    trace = current_trace.get()
+    return dict(headers) if trace is None else {TRACEPARENT: trace, **headers}
 
 
 async def _abort(context: Context, error: PenstockError) -> Exception:
@@ -72,19 +91,19 @@ class Ingress:
     """Publishing."""
 
     def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+        self.admission = admission
 
     @answered
     async def publish(self, request: Any, context: Context) -> Any:
         """One message."""
-        streams = await _admitted(self._admission, context)
-        published = await streams.publish(request.subject, request.data, request.headers)
+        streams = await _admitted(self.admission, context)
+        published = await streams.publish(request.subject, request.data, _carried(request.headers))
         return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
 
     @answered
     async def publish_batch(self, request: Any, context: Context) -> Any:
         """Many messages. Each has its own result; a failed one does not undo the others."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         if len(request.messages) > PUBLISHES_MAX:
             raise InvalidRequestError(f"a batch has at most {PUBLISHES_MAX} messages, not {len(request.messages)}")
         by_subject: dict[str, list[int]] = {}
@@ -92,7 +111,7 @@ class Ingress:
             by_subject.setdefault(one.subject, []).append(at)
         results: list[Any] = [None] * len(request.messages)
         for subject, places in by_subject.items():
-            contents = [Content(request.messages[at].data, dict(request.messages[at].headers)) for at in places]
+            contents = [Content(request.messages[at].data, _carried(request.messages[at].headers)) for at in places]
             try:
                 published = await streams.publish_batch(subject, contents)
             except PenstockError as error:
@@ -107,7 +126,7 @@ class Ingress:
     @answered
     async def upload(self, requests: AsyncIterator[Any], context: Context) -> Any:
         """A payload in chunks, however large."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         header = None
         async for first in requests:
             header = first.header if first.WhichOneof("part") == "header" else None
@@ -117,7 +136,7 @@ class Ingress:
         published = await streams.publish_stream(
             header.subject,
             _chunks(requests),
-            dict(header.headers),
+            _carried(header.headers),
             crc32c=header.crc32c if header.HasField("crc32c") else None,
             size=header.size if header.HasField("size") else None,
         )
@@ -147,12 +166,12 @@ class Egress:
     """Reading and acknowledging."""
 
     def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+        self.admission = admission
 
     @streamed
     async def subscribe(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """The last readable sequence, now if there is one to read, and whenever it has grown."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         told = await self._start_of(streams, request)
         async for sequence in followed(streams, request.subject, told, WAIT_S):
             yield protos.Notification(subject=request.subject, sequence=sequence)
@@ -160,7 +179,7 @@ class Egress:
     @streamed
     async def fetch(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """What a durable consumer has not acknowledged."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         wanted = min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else BATCH_DEFAULT
         for message in await streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
             yield _message(message)
@@ -168,7 +187,7 @@ class Egress:
     @streamed
     async def read(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """Messages from a sequence on."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         sequence = max(request.from_sequence, 1)
         left = request.limit or 1 << 63
         while left > 0:
@@ -192,20 +211,20 @@ class Egress:
     @answered
     async def get_last_sequence(self, request: Any, context: Context) -> Any:
         """The last sequence that can be read."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         return protos.GetLastSequenceResponse(last_sequence=await streams.last_sequence(request.subject))
 
     @answered
     async def ack_message(self, request: Any, context: Context) -> Any:
         """A message was dealt with."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         await streams.acknowledge(request.durable_name, request.subject, request.sequence, rewind=request.rewind)
         return protos.AckResponse(success=True)
 
     @streamed
     async def download(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """The payload of a message."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         message, size = await streams.payload_of(request.sequence)
         if request.offset > size:
             raise InvalidRequestError(f"the payload has {size} bytes; there is nothing at {request.offset}")
@@ -226,7 +245,7 @@ class Egress:
     @answered
     async def configure_consumer(self, request: Any, context: Context) -> Any:
         """How messages are handed to the members of a durable name."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         rule = None
         if request.ack_wait_s < 0:
             raise InvalidRequestError(f"ack_wait_s is {request.ack_wait_s}; it is a number of seconds, or 0 for no rule")
@@ -238,7 +257,7 @@ class Egress:
     @answered
     async def get_consumers(self, request: Any, context: Context) -> Any:
         """Every durable consumer of a subject."""
-        streams = await _admitted(self._admission, context)
+        streams = await _admitted(self.admission, context)
         found = await streams.get_consumers(request.subject)
         return protos.GetConsumersResponse(consumers=[protos.Consumer(**one._asdict()) for one in found])
 

@@ -17,7 +17,8 @@ from penstock.core.errors import (
     PenstockError,
     UnavailableError,
 )
-from penstock.gateway.stream.errors import NotAllowedError, NotSignedInError
+from penstock.gateway.basic_sign_in import NotSignedInError
+from penstock.gateway.stream.errors import NotAllowedError
 from penstock.queue import BatchTooLargeError, PartitionFullError, WriteQueueFullError
 
 

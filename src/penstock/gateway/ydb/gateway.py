@@ -14,8 +14,11 @@ import grpc
 
 from penstock.broker import Broker
 from penstock.core.errors import PenstockError
+from penstock.core.probe import OK, REFUSED, RequestProbe
+from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.ydb import describe, query_service, topic_admin
 from penstock.gateway.ydb.call import Call
+from penstock.gateway.ydb.probe import traceparent_of
 from penstock.gateway.ydb.protos import Status, auth, discovery, operation, topic
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.readers import Readers
@@ -78,11 +81,17 @@ class YdbGateway:
         self._server: Any = None
         self._following: asyncio.Task[None] | None = None
         self._streams: set[Stream] = set()
+        self.probe = RequestProbe()
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return self._port
+
+    @property
+    def connections(self) -> int:
+        """How many streams are open; gRPC does not tell of connections."""
+        return len(self._streams)
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
@@ -135,7 +144,7 @@ class YdbGateway:
                 "ListEndpoints": self._unary("ListEndpoints", discovery, self._list_endpoints),
                 "WhoAmI": self._unary("WhoAmI", discovery, self._who_am_i),
             },
-            query_service.NAME: query_service.QueryService(self._transactions, self._call, self._node_id).handlers(),
+            query_service.NAME: query_service.QueryService(self._transactions, self._call, self._node_id, self.probe).handlers(),
             "Ydb.Auth.V1.AuthService": {"Login": self._unary("Login", auth, self._login, is_open=True)},
         }
         return [grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items()]
@@ -146,7 +155,8 @@ class YdbGateway:
         async def serve(request: Any, context: Any) -> Any:
             answer = operation.Operation(ready=True, status=Status.SUCCESS)
             try:
-                answer.result.Pack(await handler(self._broker, self._call(context, is_open=is_open), request))
+                with MeasuredRequest(self.probe, name, traceparent_of(context), name=f"ydb {name}"):
+                    answer.result.Pack(await handler(self._broker, self._call(context, is_open=is_open), request))
             except PenstockError as error:
                 log.debug("%s is refused: %s", name, error)
                 answer.status = status_of(error)
@@ -162,10 +172,11 @@ class YdbGateway:
     def _streaming(self, protos: Any, job: Callable[[Stream], Awaitable[None]]) -> Any:
         async def serve(_: Any, context: Any) -> None:
             anyone = Caller(self._broker, "", "")
-            stream = Stream(context, protos, anyone, "")
+            stream = Stream(context, protos, anyone, "", self.probe)
             self._streams.add(stream)
             try:
-                await served(stream, self._admitted(stream, context, job))
+                if await served(stream, self._admitted(stream, context, job)) is not OK:
+                    self.probe.note(protos.__name__.removesuffix("Message"), REFUSED, 0.0)
             finally:
                 self._streams.discard(stream)
 

@@ -9,6 +9,9 @@ from typing import Any, Final
 import grpc
 
 from penstock.core.errors import PenstockError
+from penstock.core.probe import RequestProbe
+from penstock.gateway.measured_request import MeasuredRequest
+from penstock.gateway.ydb.probe import traceparent_of
 from penstock.gateway.ydb.protos import Status, query
 from penstock.gateway.ydb.statuses import issues_of, status_of, unsupported
 from penstock.gateway.ydb.topic_transactions import TopicTransactions
@@ -23,8 +26,9 @@ Admit = Callable[[Any], object]
 class QueryService:
     """Its calls; queries themselves are refused."""
 
-    def __init__(self, transactions: TopicTransactions, admit: Admit, node_id: int) -> None:
+    def __init__(self, transactions: TopicTransactions, admit: Admit, node_id: int, probe: RequestProbe) -> None:
         self._transactions = transactions
+        self._probe = probe
         self._admit = admit
         self._node_id = node_id
 
@@ -55,8 +59,9 @@ class QueryService:
 
         async def serve(request: Any, context: Any) -> Any:
             try:
-                self._admit(context)
-                return respond(status=Status.SUCCESS, **await handler(request))
+                with MeasuredRequest(self._probe, name, traceparent_of(context), name=f"ydb {name}"):
+                    self._admit(context)
+                    return respond(status=Status.SUCCESS, **await handler(request))
             except PenstockError as error:
                 log.debug("%s is refused: %s", name, error)
                 return respond(status=status_of(error), issues=issues_of(error))

@@ -363,8 +363,11 @@ class ReadStream:
         self._credit -= answer.size
         part.last_read_ms = int(self._broker.clock.wall() * 1000)
         await self._stream.send_encoded(answer.encoded)
+        self._stream.probe.bytes_out += answer.size
         if self._broker.quotas.limits_fetch:
             held_ms = self._broker.quotas.draw(FETCH_QUOTA, self._stream.caller.user, self.consumer, answer.size)
+            if held_ms:
+                self._stream.probe.hold_back(held_ms / 1000)
             self._held_until = self._broker.clock.monotonic() + held_ms / 1000
 
     def _wake(self) -> None:

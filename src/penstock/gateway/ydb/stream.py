@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from penstock.core.errors import ClosedError, PenstockError
+from penstock.core.probe import OK, REFUSED, RequestProbe
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.sign_in import Caller
 from penstock.gateway.ydb.statuses import bad_request, issues_of, status_of
@@ -29,7 +30,8 @@ class ClientGoneError(ClosedError):
 class Stream:
     """The server's end of a stream. One task receives, one sends."""
 
-    def __init__(self, context: Any, protos: Any, caller: Caller, database: str) -> None:
+    def __init__(self, context: Any, protos: Any, caller: Caller, database: str, probe: RequestProbe) -> None:
+        self.probe = probe
         self._context = context
         self._from_client = protos.FromClient
         self._from_server = protos.FromServer
@@ -104,8 +106,8 @@ class Stream:
             one.result()
 
 
-async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> None:
-    """Carry a stream through to its end."""
+async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> str:
+    """Carry a stream through to its end; how it ended."""
     try:
         await job
     except ClientGoneError:
@@ -113,9 +115,11 @@ async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> None:
     except PenstockError as error:
         log.debug("a stream of %s ends: %s", stream.caller.principal, error)
         await stream.refuse(error)
+        return REFUSED
     finally:
         if stream.ended.done() and not stream.ended.cancelled():
             stream.ended.exception()  # it was told, or came too late to be
+    return OK
 
 
 def _seen(sending: asyncio.Future[None]) -> None:

@@ -11,6 +11,8 @@ from uuid import UUID
 from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Queue, Route, Topic
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
+from penstock.core.probe import OK, Span
+from penstock.core.trace_context import TRACEPARENT, checked_traceparent
 from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.paths import topic_name
 from penstock.gateway.ydb.plain_request import PlainRequest, plain_request
@@ -46,6 +48,7 @@ class Sent(NamedTuple):
     size: int
     began: float
     in_transaction: bool
+    span: Span | None
 
 
 class WriteStream:
@@ -190,7 +193,16 @@ class WriteStream:
         size = sum(len(message.data) for message in new)
         batches = await self._made(new, request.codec or RAW, size)
         in_transaction = self._transactions.find(request.tx.session, request.tx.id) if request.HasField("tx") else None
-        await self._deliver(seqnos, skipped, batches, size, in_transaction)
+        await self._deliver(
+            seqnos, skipped, batches, size, in_transaction=in_transaction, traceparent=self._traceparent(messages)
+        )
+
+    def _traceparent(self, messages: list[Any]) -> str | None:
+        """The trace of the first message, if anyone wants to know."""
+        if self._stream.probe.tracing is None:
+            return None
+        found = (item.value for item in messages[0].metadata_items if item.key == TRACEPARENT)
+        return checked_traceparent(next(found, b"").decode("ascii", "replace"))
 
     async def _write_plain(self, request: PlainRequest) -> None:
         self._stream.caller.check_topic(Operation.WRITE, self._topic.name)
@@ -209,13 +221,17 @@ class WriteStream:
         skipped: int,
         batches: list[WrittenBatch],
         size: int,
+        *,
         in_transaction: TopicTransaction | None = None,
+        traceparent: str | None = None,
     ) -> None:
         """Have batches stored, or kept for a transaction, and the client told in its turn."""
         while self._sent and self._under_way_bytes + size > UNDER_WAY_BYTES_MAX:
             self._changed.clear()
             await self._changed.wait()
-        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), in_transaction is not None)
+        tracing = self._stream.probe.tracing
+        span = None if tracing is None else tracing.begin("ydb StreamWrite", traceparent, {"messaging.system": "ydb"})
+        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), in_transaction is not None, span)
         if in_transaction is None:
             await self._store(batches, seqnos[skipped:], sent)
         else:
@@ -225,6 +241,8 @@ class WriteStream:
         self._changed.set()
         if self._broker.quotas.limits_produce:
             held_ms = self._broker.quotas.draw(PRODUCE_QUOTA, self._stream.caller.user, self._writer.producer, size)
+            if held_ms:
+                self._stream.probe.hold_back(held_ms / 1000)
             await asyncio.sleep(held_ms / 1000)
         held_s = self._writers.speed.hold_s(self._broker.catalog.topic_by_id(self._topic.id), self._number, size)
         if held_s:
@@ -326,6 +344,9 @@ class WriteStream:
             response.acks.extend(_acks(sent, results))
             waited_s = self._broker.clock.monotonic() - sent.began
             response.write_statistics.persisting_time.FromNanoseconds(int(waited_s * 1e9))
+            self._stream.probe.note("StreamWrite", OK, waited_s)
+            if sent.span is not None:
+                sent.span.end(OK)
             await self._stream.send(write_response=response)
             self._sent.popleft()
             self._under_way_bytes -= sent.size

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.broker.namespace import Kind, Node
+from penstock.broker.queue_agent import DESTINATION, EXPIRATION, PROGRESS, exports_of
 from penstock.broker.queue_agent.statuses import cell_id, shown_time, tablet_id
 from penstock.gateway.yt.call import flag_of
 from penstock.gateway.yt.cluster import Cluster
@@ -42,24 +44,50 @@ _TABLE = frozenset(
         "row_count",
         "atomicity",
         "in_memory_mode",
+        "chunk_count",
         "topic",
     }
 )
+_STATIC = frozenset(
+    {
+        "dynamic",
+        "sorted",
+        "schema",
+        "key_columns",
+        "row_count",
+        "chunk_count",
+        "data_weight",
+        "uncompressed_data_size",
+        "compressed_data_size",
+        "replication_factor",
+    }
+)
+_EXPORTS = "static_export_config"
 _TREATED = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
 SECOND_MS = 1000
 
 
 def is_builtin(name: str) -> bool:
     """Whether an attribute cannot be set."""
-    return name in AGENT or name in _NODE or name in _TABLE
+    return name in AGENT or name in _NODE or name in _TABLE or name in _STATIC or name == PROGRESS
 
 
-def check_attribute(name: str, value: Any) -> Any:
-    """The value of an attribute that means something here, if it may be so."""
+def check_attribute(kind: Kind, name: str, value: Any) -> Any:
+    """The value of an attribute that means something at such a node, if it may be so."""
+    for one, only in ((_EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
+        if name == one and kind is not only:
+            raise YtError(GENERIC, f"{name} means nothing here: it is an attribute of a {only.value}")
     if name in _TREATED:
         return flag_of(value, name)
-    if name == "static_export_config":
-        raise YtError(GENERIC, "static exports are not made here; read the queue's topic with Spark instead")
+    if name == _EXPORTS:
+        return _check_exports(value)
+    if name == DESTINATION:
+        owner = value.get("originating_queue_id") if isinstance(value, dict) else None
+        if not isinstance(owner, str):
+            raise YtError(GENERIC, f"{DESTINATION} is a map with the originating_queue_id, not {value!r}")
+        return {"originating_queue_id": str(owner)}
+    if name == EXPIRATION:
+        return _milliseconds(value)
     if name == "auto_trim_config":
         return _check_trim_config(value)
     if name in ("max_data_ttl", "min_data_ttl", "min_data_versions", "max_data_versions"):
@@ -98,7 +126,7 @@ async def attributes_of(cluster: Cluster, node: Node, names: Iterable[str]) -> d
 
 def _shown(node: Node) -> list[str]:
     """What is told when all attributes are asked for; the statuses cost more and are asked for by name."""
-    tables = frozenset() if node.kind is Kind.FOLDER else _TABLE | _TREATED
+    tables = {Kind.FOLDER: frozenset[str](), Kind.STATIC: _STATIC}.get(node.kind, _TABLE | _TREATED)
     return sorted(_NODE | tables | node.attributes.keys())
 
 
@@ -106,7 +134,9 @@ async def _one(cluster: Cluster, node: Node, name: str) -> Any:
     if name in AGENT:
         return await _from_agent(cluster, node, name)
     value = _of_node(cluster, node, name)
-    if value is None and node.kind is not Kind.FOLDER:
+    if value is None and node.kind is Kind.STATIC:
+        value = _of_static(cluster, node, name)
+    elif value is None and node.kind is not Kind.FOLDER:
         value = _of_table(cluster, node, name)
     if value is None:
         if name not in node.attributes:
@@ -166,6 +196,8 @@ def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
             return "full"
         case "in_memory_mode":
             return "none"
+        case "chunk_count":
+            return 0
         case "treat_as_queue_consumer":
             return node.kind is Kind.CONSUMER
         case "treat_as_queue_producer":
@@ -175,11 +207,32 @@ def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
     return None
 
 
+def _of_static(cluster: Cluster, node: Node, name: str) -> Any:
+    match name:
+        case "dynamic" | "sorted":
+            return False
+        case "schema":
+            return cluster.schema(node).shown()
+        case "key_columns":
+            return []
+        case "compressed_data_size":
+            return cluster.attribute(node, "uncompressed_data_size")
+        case "replication_factor":
+            return 1
+        case _ if name == EXPIRATION and EXPIRATION in node.attributes:
+            return shown_time(cluster.attribute(node, EXPIRATION))
+    return None
+
+
 def _resource_usage(cluster: Cluster, node: Node) -> dict[str, int]:
     size = 0
     if node.kind is Kind.QUEUE:
         size = sum(cluster.partition(node, number).size for number in range(_tablet_count(cluster, node)))
-    return {"node_count": 1, "chunk_count": 0, "disk_space": size, "tablet_count": 0 if node.kind is Kind.FOLDER else 1}
+    elif node.kind is Kind.STATIC:
+        size = cluster.attribute(node, "uncompressed_data_size")
+    chunks = cluster.attribute(node, "chunk_count") if node.kind is Kind.STATIC else 0
+    tablets = 0 if node.kind in (Kind.FOLDER, Kind.STATIC) else 1
+    return {"node_count": 1, "chunk_count": chunks, "disk_space": size, "tablet_count": tablets}
 
 
 def _tablet_count(cluster: Cluster, node: Node) -> int:
@@ -222,6 +275,27 @@ async def _from_agent(cluster: Cluster, node: Node, name: str) -> Any:
             return await agent.consumer_status(node)
         case _:
             return await agent.consumer_partitions(node)
+
+
+def _check_exports(value: Any) -> dict[str, Any]:
+    """The configuration in plain values, if it is one."""
+    exports_of(value)
+    plain: dict[str, dict[str, Any]] = {}
+    for name, export in value.items():
+        own = plain[str(name)] = {}
+        for key, one in export.items():
+            own[str(key)] = one if isinstance(one, bool) else int(one) if isinstance(one, int) else str(one)
+    return plain
+
+
+def _milliseconds(value: Any) -> int:
+    """A time that was given as text or as milliseconds since the epoch."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    try:
+        return int(datetime.fromisoformat(str(value)).replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError as error:
+        raise YtError(GENERIC, f"{EXPIRATION} is a time, such as 2030-01-31T00:00:00Z, not {value!r}") from error
 
 
 def _check_trim_config(value: Any) -> dict[str, Any]:

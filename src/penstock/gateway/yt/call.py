@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +74,12 @@ class Call:
             raise YtError(GENERIC, f'parameter "{name}" is a map, not {type(value).__name__}')
         return value
 
+    @property
+    def transaction_id(self) -> str | None:
+        """The transaction that it is part of; None if of none."""
+        given: str | None = self.text("transaction_id", None)
+        return None if given is None or set(given) <= {"0", "-"} else given
+
     def output_format(self) -> Format:
         """How the answer is to be written."""
         return format_of(self.get("output_format"))
@@ -89,11 +95,12 @@ class Call:
 
 
 class Reply(NamedTuple):
-    """What is answered: a value, or rows that are written already; and parameters of the response."""
+    """What is answered: a value, or rows that are written already, at once or bit by bit; and parameters of the response."""
 
     value: Any = None
     rows: bytes | None = None
     parameters: dict[str, Any] | None = None
+    stream: AsyncIterator[bytes] | None = None
 
 
 Handler = Callable[[Call], Awaitable[Reply]]
@@ -107,6 +114,7 @@ class Command(NamedTuple):
     output_type: str | None = "structured"
     is_volatile: bool = False
     is_heavy: bool = False
+    takes_transaction: bool = False  # it is part of the transaction it names, or about that
 
     @property
     def method(self) -> str:

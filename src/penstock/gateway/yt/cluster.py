@@ -12,6 +12,7 @@ from penstock.core.clock import Clock
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, NOT_MOUNTED, YtError
 from penstock.gateway.yt.paths import Path
 from penstock.gateway.yt.peers import Peers
+from penstock.gateway.yt.read_locks import MasterTransactions
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import CONSUMER_SCHEMA, KAFKA_SCHEMA, PRODUCER_SCHEMA, Schema, schema_of
 from penstock.gateway.yt.stored_values import from_stored
@@ -29,6 +30,7 @@ class Cluster:
         self.clock = clock
         self.random = random
         self.transactions = TabletTransactions(broker, clock=clock, random=random)
+        self.master_transactions = MasterTransactions(clock=clock, random=random)
         self._codecs: dict[str, tuple[bytes, RowCodec]] = {}
 
     def now_ms(self) -> int:
@@ -112,5 +114,7 @@ class Cluster:
 
 
 def is_kafka_topic(node: Node) -> bool:
-    """Whether a queue was made by a Kafka client, and has no schema of its own."""
+    """Whether the rows of a table are messages of Kafka's clients, which have no schema of their own."""
+    if node.kind is Kind.STATIC:
+        return "schema" not in node.attributes
     return node.kind is Kind.QUEUE and parent_of(node.path) == TOPICS_FOLDER

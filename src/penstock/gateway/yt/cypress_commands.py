@@ -30,7 +30,7 @@ async def create(call: Call) -> Reply:
     if path.attribute is not None:
         raise YtError(GENERIC, f"{path.node}/@… is an attribute; use set")
     kind, partitions, mounted = _kind(type_, attributes)
-    stored = {name: to_stored(check_attribute(name, value)) for name, value in attributes.items() if name not in _MAKING}
+    stored = {name: to_stored(check_attribute(kind, name, value)) for name, value in attributes.items() if name not in _MAKING}
     check_create(call, kind, path.node, topic_name_of(path.node))
     if call.flag("force") and namespace.find(path.node) is not None:
         check(call, Operation.DELETE, namespace.node(path.node))
@@ -105,7 +105,7 @@ async def set_(call: Call) -> Reply:
         raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
     if inner:
         value = _with(call.cluster.attribute(node, name), tuple(inner), value, path.node)
-    await call.cluster.broker.namespace.set_attributes(node.path, {name: to_stored(check_attribute(name, value))})
+    await call.cluster.broker.namespace.set_attributes(node.path, {name: to_stored(check_attribute(node.kind, name, value))})
     return Reply({})
 
 
@@ -120,7 +120,7 @@ async def multiset_attributes(call: Call) -> Reply:
     for name in values:
         if is_builtin(name):
             raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
-    stored = {name: to_stored(check_attribute(name, value)) for name, value in values.items()}
+    stored = {name: to_stored(check_attribute(node.kind, name, value)) for name, value in values.items()}
     await call.cluster.broker.namespace.set_attributes(node.path, stored)
     return Reply({})
 
@@ -148,7 +148,7 @@ async def remove(call: Call) -> Reply:
         raise YtError(NO_SUCH_NODE, f'Attribute "{name}" is not found')
     if inner:
         value = _with(call.cluster.attribute(node, name), tuple(inner), None, path.node, deletes=True)
-        await namespace.set_attributes(node.path, {name: to_stored(check_attribute(name, value))})
+        await namespace.set_attributes(node.path, {name: to_stored(check_attribute(node.kind, name, value))})
     else:
         await namespace.set_attributes(node.path, {}, (name,))
     return Reply({})
@@ -190,7 +190,10 @@ def _kind(type_: str, attributes: dict[str, Any]) -> tuple[Kind, int, bool]:
             GENERIC, f'nodes of type "{type_}" are not kept here; use table, queue_consumer, queue_producer or map_node'
         )
     if not flag_of(attributes.get("dynamic", False), "dynamic"):
-        raise YtError(GENERIC, "only dynamic tables are kept here; add dynamic=%true to the attributes")
+        raise YtError(
+            GENERIC,
+            "static tables are made by exports alone (static_export_config); for a queue add dynamic=%true to the attributes",
+        )
     schema = schema_of(attributes.get("schema"))
     if not schema.keys:
         return Kind.QUEUE, _tablet_count(attributes), False

@@ -20,7 +20,18 @@ from penstock import __version__
 from penstock.broker import Broker
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
-from penstock.gateway.yt import cypress_commands, producer_sessions, queue_commands, table_commands, transaction_commands
+from penstock.core.probe import FAILED, RequestProbe
+from penstock.core.trace_context import TRACEPARENT
+from penstock.gateway.measured_request import MeasuredRequest, status_outcome
+from penstock.gateway.yt import (
+    cypress_commands,
+    producer_sessions,
+    queue_commands,
+    read_command,
+    read_locks,
+    table_commands,
+    transaction_commands,
+)
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, YtError, as_yt_error, error_headers
@@ -67,10 +78,13 @@ COMMANDS: dict[str, Command] = {
     **queue_commands.COMMANDS,
     **producer_sessions.COMMANDS,
     **transaction_commands.COMMANDS,
+    **read_command.COMMANDS,
+    **read_locks.COMMANDS,
 }
 MUTATIONS_KEPT = 10_000
 HEAVY_AT_ONCE = 16  # each may hold a body of many megabytes
 VERSIONS = ("v3", "v4")
+OUTCOME = "penstock.outcome"  # of a response whose status does not tell
 
 
 class YtGateway:
@@ -101,7 +115,14 @@ class YtGateway:
         self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._tokens = Tokens(broker, clock or SystemClock())
         self._runner: web.AppRunner | None = None
+        self.probe = RequestProbe()
         self._done: OrderedDict[str, web.Response] = OrderedDict()  # answers to mutations, for those who ask again
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        server = None if self._runner is None else self._runner.server
+        return 0 if server is None else len(server.connections)
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
@@ -158,8 +179,17 @@ class YtGateway:
     async def _version(self, _: web.Request) -> web.Response:
         return web.Response(text=f"penstock-{__version__}")
 
-    async def _command(self, request: web.Request) -> web.Response:
+    async def _command(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["command"]
+        api = name if name in COMMANDS else "unknown"
+        with MeasuredRequest(self.probe, api, request.headers.get(TRACEPARENT), name=f"yt {api}") as measured:
+            response = await self._carry_out(request, name)
+            measured.outcome = response.get(OUTCOME, status_outcome(response.status))
+        self.probe.bytes_in += request.content_length or 0
+        self.probe.bytes_out += response.content_length or 0
+        return response
+
+    async def _carry_out(self, request: web.Request, name: str) -> web.StreamResponse:
         mutation_id: str | None = None
         try:
             command = COMMANDS.get(name)
@@ -175,24 +205,48 @@ class YtGateway:
                     return _again(self._done[mutation_id])
                 authorization = request.headers.get("Authorization")
                 call = Call(self._cluster, name, parameters, body, user, request.remote or "", peer, authorization)
-                response = self._answer(call, command, await command.handler(call))
+                _check_transaction(call, command)
+                reply = await command.handler(call)
+                if reply.stream is not None:
+                    return await self._streamed(request, call, reply)
+                response = self._answer(call, command, reply)
         except BadTokenError as error:
             return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
         except PenstockError as error:
             return self._failed(name, error)
         except Exception:
             log.exception("command %s failed", name)
-            return self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
+            answer = self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
+            answer[OUTCOME] = FAILED
+            return answer
         if mutation_id is not None:
             self._done[mutation_id] = response
             if len(self._done) > MUTATIONS_KEPT:
                 self._done.popitem(last=False)
         return response
 
+    async def _streamed(self, request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
+        """Send rows as they are read. What fails before the first of them is answered as any error; after that the connection is
+        cut, which tells the client to ask again from where it is."""
+        assert reply.stream is not None
+        first = await anext(reply.stream, b"")
+        response = web.StreamResponse(headers=_headers(reply))
+        response.content_type = call.output_format().content_type
+        await response.prepare(request)
+        await response.write(first)
+        try:
+            async for piece in reply.stream:
+                await response.write(piece)
+        except PenstockError as error:
+            log.warning("command %s broke off: %s", call.name, error)
+            if request.transport is not None:
+                request.transport.abort()
+        else:
+            await response.write_eof()
+        return response
+
     def _answer(self, call: Call, command: Command, reply: Reply) -> web.Response:
-        headers = {"X-YT-Proxy": socket.gethostname()}
-        if reply.parameters is not None:
-            headers["X-YT-Response-Parameters"] = text_yson(reply.parameters).decode("ascii")
+        headers = _headers(reply)
         format_ = call.output_format()
         if reply.rows is not None:
             content = reply.rows
@@ -209,6 +263,19 @@ class YtGateway:
             headers=error_headers(error),
             content_type="application/json",
         )
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    headers = {"X-YT-Proxy": socket.gethostname()}
+    if reply.parameters is not None:
+        headers["X-YT-Response-Parameters"] = text_yson(reply.parameters).decode("ascii")
+    return headers
+
+
+def _check_transaction(call: Call, command: Command) -> None:
+    """An error if a command that changes something is to do so in a transaction, and cannot."""
+    if command.is_volatile and not command.takes_transaction and call.transaction_id is not None:
+        raise YtError(GENERIC, f"{call.name} takes effect at once and cannot be part of a transaction; leave the transaction out")
 
 
 def _mutation_id(command: Command, parameters: dict[str, object], user: str) -> str | None:

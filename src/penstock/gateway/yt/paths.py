@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from yt.yson import YsonError, YsonType
@@ -11,11 +12,13 @@ from penstock.gateway.yt.errors import GENERIC, YtError
 
 
 class Path(NamedTuple):
-    """A node, or with `attribute` one of its attributes by the keys that lead to it; () is all of them."""
+    """A node, or with `attribute` one of its attributes by the keys that lead to it; () is all of them. `rich` is what else the
+    path says, such as columns and ranges of rows."""
 
     node: str
     attribute: tuple[str, ...] | None
     cluster: str | None
+    rich: Mapping[str, Any] = {}
 
     def ref(self, here: str) -> Ref:
         """The node on its cluster; without one it is on this."""
@@ -45,7 +48,7 @@ def path_of(given: object, name: str = "path") -> Path:
         text = str(rich)
     cluster = attributes.get("cluster")
     text, keys = _split(text)
-    return Path(text, keys, None if cluster is None else str(cluster))
+    return Path(text, keys, None if cluster is None else str(cluster), attributes)
 
 
 def _split(text: str) -> tuple[str, tuple[str, ...] | None]:

@@ -2,8 +2,8 @@
 
 A token is `user:password`. A queue is the topic it is stored in; a consumer is a group, named by its path unless it is one of
 Kafka's. To read a queue is READ on its topic, to write to it WRITE, to trim or remove it DELETE, to change it ALTER, and so is to
-register a vital consumer; any other needs READ. Whoever works with a consumer or producer has READ on the group. Another cluster
-makes itself known as a user with CLUSTER_ACTION on this one.
+register a vital consumer; any other needs READ. A static table is the topic its rows are from. Whoever works with a consumer or
+producer has READ on the group. Another cluster makes itself known as a user with CLUSTER_ACTION on this one.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def may_node(call: Call, operation: Operation, node: Node) -> bool:
     """Whether whoever asks may do something with a node."""
     if node.kind is Kind.QUEUE:
         return may(call, operation, ResourceKind.TOPIC, call.cluster.broker.namespace.topic(node).name)
+    if node.kind is Kind.STATIC:
+        return may(call, operation, ResourceKind.TOPIC, node.topic or "")
     if node.kind is Kind.FOLDER:
         return operation is Operation.DESCRIBE or may(call, Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME)
     return may(call, _OF_GROUPS.get(operation, Operation.READ), ResourceKind.GROUP, group_of(node.path))

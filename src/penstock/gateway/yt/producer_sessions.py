@@ -121,9 +121,8 @@ async def push(call: Call) -> Reply:
     codec = writable_codec(call, key.queue_node)
     rows = read_rows(call.input_format(), call.body)
     epoch = call.whole("epoch")
-    transaction_id = call.text("transaction_id", None)
-    in_transaction = transaction_id is not None and not set(transaction_id) <= {"0", "-"}
-    gathered = call.cluster.transactions.find(transaction_id).changes if in_transaction else None
+    transaction_id = call.transaction_id
+    gathered = None if transaction_id is None else call.cluster.transactions.find(transaction_id).changes
     before = session_of(call, key, gathered)
     _check_epoch(key, before, epoch)
     assert before is not None
@@ -134,7 +133,7 @@ async def push(call: Call) -> Reply:
     by_queue = await spread(call, key.queue_node, codec, [row for row, _ in fresh])
     changes = Changes(dict(by_queue), {key.name: {key.place: _position(key, after)}})
     answer = Reply({"last_sequence_number": after.sequence, "skipped_row_count": len(rows) - len(fresh)})
-    if in_transaction:
+    if transaction_id is not None:
         seen = session_of(call, key)
         changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), seen))
         await apply(call, changes)
@@ -272,5 +271,5 @@ def _numbers(call: Call, rows: list[dict[str, Any]]) -> list[int]:
 COMMANDS = {
     "create_queue_producer_session": Command(create_session, is_volatile=True),
     "remove_queue_producer_session": Command(remove_session, is_volatile=True),
-    "push_queue_producer": Command(push, input_type="tabular", is_volatile=True, is_heavy=True),
+    "push_queue_producer": Command(push, input_type="tabular", is_volatile=True, is_heavy=True, takes_transaction=True),
 }

@@ -127,8 +127,8 @@ async def advance_consumer(call: Call) -> Reply:
     name = consumer_name(node)
     changes = Changes()
     changes.set_position(name, place, Position(new, metadata=str(queue)))
-    in_transaction = call.text("transaction_id", None)
-    if in_transaction is None or set(in_transaction) <= {"0", "-"}:
+    in_transaction = call.transaction_id
+    if in_transaction is None:
         if old is not None:
             changes.checks.append(lambda: _check_offset(consumer, queue, old, _offset(call, node, place)))
     else:
@@ -286,6 +286,6 @@ COMMANDS = {
     "pull_queue": Command(pull_queue, output_type="tabular", is_heavy=True),
     "pull_consumer": Command(pull_consumer, output_type="tabular", is_heavy=True),
     "pull_queue_consumer": Command(pull_consumer, output_type="tabular", is_heavy=True),
-    "advance_consumer": Command(advance_consumer, is_volatile=True),
-    "advance_queue_consumer": Command(advance_consumer, is_volatile=True),
+    "advance_consumer": Command(advance_consumer, is_volatile=True, takes_transaction=True),
+    "advance_queue_consumer": Command(advance_consumer, is_volatile=True, takes_transaction=True),
 }

@@ -13,6 +13,8 @@ from penstock.broker.weights import HEADER, pack_weights, weights_of_records
 from penstock.core.checksum import crc32c
 from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import decompress
+from penstock.core.record_format import packed_header
+from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway.yt.row_codec import EncodedRow
 from penstock.gateway.yt.varints import varint
 from penstock.kernels.record_scan import (
@@ -142,5 +144,8 @@ def is_dropped(batch: memoryview, aborted: set[int]) -> bool:
 
 def _first_record(value: bytes, weights: bytes) -> bytes:
     body = b"\0\0\0\1" + varint(len(value)) + value
-    body += varint(1) + varint(len(HEADER)) + HEADER + varint(len(weights)) + weights
+    trace = current_trace.get()
+    body += varint(1 if trace is None else 2) + varint(len(HEADER)) + HEADER + varint(len(weights)) + weights
+    if trace is not None:
+        body += packed_header(TRACEPARENT.encode(), trace.encode())
     return varint(len(body)) + body

@@ -87,6 +87,14 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
     return Pulled(found, start, partition.number, codec)
 
 
+def table_rows(batch: ReadBatch, part: slice, codec: RowCodec | None) -> list[Row]:
+    """Some rows of a batch as a static table has them: not saying where in their queue they were."""
+    rows = _rows_of(Stretch(batch, part, batch.offsets(part)), codec, 0)
+    for row in rows:
+        del row[TABLET_INDEX], row[ROW_INDEX]
+    return rows
+
+
 def _binary(stretch: Stretch, codec: RowCodec, number: int) -> bytes:
     batch, part, offsets = stretch
     stored = codec.stored_rows(batch.values(part))

@@ -157,8 +157,8 @@ async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, A
 async def apply(call: Call, changes: Changes) -> None:
     """Make changes now, or as part of the transaction that the call names."""
     transactions = call.cluster.transactions
-    name = call.text("transaction_id", None)
-    if name is None or set(name) <= {"0", "-"}:
+    name = call.transaction_id
+    if name is None:
         await transactions.carry_out(changes)
         return
     gathered = transactions.find(name).changes
@@ -185,7 +185,9 @@ COMMANDS = {
     "remount_table": Command(remount_table, is_volatile=True),
     "reshard_table": Command(reshard_table, is_volatile=True),
     "alter_table": Command(alter_table, is_volatile=True),
-    "insert_rows": Command(insert_rows, input_type="tabular", output_type=None, is_volatile=True, is_heavy=True),
+    "insert_rows": Command(
+        insert_rows, input_type="tabular", output_type=None, is_volatile=True, is_heavy=True, takes_transaction=True
+    ),
     "select_rows": Command(select_rows, output_type="tabular", is_heavy=True),
     "trim_rows": Command(trim_rows, is_volatile=True),
     "get_tablet_infos": Command(get_tablet_infos, is_volatile=True),

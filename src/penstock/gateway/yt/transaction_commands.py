@@ -7,32 +7,48 @@ from typing import Any
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.paths import path_of
+from penstock.gateway.yt.read_locks import is_master
 from penstock.gateway.yt.tablet_transactions import TIMEOUT_DEFAULT_MS
 
 
 async def start_transaction(call: Call) -> Reply:
-    """A new transaction; it lives as long as it is pinged or used."""
-    if call.text("type", "master") != "tablet":
-        raise YtError(GENERIC, "only tablet transactions are kept here: start it with type=tablet")
-    transaction = call.cluster.transactions.start(call.whole("timeout", TIMEOUT_DEFAULT_MS))
-    return Reply({"transaction_id": transaction.id})
+    """A new transaction; it lives as long as it is pinged or used. One of masters is for readers, and changes nothing."""
+    timeout_ms = call.whole("timeout", TIMEOUT_DEFAULT_MS)
+    type_ = call.text("type", "master")
+    if type_ not in ("master", "tablet"):
+        raise YtError(GENERIC, f'a transaction is of type "tablet", or "master" for reading, not "{type_}"')
+    if type_ == "master":
+        return Reply({"transaction_id": call.cluster.master_transactions.start(timeout_ms / 1000)})
+    return Reply({"transaction_id": call.cluster.transactions.start(timeout_ms).id})
 
 
 async def commit_transaction(call: Call) -> Reply:
     """Carry it out."""
-    await call.cluster.transactions.commit(call.text("transaction_id"))
+    transaction_id = call.text("transaction_id")
+    if is_master(transaction_id):
+        call.cluster.master_transactions.end(transaction_id)
+    else:
+        await call.cluster.transactions.commit(transaction_id)
     return Reply({})
 
 
 async def abort_transaction(call: Call) -> Reply:
     """Forget it."""
-    call.cluster.transactions.abort(call.text("transaction_id"))
+    transaction_id = call.text("transaction_id")
+    if is_master(transaction_id):
+        call.cluster.master_transactions.end(transaction_id)
+    else:
+        call.cluster.transactions.abort(transaction_id)
     return Reply({})
 
 
 async def ping_transaction(call: Call) -> Reply:
     """Keep it alive."""
-    call.cluster.transactions.find(call.text("transaction_id"))
+    transaction_id = call.text("transaction_id")
+    if is_master(transaction_id):
+        call.cluster.master_transactions.ping(transaction_id)
+    else:
+        call.cluster.transactions.find(transaction_id)
     return Reply({})
 
 
@@ -58,14 +74,14 @@ async def generate_timestamp(call: Call) -> Reply:
 
 
 COMMANDS = {
-    "start_transaction": Command(start_transaction, is_volatile=True),
-    "commit_transaction": Command(commit_transaction, is_volatile=True),
-    "abort_transaction": Command(abort_transaction, is_volatile=True),
-    "ping_transaction": Command(ping_transaction, is_volatile=True),
-    "start_tx": Command(start_transaction, is_volatile=True),
-    "commit_tx": Command(commit_transaction, is_volatile=True),
-    "abort_tx": Command(abort_transaction, is_volatile=True),
-    "ping_tx": Command(ping_transaction, is_volatile=True),
+    "start_transaction": Command(start_transaction, is_volatile=True, takes_transaction=True),
+    "commit_transaction": Command(commit_transaction, is_volatile=True, takes_transaction=True),
+    "abort_transaction": Command(abort_transaction, is_volatile=True, takes_transaction=True),
+    "ping_transaction": Command(ping_transaction, is_volatile=True, takes_transaction=True),
+    "start_tx": Command(start_transaction, is_volatile=True, takes_transaction=True),
+    "commit_tx": Command(commit_transaction, is_volatile=True, takes_transaction=True),
+    "abort_tx": Command(abort_transaction, is_volatile=True, takes_transaction=True),
+    "ping_tx": Command(ping_transaction, is_volatile=True, takes_transaction=True),
     "parse_ypath": Command(parse_ypath),
     "get_supported_features": Command(get_supported_features),
     "generate_timestamp": Command(generate_timestamp),

@@ -55,6 +55,7 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
     node = call.node
     code, session, wanted = node.sessions.open(request, node.clock.monotonic())
     if code:
+        call.is_refused = True
         return FetchResponse(error_code=code, session_id=NO_SESSION)
     quotas = node.broker.quotas
     limit = quotas.limit(FETCH_QUOTA, call.user, call.client_id) if quotas.limits_fetch else None
@@ -71,13 +72,16 @@ async def fetch(call: Call, request: FetchRequest) -> FetchResponse:
             break
         await _wait_for_more(call, found, left_s)
         grown = found.held_now() - found.held
-        is_last = call.peer.must_hurry() or node.clock.monotonic() >= deadline
+        now = node.clock.monotonic()
+        call.waited_s += now - (deadline - left_s)
+        is_last = call.peer.must_hurry() or now >= deadline
         if grown and (is_last or found.size + grown >= request.min_bytes):
             found = await _read_all(call, request, wanted, bytes_max)
     is_incremental = session is not None and request.session_id == session.id
     response = _respond(found, session, incremental=is_incremental)
     call.has_files = any(_has_files(one.data) for one in found.fetched)
     call.size = found.size
+    call.is_refused = found.has_errors
     if limit is not None:
         # What was drawn too much is waited for by the next request.
         limit.draw(found.size)

@@ -66,6 +66,7 @@ class PendingWrite:
     def set_exception(self, exception: PenstockError, /) -> None:
         """The batch was refused, or may not be stored."""
         _set_error(self.response, exception, produce_code(exception, self._call.version))
+        self._call.is_refused = True
         self.is_settled = True
         self._call.settled()
 
@@ -94,6 +95,7 @@ class ProduceCall(Call):
                 answered.partition_responses.append(outcome)
                 if code:
                     outcome.error_code = code
+                    self.is_refused = True
                 else:
                     self._begin(ref, data, outcome)
         if self.node.broker.quotas.limits_produce:
@@ -118,6 +120,7 @@ class ProduceCall(Call):
         if now < self._deadline:
             return
         self.node.memory.take(self.cost)
+        self.is_refused = True
         for write in self._writes:
             if not write.is_settled:
                 # From here on the outcome goes to a response that nobody is sent.
@@ -142,6 +145,7 @@ class ProduceCall(Call):
             write = PendingWrite(self, outcome, route.partition)
             outcome.log_append_time_ms = broker.begin_produce(route, records, write)
         except PenstockError as error:
+            self.is_refused = True
             is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(ref, bytes)
             _set_error(outcome, error, errors.UNKNOWN_TOPIC_ID if is_unknown_id else produce_code(error, self.version))
             return

@@ -1,0 +1,124 @@
+"""What is counted in a broker, and what is read off it when asked: nothing here is called while a message is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.consumers import OBJECT_PREFIX
+from penstock.broker.namespace import consumer_name
+from penstock.core.errors import PenstockError
+from penstock.core.probe import Durations
+from penstock.queue import BlobCache, QueueProbe
+from penstock.tablet import TabletProbe
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from penstock.broker.broker import Broker
+    from penstock.broker.topic import Topic
+
+
+class BrokerProbe:
+    """What a broker did by itself, and the probes of the layers below it."""
+
+    __slots__ = (
+        "compaction",
+        "compaction_bytes_freed",
+        "compaction_bytes_read",
+        "compaction_failures",
+        "expired_messages",
+        "retention_failures",
+        "tablet_starts",
+        "tablets",
+    )
+
+    def __init__(self) -> None:
+        self.tablets = TabletProbe()
+        self.tablet_starts = 0
+        self.compaction = Durations()
+        self.compaction_bytes_read = 0
+        self.compaction_bytes_freed = 0
+        self.compaction_failures = 0
+        self.retention_failures = 0
+        self.expired_messages = 0
+
+
+class GroupCount(NamedTuple):
+    """How many groups of a kind are in a state."""
+
+    kind: str
+    state: str
+    groups: int
+
+
+class BrokerReading:
+    """What a broker can be asked for in passing. Each answer costs about as much as it is long."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._probes: tuple[int, list[tuple[Topic, list[QueueProbe]]]] = (-1, [])
+
+    @property
+    def cache(self) -> BlobCache:
+        """The blob cache."""
+        return self._broker._tablets.cache
+
+    def flows(self) -> list[tuple[Topic, list[QueueProbe]]]:
+        """Every topic with the probes of its tablets; the same list until the catalog changes."""
+        broker = self._broker
+        version = broker.catalog.version
+        if self._probes[0] != version:
+            probe_of, topics = broker._tablets.probe_of, broker.catalog.topics()
+            self._probes = (version, [(topic, [probe_of(one) for one in sorted(set(topic.tablets))]) for topic in topics])
+        return self._probes[1]
+
+    def gone(self) -> QueueProbe:
+        """What was written to and read from topics that are deleted by now."""
+        return self._broker._tablets.gone
+
+    def tablets(self) -> tuple[int, int]:
+        """How many tablets of topics there are, and how many of them serve."""
+        return self._broker._tablets.counts()
+
+    def trouble(self) -> str | None:
+        """Why the broker cannot serve now; None if it can."""
+        for tablet in self._broker._system:
+            try:
+                tablet.head(b"")
+            except PenstockError as error:
+                return str(error)
+        hosted, up = self.tablets()
+        if hosted and not up:
+            return f"none of the {hosted} tablets of topics serves"
+        return None
+
+    def trim_alerts(self) -> dict[UUID, str]:
+        """Topics whose trimming by the Queue Agent failed, and why."""
+        return {topic_id: next(iter(alerts.values())) for topic_id, alerts in self._broker.queue_agent._alerts.items() if alerts}
+
+    def consumer_paths(self) -> dict[str, str]:
+        """The paths of consumers that are objects of the namespace, by the names that they keep positions under."""
+        return {consumer_name(node): node.path for node in self._broker.namespace.consumers()}
+
+    @staticmethod
+    def is_group(name: str) -> bool:
+        """Whether positions under this name are of a group, and not of an object of the namespace."""
+        return not name.startswith(OBJECT_PREFIX)
+
+    def open_transactions(self) -> int:
+        """How many transactions are under way."""
+        return self._broker.transactions.ongoing
+
+    def groups(self) -> list[GroupCount]:
+        """Groups by kind and state; those that have positions alone are not counted."""
+        counts: dict[tuple[str, str], int] = {}
+        for summary in self._summaries():
+            counts[summary] = counts.get(summary, 0) + 1
+        return [GroupCount(kind, state, count) for (kind, state), count in sorted(counts.items())]
+
+    def _summaries(self) -> Iterator[tuple[str, str]]:
+        for groups in self._broker.groups.kinds():
+            for name in list(groups.names()):
+                summary = groups.summary(name)
+                yield summary.kind, summary.state.lower()

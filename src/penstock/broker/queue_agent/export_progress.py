@@ -1,0 +1,65 @@
+"""How far an export has come: kept as an attribute of its directory, and so stored in one step with each table. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+PROGRESS = "queue_static_export_progress"
+DESTINATION = "queue_static_export_destination"
+
+
+class TabletProgress(NamedTuple):
+    """Rows before `next_row` are exported, or were gone before they could be; the latest of them is from `max_timestamp`."""
+
+    next_row: int
+    max_timestamp_ms: int = 0
+    lost_rows: int = 0
+
+
+class ExportProgress(NamedTuple):
+    """The end of the last stretch of time that has a table, and what was exported of each partition."""
+
+    queue_id: str
+    exported_s: int = 0
+    stored_ms: int = 0
+    tablets: Mapping[int, TabletProgress] = {}
+
+    def next_row(self, number: int) -> int:
+        """The first row of a partition that is not exported."""
+        known = self.tablets.get(number)
+        return 0 if known is None else known.next_row
+
+    def shown(self) -> dict[str, Any]:
+        """As the attribute gives it, in the terms of the original's clients."""
+        return {
+            "queue_object_id": self.queue_id,
+            "last_exported_fragment_unix_ts": self.exported_s,
+            "last_successful_export_unix_ts": self.stored_ms // 1000,
+            "tablets": {
+                str(number): {"row_count": one.next_row, "max_timestamp": one.max_timestamp_ms, "lost_row_count": one.lost_rows}
+                for number, one in sorted(self.tablets.items())
+            },
+        }
+
+    def pack(self) -> bytes:
+        """The stored form: JSON, as of every attribute."""
+        return json.dumps({**self.shown(), "stored_ms": self.stored_ms}).encode()
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> ExportProgress:
+        """The progress whose stored form is `raw`."""
+        fields = json.loads(raw)
+        tablets = {
+            int(number): TabletProgress(one["row_count"], one["max_timestamp"], one["lost_row_count"])
+            for number, one in fields["tablets"].items()
+        }
+        return cls(fields["queue_object_id"], fields["last_exported_fragment_unix_ts"], fields["stored_ms"], tablets)
+
+
+def progress_in(attributes: Mapping[str, bytes], queue_id: str) -> ExportProgress:
+    """The progress that a directory keeps for a queue; none yet if it is of another queue."""
+    raw = attributes.get(PROGRESS)
+    known = None if raw is None else ExportProgress.unpack(raw)
+    return known if known is not None and known.queue_id == queue_id else ExportProgress(queue_id)

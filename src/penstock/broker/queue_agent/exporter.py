@@ -1,0 +1,241 @@
+"""One export, once: rows of a queue are copied into chunks, and then a table and the progress are there in one step.
+
+Chunks are written while nothing refers to them. The step that counts puts the table into the namespace and the new progress on
+its directory, in one request to one tablet: before it there is no table and the rows will be exported again, after it not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+from penstock.blob import Buffer
+from penstock.broker.namespace import Kind, Namespace, Node
+from penstock.broker.namespace.node import new_id
+from penstock.broker.queue_agent.export_config import ExportConfig, Fragment, InvalidExportError, exports_of
+from penstock.broker.queue_agent.export_progress import (
+    DESTINATION,
+    PROGRESS,
+    ExportProgress,
+    TabletProgress,
+    progress_in,
+)
+from penstock.broker.table_store import Chunk, TableStore
+from penstock.broker.topic import Topic
+from penstock.broker.weights import joined, weights_of
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError, UnavailableError
+from penstock.core.record_format import header_at
+from penstock.queue import Aborted, Partition, ReadResult, committed_batches, scan_batch
+
+CHUNK_BYTES = 4 << 20
+TRIES = 10
+PAUSE_S = 0.2
+
+PartitionOf = Callable[[Topic, int], Partition]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Copying:
+    """A table that is being filled."""
+
+    table_id: str
+    tablets: dict[int, TabletProgress] = field(default_factory=dict)
+    rows: int = 0
+    size: int = 0
+    weight: int = 0
+    chunks: int = 0
+
+
+class InDoubtError(UnavailableError):
+    """It is not known whether a table came to be; its chunks must stay until that is."""
+
+    code = "export_in_doubt"
+
+    def __init__(self, table_id: str, cause: PenstockError) -> None:
+        super().__init__(f"whether the table of an export was stored will be known when the namespace serves again: {cause}")
+        self.table_id = table_id
+
+
+class Exporter:
+    """Makes the tables of exports."""
+
+    def __init__(
+        self, namespace: Namespace, store: TableStore, partition_of: PartitionOf, *, clock: Clock, random: Random
+    ) -> None:
+        self._namespace = namespace
+        self._store = store
+        self._partition_of = partition_of
+        self._clock = clock
+        self._random = random
+
+    def directory(self, config: ExportConfig, queue: Node) -> Node:
+        """The directory of an export. InvalidExportError if there is none, or it is another queue's."""
+        found = self._namespace.find(config.directory)
+        if found is None or found.kind is not Kind.FOLDER:
+            raise InvalidExportError(f"there is no directory {config.directory} to export to; make it with `yt create map_node`")
+        owner = originating_queue(found)
+        if owner not in (None, queue.id):
+            raise InvalidExportError(
+                f"directory {config.directory} is for exports of another queue, {owner}; name this one, {queue.id}, in its "
+                f"@{DESTINATION}, or export to another directory"
+            )
+        return found
+
+    def progress(self, config: ExportConfig, queue: Node) -> ExportProgress:
+        """How far an export has come. InvalidExportError as above."""
+        return progress_in(self.directory(config, queue).attributes, queue.id)
+
+    async def export(self, config: ExportConfig, queue: Node, fragment: Fragment) -> int:
+        """Make the table of a stretch of time, unless it would be empty; how many rows are in it."""
+        topic = self._namespace.topic(queue)
+        before = self.progress(config, queue)
+        path = f"{config.directory}/{config.table_name(fragment)}"
+        if self._namespace.find(path) is not None:
+            raise InvalidExportError(
+                f"there is a node {path} already; output_table_name_pattern must name each table another way"
+            )
+        copying = Copying(new_id(Kind.STATIC, self._random))
+        try:
+            for number in range(topic.partitions):
+                await self._copy(topic, number, before, fragment.end_s * 1000, copying)
+        except PenstockError:
+            await self._store.delete(copying.table_id)
+            raise
+        if copying.tablets:
+            await self._finish(config, queue, before, fragment, copying)
+        return copying.rows
+
+    async def _copy(self, topic: Topic, number: int, before: ExportProgress, until_ms: int, copying: Copying) -> None:
+        """Copy the rows of one partition that were written before a moment."""
+        known = before.tablets.get(number, TabletProgress(0))
+        at, latest_ms, lost = known
+        is_over = False
+        while not is_over:
+            read, aborted = await _again(partial(self._read, topic, number, at))
+            if read.next_offset <= at:
+                break
+            first = max(at, read.start_offset)
+            lost += first - at
+            taken, reached = self._taken(joined(read), aborted, first, until_ms)
+            is_over = reached is not None
+            at = read.next_offset if reached is None else max(reached, first)
+            if taken:
+                latest_ms = max(latest_ms, *(header_at(batch).max_ms for batch in taken))
+                await self._append(copying, number, (first, at), taken)
+        if at > known.next_row:
+            copying.tablets[number] = TabletProgress(at, latest_ms, lost)
+
+    async def _read(self, topic: Topic, number: int, at: int) -> tuple[ReadResult, list[Aborted]]:
+        partition = self._partition_of(topic, number)
+        read = await partition.read(at, CHUNK_BYTES, until=partition.stable_offset)
+        return read, partition.aborted_between(at, read.next_offset)
+
+    def _taken(self, data: bytes, aborted: list[Aborted], first: int, until_ms: int) -> tuple[list[memoryview], int | None]:
+        """The committed batches from an offset on, up to the first that is too young, and where that one begins. A time that has
+        not come yet was made up by a producer and says nothing."""
+        now_ms = int(self._clock.wall() * 1000)
+        taken: list[memoryview] = []
+        for batch in committed_batches(data, aborted):
+            header = header_at(batch)
+            if until_ms <= header.max_ms <= now_ms:
+                return taken, header.base_offset
+            if header.next_offset > first:
+                taken.append(batch)
+        return taken, None
+
+    async def _append(self, copying: Copying, number: int, span: tuple[int, int], batches: list[memoryview]) -> None:
+        rows = sum(_rows_from(batch, span[0]) for batch in batches)
+        size = sum(map(len, batches))
+        chunk = Chunk(number, *span, rows, size)
+        buffers: list[Buffer] = list(batches)
+        await _again(partial(self._store.append, copying.table_id, chunk, buffers))
+        copying.rows += rows
+        copying.size += size
+        copying.chunks += 1
+        for batch in batches:
+            weights = weights_of(batch)
+            copying.weight += len(batch) if weights is None else weights.after - weights.before
+
+    async def _finish(
+        self, config: ExportConfig, queue: Node, before: ExportProgress, fragment: Fragment, copying: Copying
+    ) -> None:
+        """The step that counts."""
+        now_ms = int(self._clock.wall() * 1000)
+        after = ExportProgress(queue.id, fragment.end_s, now_ms, {**before.tablets, **copying.tablets})
+        tables = [self._table(config, queue, fragment, copying, now_ms)] if copying.rows else []
+
+        def changed() -> list[Node]:
+            now = self._namespace.node(queue.path)
+            directory = self.directory(config, queue)
+            if now.id != queue.id or config not in exports_in(now) or progress_in(directory.attributes, queue.id) != before:
+                raise InvalidExportError(f"export {config.name!r} was changed while it ran")
+            owner = b'{"originating_queue_id": "%b"}' % queue.id.encode()
+            attributes = {DESTINATION: owner, **directory.attributes, PROGRESS: after.pack()}
+            return [replace(directory, attributes=attributes), *tables]
+
+        try:
+            await self._namespace.put_together(changed)
+        except UnavailableError as error:
+            raise InDoubtError(copying.table_id, error) from error
+        except PenstockError:
+            await self._store.delete(copying.table_id)
+            raise
+
+    def _table(self, config: ExportConfig, queue: Node, fragment: Fragment, copying: Copying, now_ms: int) -> Node:
+        numbers = {
+            "row_count": copying.rows,
+            "chunk_count": copying.chunks,
+            "data_weight": copying.weight,
+            "uncompressed_data_size": copying.size,
+        }
+        attributes = {name: str(number).encode() for name, number in numbers.items()}
+        if "schema" in queue.attributes:
+            attributes["schema"] = queue.attributes["schema"]
+        if config.ttl_ms is not None:
+            attributes["expiration_time"] = str(now_ms + config.ttl_ms).encode()
+        path = f"{config.directory}/{config.table_name(fragment)}"
+        topic = self._namespace.topic(queue).name
+        return Node(path, copying.table_id, Kind.STATIC, now_ms, now_ms, attributes, topic=topic)
+
+    async def settle(self, table_id: str) -> None:
+        """Let go of chunks that were in doubt, unless there is a table of them after all."""
+        if not any(node.id == table_id for node in self._namespace.tree.nodes()):
+            await self._store.delete(table_id)
+
+
+def exports_in(queue: Node) -> list[ExportConfig]:
+    """The exports that a queue asks for; attributes are JSON, and were checked when they were set."""
+    raw = queue.attributes.get("static_export_config")
+    return [] if raw is None else exports_of(json.loads(raw))
+
+
+def originating_queue(directory: Node) -> str | None:
+    """The queue that a directory is for; None if that is not settled."""
+    raw = directory.attributes.get(DESTINATION)
+    found = None if raw is None else json.loads(raw).get("originating_queue_id")
+    return None if found is None else str(found)
+
+
+def _rows_from(batch: memoryview, offset: int) -> int:
+    header = header_at(batch)
+    if header.base_offset >= offset:
+        return header.count
+    scanned = scan_batch(batch)  # the rest of a batch whose first rows were trimmed
+    return 0 if scanned is None else header.count - scanned.first_row(offset)
+
+
+async def _again(step: Callable[[], Awaitable[T]]) -> T:
+    """Do something again and again while a tablet starts; what is copied already need not be copied again."""
+    for _ in range(TRIES - 1):
+        try:
+            return await step()
+        except UnavailableError:
+            await asyncio.sleep(PAUSE_S)
+    return await step()

@@ -1,0 +1,154 @@
+"""Kafka's record batch, version 2: the one format in which everything is stored, as it is written and read outside the kernels.
+
+     batch:   the header of 61 bytes drawn in queue/batch.py, then records, compressed as a whole or not at all
+     record:  length | 0 | time delta | offset delta | key | value | number of headers | name, value of each header
+
+All numbers of a record are varints (varint.py); a key, a value or a name is its length and its bytes, and the length -1 is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock.core.checksum import crc32c
+from penstock.core.errors import CorruptionError
+from penstock.core.record_compression import decompress
+from penstock.core.varint import read_varint, varint
+
+HEADER_SIZE: Final = 61
+CRC_FROM: Final = 21
+MAGIC: Final = 2
+CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+
+Octets = bytes | bytearray | memoryview
+Header = tuple[bytes, bytes | None]
+
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_BEFORE_CRC: Final = Struct(">qiib")
+_AFTER_CRC: Final = Struct(">hiqqqhii")
+_CRC: Final = Struct(">I")
+_NULL: Final = varint(-1)
+
+
+class Writer(NamedTuple):
+    """Whose batch it is; -1 is nobody's."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    sequence: int = -1
+
+
+NOBODY: Final = Writer()
+
+
+class BatchHeader(NamedTuple):
+    """What the header of a batch says."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_delta: int
+    base_ms: int
+    max_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after its last record."""
+        return self.base_offset + self.last_delta + 1
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker that ends a transaction, and not data."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def stamp_ms(self) -> int | None:
+        """The time of all its records, if the broker has stamped them; None if each has its own."""
+        return self.max_ms if self.attributes & APPEND_TIME else None
+
+
+def header_at(data: Octets, at: int = 0) -> BatchHeader:
+    """The header of the batch that begins at a byte."""
+    return BatchHeader._make(_HEADER.unpack_from(data, at))
+
+
+def framed(
+    records: Octets,
+    count: int,
+    times_ms: tuple[int, int],
+    *,
+    attributes: int = 0,
+    writer: Writer = NOBODY,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+) -> bytes:
+    """Records, compressed already if `attributes` say so, behind the header of their batch; the first and the latest time."""
+    tail = _AFTER_CRC.pack(attributes, count - 1, *times_ms, *writer, count)
+    head = _BEFORE_CRC.pack(base_offset, HEADER_SIZE - 12 + len(records), leader_epoch, MAGIC)
+    return b"".join((head, _CRC.pack(crc32c(records, crc32c(tail))), tail, records))
+
+
+def plain_records(batch: Octets, header: BatchHeader) -> memoryview:
+    """The records of a batch without their compression."""
+    try:
+        return decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE:])
+    except ValueError as error:
+        raise CorruptionError(f"the batch at offset {header.base_offset} does not decompress: {error}") from error
+
+
+def packed_record(
+    delta: int, value: bytes | None, *, key: bytes | None = None, headers: Sequence[Header] = (), time_delta: int = 0
+) -> bytes:
+    """One record."""
+    parts = [b"\0", varint(time_delta), varint(delta), packed_octets(key), packed_octets(value), varint(len(headers))]
+    parts += (packed_header(name, text) for name, text in headers)
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def packed_header(name: bytes, value: bytes | None) -> bytes:
+    """One header of a record."""
+    return varint(len(name)) + name + packed_octets(value)
+
+
+def packed_octets(content: bytes | None) -> bytes:
+    """A key or a value."""
+    return _NULL if content is None else varint(len(content)) + content
+
+
+def read_octets(data: Octets, at: int) -> tuple[bytes | None, int]:
+    """The key, value or name that begins at a byte, and the byte after it. IndexError if it does not end."""
+    size, at = read_varint(data, at)
+    if size < 0:
+        return None, at
+    if at + size > len(data):
+        raise IndexError
+    return bytes(data[at : at + size]), at + size
+
+
+def read_headers(data: Octets, at: int) -> list[Header]:
+    """The headers whose number begins at a byte of some records. CorruptionError if they do not end."""
+    try:
+        count, at = read_varint(data, at)
+        found: list[Header] = []
+        for _ in range(count):
+            name, at = read_octets(data, at)
+            value, at = read_octets(data, at)
+            found.append((name or b"", value))
+    except IndexError:
+        raise CorruptionError("the headers of a record are longer than the record") from None
+    return found

@@ -1,0 +1,85 @@
+"""What is counted of Kafka's requests, and how they are traced."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.probe import FAILED, OK, REFUSED, RequestProbe, Span, Tracing
+from penstock.core.trace_context import first_traceparent
+from penstock.gateway.kafka.protocol import Message, Request, keys, private_keys
+from penstock.gateway.kafka.protocol.fields import Splice
+from penstock.gateway.kafka.protocol.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from penstock.gateway.kafka.call import Call
+
+_NAMES: Final = {
+    key: name.title().replace("_", "")
+    for module in (keys, private_keys)
+    for name, key in vars(module).items()
+    if name.isupper() and isinstance(key, int)
+}
+# They are answered when others have come, which says nothing of how fast the node is.
+_WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
+
+ITEMS_MAX: Final = 100  # of a list are looked at: who asks for a thousand topics does not wait longer for it
+
+
+class KafkaProbe(RequestProbe):
+    """The requests of a Kafka listener, by api key."""
+
+    __slots__ = ()
+
+    def finished(self, call: Call, now: float) -> None:
+        """A request has its answer. Time spent waiting for messages that were not there yet is not counted."""
+        outcome = FAILED if call.must_close else REFUSED if call.is_refused else OK
+        self.note(call.request.api_key, outcome, now - call.began - call.waited_s)
+        if call.span is not None:
+            call.span.end(outcome)
+
+    def name_of(self, api: str | int) -> str:
+        return _NAMES.get(int(api), str(api))
+
+    def is_prompt(self, api: str) -> bool:
+        return api not in _WAITING
+
+
+def begin_span(tracing: Tracing, request: Request) -> Span:
+    """A span for a request, in the trace of its first message if it brings any."""
+    parent = None
+    if isinstance(request.body, ProduceRequest):
+        batches = (data.records for topic in request.body.topic_data for data in topic.partition_data)
+        first = next(batches, None)
+        if first is not None and not isinstance(first, Splice):
+            parent = first_traceparent(first)
+    name = _NAMES.get(request.api_key, str(request.api_key))
+    attributes: dict[str, str | int] = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": name,
+        "penstock.api.version": request.api_version,
+        "messaging.client.id": request.client_id or "",
+    }
+    return tracing.begin(f"kafka {name}", parent, attributes)
+
+
+def has_error(response: Message | None) -> bool:
+    """Whether a response, or one of the first items that it lists, has an error code."""
+    if response is None:
+        return False
+    if getattr(response, "error_code", 0):
+        return True
+    for name in _listing_fields(type(response)):
+        if any(has_error(item) for item in (getattr(response, name) or ())[:ITEMS_MAX]):
+            return True
+    return False
+
+
+@cache
+def _listing_fields(kind: type[Message]) -> tuple[str, ...]:
+    """The fields of a kind of message that list others which may have errors."""
+    return tuple(one.name for one in kind.fields if one.kind == "array" and one.struct is not None and _may_fail(one.struct))
+
+
+def _may_fail(kind: type[Message]) -> bool:
+    return any(one.name == "error_code" for one in kind.fields) or bool(_listing_fields(kind))

@@ -1,0 +1,78 @@
+"""Master transactions, as far as readers of static tables need them: they hold snapshot locks, and change nothing.
+
+A static table never changes, so a lock has nothing to do; it gives the client the id under which it reads on.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from penstock.broker.namespace.node import object_id
+from penstock.core.clock import Clock
+from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TRANSACTION, YtError
+
+MASTER_TYPE, LOCK_TYPE = 1, 200
+OPEN_MAX = 100_000
+
+
+class MasterTransactions:
+    """Those that are open."""
+
+    def __init__(self, *, clock: Clock, random: Random) -> None:
+        self._clock = clock
+        self._random = random
+        self._open: dict[str, tuple[float, float]] = {}  # how long each lives without a ping, and until when
+
+    def start(self, timeout_s: float) -> str:
+        """A new one."""
+        now_s = self._clock.monotonic()
+        for late in [one for one, (_, expires_s) in self._open.items() if expires_s < now_s]:
+            del self._open[late]
+        if len(self._open) >= OPEN_MAX:
+            raise YtError(GENERIC, f"{OPEN_MAX} transactions are open; commit or abort some first")
+        transaction_id = object_id(MASTER_TYPE, self._random.getrandbits(128))
+        self._open[transaction_id] = (timeout_s, now_s + timeout_s)
+        return transaction_id
+
+    def ping(self, transaction_id: str) -> None:
+        """Let it live on. An error if there is none such."""
+        timeout_s, expires_s = self._open.get(transaction_id, (0.0, 0.0))
+        now_s = self._clock.monotonic()
+        if expires_s <= now_s:
+            raise YtError(
+                NO_SUCH_TRANSACTION,
+                f"No such transaction {transaction_id}: it has ended, was not pinged in time, or the node was started again",
+                {"transaction_id": transaction_id},
+            )
+        self._open[transaction_id] = (timeout_s, now_s + timeout_s)
+
+    def end(self, transaction_id: str) -> None:
+        """Commit or abort it, which is the same here."""
+        self.ping(transaction_id)
+        del self._open[transaction_id]
+
+
+def is_master(transaction_id: str) -> bool:
+    """Whether a transaction is one of these, by its type in the id."""
+    parts = transaction_id.split("-")
+    try:
+        return len(parts) == 4 and int(parts[2], 16) & 0xFFFF == MASTER_TYPE
+    except ValueError:
+        return False
+
+
+async def lock(call: Call) -> Reply:
+    """Take a snapshot lock."""
+    if call.text("mode", "exclusive") != "snapshot":
+        raise YtError(GENERIC, "only snapshot locks are taken here, for reading: nodes are changed by one command at a time")
+    transaction_id = call.transaction_id
+    if transaction_id is None:
+        raise YtError(GENERIC, "a lock is taken in a transaction; name one with --tx")
+    call.cluster.master_transactions.ping(transaction_id)
+    node = call.cluster.node(call.path())
+    lock_id = object_id(LOCK_TYPE, call.cluster.random.getrandbits(128))
+    return Reply({"lock_id": lock_id, "node_id": node.id, "revision": node.changed_ms})
+
+
+COMMANDS = {"lock": Command(lock, is_volatile=True, takes_transaction=True)}

@@ -1,0 +1,54 @@
+"""A stored batch with a table of where everything in its records is, and which batches of a read are committed data: what
+gateways read partitions by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.blob import Buffer
+from penstock.core.record_format import BatchHeader, header_at, plain_records
+from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, scan_records
+from penstock.queue.batch import CONTROL, TRANSACTIONAL, split_batches
+from penstock.queue.transactions import Aborted
+
+
+class ScannedBatch(NamedTuple):
+    """Records without their compression, and a row of record_scan's columns for each."""
+
+    header: BatchHeader
+    records: memoryview
+    table: npt.NDArray[np.int64]
+
+    def first_row(self, offset: int) -> int:
+        """The row of the first record from an offset on."""
+        return int(np.searchsorted(self.table[:, OFFSET_DELTA], offset - self.header.base_offset))
+
+
+def scan_batch(batch: Buffer) -> ScannedBatch | None:
+    """The records of a batch; None if it is a marker."""
+    header = header_at(batch)
+    if header.is_control:
+        return None
+    records = plain_records(batch, header)
+    table = np.empty((header.count, FIELDS), np.int64)
+    scan_records(records, table)
+    return ScannedBatch(header, records, table)
+
+
+def committed_batches(data: Buffer, aborted: Sequence[Aborted]) -> Iterator[memoryview]:
+    """The batches of some that are data, without those of aborted transactions."""
+    for batch in split_batches(data):
+        if not batch[22] & CONTROL and not is_aborted(batch, aborted):
+            yield batch
+
+
+def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
+    """Whether a batch is part of a transaction that was aborted."""
+    if not aborted or not batch[22] & TRANSACTIONAL:
+        return False
+    base_offset, producer = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[43:51], "big", signed=True)
+    return any(one.producer_id == producer and one.first_offset <= base_offset <= one.last_offset for one in aborted)

@@ -1,0 +1,38 @@
+"""All routes of the admin API."""
+
+from __future__ import annotations
+
+from penstock.server.http.cluster import ClusterResource
+from penstock.server.http.consumers import ConsumerResource
+from penstock.server.http.messages import MessageResource
+from penstock.server.http.overview import OverviewResource
+from penstock.server.http.pipelines import PipelineResource
+from penstock.server.http.produce import ProduceResource
+from penstock.server.http.queues import QueueResource
+from penstock.server.http.route import Resource
+from penstock.server.http.served import Served
+from penstock.server.http.settings import SettingResource
+from penstock.server.http.storage import StorageResource
+from penstock.server.http.streams import StreamResource
+from penstock.server.http.tail import TailResource
+from penstock.server.http.topic_configs import TopicConfigResource
+from penstock.server.http.topics import TopicResource
+
+
+def api_resources(served: Served) -> list[Resource]:
+    """Every part of the API."""
+    return [
+        ClusterResource(served),
+        OverviewResource(served),
+        TopicResource(served),
+        TopicConfigResource(served),
+        MessageResource(served),
+        TailResource(served),
+        ProduceResource(served),
+        ConsumerResource(served),
+        QueueResource(served),
+        StorageResource(served),
+        StreamResource(served),
+        PipelineResource(served),
+        SettingResource(served),
+    ]

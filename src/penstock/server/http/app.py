@@ -1,0 +1,168 @@
+"""The web application: who calls, from where, and what becomes of errors; what is answered is declared by routes."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from penstock.broker import Broker
+from penstock.core.errors import PenstockError
+from penstock.gateway.basic_sign_in import BasicSignIn
+from penstock.server.http.caller import Caller
+from penstock.server.http.errors import ForeignRequestError, told, told_error
+from penstock.server.http.openapi import openapi
+from penstock.server.http.route import Call, Nothing, Route
+
+log = logging.getLogger(__name__)
+
+API_PREFIX: Final = "/api/v1"
+BODY_BYTES_MAX: Final = 8 << 20
+# Answered to anyone: those who ask whether a node lives have no password.
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+CALLER: Final = "penstock.caller"
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+CONTENT_POLICY: Final = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; img-src 'self' data:"
+)
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Mount = Callable[[web.Application], None]
+
+
+def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | None, mounts: Sequence[Mount]) -> web.Application:
+    """The application that serves these routes below the prefix of the API. `hosts` are the names that it may be called by; None
+    is any. What `mounts` add is behind the same doors, and comes after the API."""
+    app = web.Application(
+        client_max_size=BODY_BYTES_MAX,
+        middlewares=[_told_errors, _from_here(hosts), _signed_in(broker)],
+    )
+    app.on_response_prepare.append(_add_headers)
+    document = openapi(routes, API_PREFIX, is_secured=broker.options.security is not None)
+
+    async def show_document(call: Call[Nothing, Nothing, Nothing]) -> web.Response:
+        return web.json_response(document)
+
+    for route in [*routes, Route("GET", "/openapi.json", show_document, "this document")]:
+        app.router.add_route(route.method, API_PREFIX + route.path, _handler_of(route))
+    for mount in mounts:
+        mount(app)
+    return app
+
+
+def caller_of(request: web.Request) -> Caller:
+    """Who makes a request; of those behind the doors, that is known."""
+    caller = request[CALLER]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def own_hosts(bound: str, *others: str | None) -> frozenset[str] | None:
+    """The names by which a listener may be called that is bound to this address. One that only this machine reaches knows them
+    all, and so can tell when a page elsewhere has a browser call it by another; None if anyone may be calling."""
+    try:
+        is_loopback = ipaddress.ip_address(bound).is_loopback
+    except ValueError:
+        is_loopback = bound == "localhost"
+    if not is_loopback:
+        return None
+    return frozenset({"localhost", "127.0.0.1", "::1", bound, *(name for name in others if name is not None)})
+
+
+def _handler_of(route: Route) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await route.serve(request, caller_of(request))
+
+    return handle
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in SECURITY_HEADERS.items():
+        response.headers.setdefault(name, value)
+    if request.path.startswith(API_PREFIX):
+        response.headers.setdefault("Cache-Control", "no-store")
+
+
+@web.middleware
+async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What goes wrong is answered as JSON, with a code that programs look at."""
+    try:
+        return await handler(request)
+    except PenstockError as error:
+        answer = told_error(error)
+        if answer.status >= 500:
+            log.warning("%s %s: %s", request.method, request.path, error)
+        return answer
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _told_refusal(request, error)
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return told(500, "internal", "the request failed within the node; its log says where")
+
+
+def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What the web framework itself refuses."""
+    messages = {
+        404: f"there is nothing at {request.path}; GET {API_PREFIX}/openapi.json lists all that there is",
+        405: f"{request.path} does not take {request.method}; GET {API_PREFIX}/openapi.json says what it takes",
+        413: f"the body is larger than {BODY_BYTES_MAX} bytes; send less at once",
+    }
+    answer = told(error.status, error.reason.replace(" ", "_"), messages.get(error.status, error.text or error.reason))
+    if "Allow" in error.headers:
+        answer.headers["Allow"] = error.headers["Allow"]
+    return answer
+
+
+def _from_here(hosts: frozenset[str] | None) -> Middleware:
+    """No page of another site can have a browser do something here, by its own name or by one that it has pointed at us."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if hosts is not None and _host_name(request.host) not in hosts:
+            raise ForeignRequestError(
+                f"the request is for host {request.host!r}; this listener is for this machine alone, by the names "
+                f"{', '.join(sorted(hosts))}"
+            )
+        origin = request.headers.get("Origin")
+        if request.method not in SAFE_METHODS and origin is not None and origin != f"{request.scheme}://{request.host}":
+            raise ForeignRequestError(
+                f"the request was sent by a page of {origin!r}; only our own console may change anything here"
+            )
+        return await handler(request)
+
+    return check
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without a port and without the brackets of IPv6."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _signed_in(broker: Broker) -> Middleware:
+    sign_in = BasicSignIn(broker)
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path not in OPEN_PATHS:
+            principal = await sign_in.principal(request.headers.get("Authorization", ""))
+            request[CALLER] = Caller(principal, request.remote or "", broker.access)
+        return await handler(request)
+
+    return check

@@ -1,0 +1,207 @@
+"""All consumers of a node, of whichever kind: groups of Kafka's clients, consumers of YT, consumers declared on topics of YDB,
+durable names of streams. All but the last have their positions in one table."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from penstock.broker import Queue, Topic, UnknownTopicError
+from penstock.broker.groups import (
+    CONSUMER,
+    UnknownGroupError,
+    assigned_partitions,
+)
+from penstock.broker.namespace import Kind, Node, consumer_name
+from penstock.broker.streams import Streams
+from penstock.core.errors import PenstockError
+from penstock.server.http.figures import Lag, Snapshot
+from penstock.server.http.served import Served
+
+YT_PREFIX: Final = "\1"
+STREAM_PREFIX: Final = "stream:"
+SUBJECTS_MAX: Final = 10_000
+STREAMS_FRESH_S: Final = 2.0
+
+ConsumerKind = Literal["kafka", "yt", "ydb", "stream"]
+
+
+class Known(NamedTuple):
+    """A consumer: as it is shown, as the table of positions calls it, and as access rules call it."""
+
+    name: str
+    kind: ConsumerKind
+    key: str
+    resource: str
+    node: Node | None = None  # of a consumer of YT
+
+
+class MemberKnown(NamedTuple):
+    """A member of a group, and the partitions it has, by topic."""
+
+    id: str
+    client_id: str
+    host: str
+    partitions: dict[str, list[int]]
+
+
+class StreamPlace(NamedTuple):
+    """How far a durable name has come in a subject, and how far behind that is; None if that is not known."""
+
+    subject: str
+    sequence: int
+    last_sequence: int
+    lag: Lag | None
+
+
+class ConsumerDirectory:
+    """Finds consumers."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._broker = served.broker
+        self._declared: tuple[int, dict[str, list[Topic]], set[str]] = (-1, {}, set())
+        self._streams: tuple[float, dict[str, list[StreamPlace]]] = (-STREAMS_FRESH_S, {})
+
+    async def all(self, snapshot: Snapshot) -> dict[str, Known]:
+        """Every consumer, by the name it is shown by."""
+        found: dict[str, Known] = {}
+        for name in self._declared_consumers()[0]:
+            found[name] = Known(name, "ydb", name, name)
+        for name in (*self._group_names(), *(name for name in snapshot.consumers if not name.startswith(YT_PREFIX))):
+            found.setdefault(name, Known(name, "kafka", name, name))
+        for node in self._broker.namespace.consumers():
+            found[node.path] = Known(node.path, "yt", consumer_name(node), node.path, node)
+        for name in await self.stream_places():
+            found.setdefault(STREAM_PREFIX + name, Known(STREAM_PREFIX + name, "stream", name, name))
+        return found
+
+    async def find(self, name: str) -> Known:
+        """One consumer by the name it is shown by. UnknownGroupError if there is none."""
+        if name in self._declared_consumers()[0]:
+            return Known(name, "ydb", name, name)
+        node = self._broker.namespace.find(name) if name.startswith("//") else None
+        if node is not None and node.kind is Kind.CONSUMER:
+            return Known(name, "yt", consumer_name(node), name, node)
+        groups = self._broker.groups
+        if not name.startswith(YT_PREFIX) and (groups.kind(name) or self._broker.consumers.has_positions(name)):
+            return Known(name, "kafka", name, name)
+        durable = name.removeprefix(STREAM_PREFIX)
+        if durable != name and durable in await self.stream_places():
+            return Known(name, "stream", durable, durable)
+        raise UnknownGroupError(f"there is no consumer {name!r}; GET /api/v1/consumers lists those there are")
+
+    def resource_of(self, name: str) -> str:
+        """What access rules call a consumer, known or not."""
+        return name.removeprefix(STREAM_PREFIX)
+
+    def state(self, consumer: Known) -> str:
+        """Where it stands, in the words of its kind."""
+        if consumer.kind == "stream":
+            return "Durable"
+        if consumer.node is not None:
+            return consumer.node.mount_state.value.capitalize()
+        groups = self._broker.groups
+        for kind in groups.kinds():
+            if kind.has(consumer.key):
+                return kind.summary(consumer.key).state
+        return "Declared" if consumer.kind == "ydb" else "Empty"
+
+    def has_members(self, consumer: Known) -> bool:
+        """Whether someone reads as this consumer now, and would move its positions."""
+        groups = self._broker.groups
+        return groups.kind(consumer.key) is not None and groups.empty_since_ms(consumer.key) is None
+
+    def members(self, consumer: Known) -> list[MemberKnown]:
+        """Its members, if it is a group that has any."""
+        groups = self._broker.groups
+        kind = groups.kind(consumer.key)
+        if consumer.kind == "stream" or kind is None:
+            return []
+        if kind == CONSUMER:
+            group = groups.consumer.group(consumer.key)
+            found = [] if group is None else list(group.members.values())
+            return [
+                MemberKnown(one.id, one.client_id, one.client_host, self._by_topic(one.assigned | one.revoking)) for one in found
+            ]
+        described = groups.describe_classic(consumer.key)
+        return [
+            MemberKnown(
+                one.member_id,
+                one.client_id,
+                one.client_host,
+                {topic: list(numbers) for topic, numbers in (assigned_partitions(one.assignment) or {}).items()},
+            )
+            for one in described.members
+        ]
+
+    def is_vital(self, consumer: Known) -> bool:
+        """Whether messages are kept until it has read them, in any topic."""
+        agent = self._broker.queue_agent
+        path = consumer.name if consumer.kind == "yt" else f"//groups/{consumer.key}"
+        if consumer.kind == "stream":
+            return False
+        registered = self._broker.registrations.of_consumer(agent.ref(path))
+        return consumer.key in self._declared_consumers()[1] or any(one.vital for one in registered)
+
+    def declared_on(self, name: str) -> list[Topic]:
+        """The topics that a consumer is declared on."""
+        return self._declared_consumers()[0].get(name, [])
+
+    async def stream_places(self) -> dict[str, list[StreamPlace]]:
+        """Where durable names of streams are, as of a moment ago."""
+        engine, clock = self._served.streams, self._served.clock
+        if engine is None:
+            return {}
+        if clock.monotonic() - self._streams[0] < STREAMS_FRESH_S:
+            return self._streams[1]
+        found: dict[str, list[StreamPlace]] = {}
+        for subject in (await engine.get_subjects())[:SUBJECTS_MAX]:
+            for position in await engine.get_consumers(subject):
+                lag = self._stream_lag(subject, position.last_sequence)
+                last = await engine.last_sequence(subject)
+                place = StreamPlace(subject, position.last_sequence, last, lag)
+                found.setdefault(position.durable_name, []).append(place)
+        self._streams = (clock.monotonic(), found)
+        return found
+
+    def forget_streams(self) -> None:
+        """A durable name was moved: what is known of them is too old."""
+        self._streams = (-STREAMS_FRESH_S, {})
+
+    def _stream_lag(self, subject: str, sequence: int) -> Lag | None:
+        engine = self._served.streams
+        offset = engine.offset_after(subject, sequence) if isinstance(engine, Streams) else None
+        if offset is None:
+            return None
+        try:
+            topic = self._broker.catalog.topic(subject)
+            return self._served.figures.lag(self._broker.partition(topic, 0), offset)
+        except PenstockError:
+            return None
+
+    def _by_topic(self, queues: frozenset[Queue]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for topic_id, number in sorted(queues):
+            try:
+                name = self._broker.catalog.topic_by_id(topic_id).name
+            except UnknownTopicError:
+                continue
+            found.setdefault(name, []).append(number)
+        return found
+
+    def _group_names(self) -> list[str]:
+        return [name for groups in self._broker.groups.kinds() for name in groups.names()]
+
+    def _declared_consumers(self) -> tuple[dict[str, list[Topic]], set[str]]:
+        """Consumers declared on topics, and those of them that are important; looked for once for each change of the catalog."""
+        version = self._broker.catalog.version
+        if self._declared[0] != version:
+            declared: dict[str, list[Topic]] = {}
+            important: set[str] = set()
+            for topic in self._served.figures.topics():
+                if "penstock.consumers" in topic.config.own or "penstock.important.consumers" in topic.config.own:
+                    important.update(topic.config.important_consumers)
+                    for name in topic.config.declared_consumers:
+                        declared.setdefault(name, []).append(topic)
+            self._declared = (version, declared, important)
+        return self._declared[1], self._declared[2]

@@ -1,0 +1,123 @@
+"""Where a consumer is in each partition, and how far behind."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.broker import Position, Topic, UnknownTopicError
+from penstock.core.errors import PenstockError
+from penstock.server.http.consumer_directory import ConsumerDirectory, Known, MemberKnown
+from penstock.server.http.figures import Lag
+from penstock.server.http.route import Shown
+from penstock.server.http.served import Served
+
+
+class PositionShown(Shown, frozen=True):
+    """Where a consumer is in a partition: the next offset it wants, or in a stream the last sequence it acknowledged. None while
+    it has none. What is not known, of a queue on another cluster, is null."""
+
+    topic: str
+    partition: int
+    position: int | None
+    start: int | None
+    end: int | None
+    lag_messages: int | None
+    lag_bytes: int | None
+    lag_seconds: float | None
+    retention_share: float | None
+    committed_ms: int | None
+    member: str | None
+
+
+class _Place(NamedTuple):
+    topic: str
+    partition: int
+    position: int | None
+    start: int | None = None
+    end: int | None = None
+    lag: Lag | None = None
+    committed_ms: int | None = None
+    member: str | None = None
+
+
+class ConsumerPositions:
+    """Positions of consumers as they are shown."""
+
+    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
+        self._served = served
+        self._broker = served.broker
+        self._directory = directory
+
+    async def of(self, consumer: Known, members: list[MemberKnown]) -> list[PositionShown]:
+        """All positions of a consumer, and the partitions that its members have though it has no position there."""
+        if consumer.kind == "stream":
+            places = (await self._directory.stream_places()).get(consumer.key, [])
+            return [self._shown(_Place(one.subject, 0, one.sequence, 0, one.last_sequence, one.lag)) for one in places]
+        owners = {
+            (topic, number): member.id for member in members for topic, numbers in member.partitions.items() for number in numbers
+        }
+        found: dict[tuple[str, int], PositionShown] = {}
+        for queue, position in self._broker.consumers.positions(consumer.key).items():
+            topic = self._topic_of(queue.topic_id)
+            name = self._remote_name(consumer, queue.topic_id) if topic is None else topic.name
+            found[name, queue.partition] = self._in(topic, name, queue.partition, position, owners.get((name, queue.partition)))
+        for (name, number), member in owners.items():
+            if (name, number) not in found:
+                found[name, number] = self._in(self._topic_named(name), name, number, None, member)
+        return [found[place] for place in sorted(found)]
+
+    def age_s(self, lag: Lag) -> float | None:
+        """How old the first unread message is."""
+        if lag.since_ms is None:
+            return None if lag.messages else 0.0
+        return max((self._served.now_ms() - lag.since_ms) / 1000, 0.0)
+
+    def _in(self, topic: Topic | None, name: str, number: int, position: Position | None, member: str | None) -> PositionShown:
+        place = _Place(name, number, None, member=member)
+        if position is not None:
+            place = place._replace(position=position.offset, committed_ms=position.commit_time_ms)
+        try:
+            partition = None if topic is None else self._broker.partition(topic, number)
+        except PenstockError:
+            partition = None
+        if partition is not None:
+            lag = None if position is None else self._served.figures.lag(partition, position.offset)
+            place = place._replace(start=partition.start_offset, end=partition.end_offset, lag=lag)
+        return self._shown(place)
+
+    def _shown(self, place: _Place) -> PositionShown:
+        lag = place.lag
+        return PositionShown(
+            topic=place.topic,
+            partition=place.partition,
+            position=place.position,
+            start=place.start,
+            end=place.end,
+            lag_messages=None if lag is None else lag.messages,
+            lag_bytes=None if lag is None else lag.size,
+            lag_seconds=None if lag is None else self.age_s(lag),
+            retention_share=None if lag is None else lag.retention_share,
+            committed_ms=place.committed_ms,
+            member=place.member,
+        )
+
+    def _topic_of(self, topic_id: UUID) -> Topic | None:
+        try:
+            return self._broker.catalog.topic_by_id(topic_id)
+        except UnknownTopicError:
+            return None
+
+    def _topic_named(self, name: str) -> Topic | None:
+        try:
+            return self._broker.catalog.topic(name)
+        except UnknownTopicError:
+            return None
+
+    def _remote_name(self, consumer: Known, topic_id: UUID) -> str:
+        """A queue of another cluster is known by its registration."""
+        agent = self._broker.queue_agent
+        for one in self._broker.registrations.of_consumer(agent.ref(consumer.name)):
+            if agent.queue_id(one.queue) == topic_id:
+                return str(one.queue)
+        return str(topic_id)

@@ -1,0 +1,321 @@
+"""/consumers: who reads, how far each is, and moving or deleting those who do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from penstock.broker import Operation, Position, Queue, ResourceKind, Topic
+from penstock.broker.groups import NonEmptyGroupError
+from penstock.core.errors import InvalidRequestError
+from penstock.server.http.caller import Caller
+from penstock.server.http.consumer_directory import ConsumerDirectory, ConsumerKind, Known
+from penstock.server.http.consumer_positions import ConsumerPositions, PositionShown
+from penstock.server.http.errors import MalformedRequestError, NotSupportedHereError
+from penstock.server.http.figures import ConsumerFigures, Lag, Snapshot
+from penstock.server.http.message_scan import offset_at_time
+from penstock.server.http.route import Asked, Call, Count, Done, Limit, Nothing, Page, Paging, Resource, Route, Shown
+from penstock.server.http.served import Served
+from penstock.server.http.topics import TopicName, TopicNames, topic_for
+
+TOPICS_SHOWN: Final = 20
+
+ConsumerName = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+Sort = Literal["name", "kind", "state", "members", "lag_messages", "lag_bytes", "lag_seconds", "retention_share"]
+
+
+class ConsumerNames(Asked, frozen=True):
+    """Which consumer."""
+
+    name: ConsumerName
+
+
+class ConsumersQuery(Paging, frozen=True, kw_only=True):
+    """Which consumers, and in which order."""
+
+    kind: ConsumerKind | None = None
+    sort: Sort = "name"
+    order: Literal["asc", "desc"] = "asc"
+
+
+class ConsumerShown(Shown, frozen=True):
+    """A consumer in a list. `lag_seconds` is the age of the first message it has not read, `retention_share` how much of the time
+    or room that such a message is kept is gone: at 1 it is deleted unread. Of the topics, the first few."""
+
+    name: str
+    kind: ConsumerKind
+    state: str
+    members: int
+    topics: list[str]
+    topic_count: int
+    lag_messages: int
+    lag_bytes: int
+    lag_seconds: float | None
+    retention_share: float | None
+    vital: bool
+
+
+class MemberShown(Shown, frozen=True):
+    """A member of a group, and the partitions it has, by topic."""
+
+    id: str
+    client_id: str
+    host: str
+    partitions: dict[str, list[int]]
+
+
+class PositionsQuery(Asked, frozen=True, kw_only=True):
+    """Which of its positions."""
+
+    topic: TopicName | None = None
+    offset: Count = 0
+    limit: Limit = 500
+
+
+class ConsumerDetail(Shown, frozen=True):
+    """A consumer with its members and its positions, a page of them. The sums are over all positions that are asked for."""
+
+    name: str
+    kind: ConsumerKind
+    state: str
+    vital: bool
+    members: list[MemberShown]
+    topics: list[str]
+    lag_messages: int
+    lag_bytes: int
+    lag_seconds: float | None
+    retention_share: float | None
+    positions: list[PositionShown]
+    position_count: int
+
+
+class ResetAsked(Asked, frozen=True, kw_only=True):
+    """Where to move the positions in a topic; `value` is the offset, or the time in milliseconds."""
+
+    topic: TopicName
+    to: Literal["earliest", "latest", "offset", "time"]
+    partitions: list[Annotated[int, msgspec.Meta(ge=0, le=99_999)]] | None = None
+    value: Count | None = None
+    dry_run: bool = False
+
+
+class MoveShown(Shown, frozen=True):
+    """One position, as it was and as it is to be."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    start: int
+    end: int
+
+
+class ResetPlan(Shown, frozen=True):
+    """What was done, or with dry_run would be."""
+
+    done: bool
+    items: list[MoveShown]
+
+
+class ConsumerResource(Resource):
+    """Consumers of every kind."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._broker = served.broker
+        self._directory = ConsumerDirectory(served)
+        self._positions = ConsumerPositions(served, self._directory)
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/consumers", self.list_consumers, "consumers of every kind"),
+            Route("GET", "/consumers/{name}", self.show, "one consumer, its members and positions", (404,)),
+            Route("DELETE", "/consumers/{name}", self.delete, "delete a consumer and its positions", (404, 409, 422)),
+            Route("POST", "/consumers/{name}/reset", self.reset, "move its positions, or show how", (404, 409, 422)),
+            Route("GET", "/topics/{name}/consumers", self.list_of_topic, "the consumers of a topic", (404,)),
+        ]
+
+    async def list_consumers(self, call: Call[Nothing, ConsumersQuery, Nothing]) -> Page[ConsumerShown]:
+        """GET /consumers: those that the caller may describe."""
+        query = call.query
+        snapshot = await self._served.figures.snapshot()
+        known = await self._directory.all(snapshot)
+        part = query.search.lower()
+        found = [
+            one
+            for name, one in sorted(known.items())
+            if part in name.lower() and query.kind in (None, one.kind) and _may_see(call.caller, one)
+        ]
+        if query.sort != "name":
+            found.sort(key=self._order_of(query.sort, snapshot))
+        if query.order == "desc":
+            found.reverse()
+        return Page([await self._shown(one, snapshot) for one in query.page(found)], len(found))
+
+    async def list_of_topic(self, call: Call[TopicNames, Paging, Nothing]) -> Page[ConsumerShown]:
+        """GET /topics/{name}/consumers: those with a position in it."""
+        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        snapshot = await self._served.figures.snapshot()
+        readers = snapshot.readers.get(topic.id, set())
+        places = await self._directory.stream_places()
+        known = await self._directory.all(snapshot)
+        found = [
+            one
+            for name, one in sorted(known.items())
+            if (one.key in readers if one.kind != "stream" else any(place.subject == topic.name for place in places[one.key]))
+            and call.query.search.lower() in name.lower()
+            and _may_see(call.caller, one)
+        ]
+        return Page([await self._shown(one, snapshot) for one in call.query.page(found)], len(found))
+
+    async def show(self, call: Call[ConsumerNames, PositionsQuery, Nothing]) -> ConsumerDetail:
+        """GET /consumers/{name}."""
+        name, query = call.names.name, call.query
+        call.caller.check_group(Operation.DESCRIBE, self._directory.resource_of(name))
+        consumer = await self._directory.find(name)
+        members = self._directory.members(consumer)
+        positions = await self._positions.of(consumer, members)
+        if query.topic is not None:
+            positions = [one for one in positions if one.topic == query.topic]
+        return ConsumerDetail(
+            name=name,
+            kind=consumer.kind,
+            state=self._directory.state(consumer),
+            vital=self._directory.is_vital(consumer),
+            members=[MemberShown(**one._asdict()) for one in members],
+            topics=sorted({one.topic for one in positions}),
+            positions=positions[query.offset : query.offset + query.limit],
+            position_count=len(positions),
+            **_totals(positions),
+        )
+
+    async def delete(self, call: Call[ConsumerNames, Nothing, Nothing]) -> Done:
+        """DELETE /consumers/{name}: one that nobody reads as."""
+        name = call.names.name
+        call.caller.check_group(Operation.DELETE, self._directory.resource_of(name))
+        consumer = await self._directory.find(name)
+        if consumer.kind == "yt":
+            await self._broker.namespace.remove(name)
+        elif consumer.kind == "kafka":
+            await self._broker.groups.delete(consumer.key)
+        elif consumer.kind == "ydb":
+            topics = ", ".join(topic.name for topic in self._directory.declared_on(name)[:5])
+            raise NotSupportedHereError(
+                f"consumer {name!r} is declared on topics ({topics}); drop it there, by ALTER TOPIC of YDB"
+            )
+        else:
+            raise NotSupportedHereError(f"{name!r} is a durable name of streams; those stay as long as their subjects")
+        return Done()
+
+    async def reset(self, call: Call[ConsumerNames, Nothing, ResetAsked]) -> ResetPlan:
+        """POST /consumers/{name}/reset. As with Kafka's tools, only while nobody reads as this consumer."""
+        name, asked, caller = call.names.name, call.body, call.caller
+        caller.check_group(Operation.READ, self._directory.resource_of(name))
+        topic = topic_for(self._served, caller, Operation.READ, asked.topic)
+        consumer = await self._directory.find(name)
+        if (asked.to in ("offset", "time")) != (asked.value is not None):
+            raise MalformedRequestError("value is given with to=offset and to=time, and with nothing else")
+        if consumer.kind == "stream":
+            return await self._reset_stream(consumer, topic, asked)
+        if self._directory.has_members(consumer):
+            raise NonEmptyGroupError(f"consumer {name!r} has members, which would commit over it; stop them first")
+        numbers = list(range(topic.partitions)) if asked.partitions is None else sorted(set(asked.partitions))
+        items = [await self._move(consumer, topic, number, asked) for number in numbers]
+        if not asked.dry_run:
+            moves = [(Queue(topic.id, one.partition), Position(one.after)) for one in items]
+            await self._broker.consumers.commit(consumer.key, moves)
+        return ResetPlan(done=not asked.dry_run, items=items)
+
+    async def _move(self, consumer: Known, topic: Topic, number: int, asked: ResetAsked) -> MoveShown:
+        partition = self._broker.partition(topic, number)
+        start, end = partition.start_offset, partition.end_offset
+        after = {"earliest": start, "latest": end}.get(asked.to, asked.value or 0)
+        if asked.to == "time":
+            after = await offset_at_time(partition, asked.value or 0, self._served.clock)
+        before = self._broker.consumers.position(consumer.key, Queue(topic.id, number))
+        return MoveShown(
+            topic=topic.name,
+            partition=number,
+            before=None if before is None else before.offset,
+            after=min(max(after, start), end),
+            start=start,
+            end=end,
+        )
+
+    async def _reset_stream(self, consumer: Known, topic: Topic, asked: ResetAsked) -> ResetPlan:
+        """Positions in a stream are sequences, the last that was acknowledged."""
+        engine = self._served.streams
+        if engine is None or asked.to == "time":
+            raise InvalidRequestError(
+                "a durable name of streams is moved to earliest, latest or a sequence (offset), not to a time"
+            )
+        last = await engine.last_sequence(topic.name)
+        after = {"earliest": 0, "latest": last}.get(asked.to, asked.value or 0)
+        before = await engine.get_position(consumer.key, topic.name)
+        if not asked.dry_run:
+            after = await engine.acknowledge(consumer.key, topic.name, after, rewind=True)
+            self._directory.forget_streams()
+        move = MoveShown(topic=topic.name, partition=0, before=before, after=after, start=0, end=last)
+        return ResetPlan(done=not asked.dry_run, items=[move])
+
+    async def _shown(self, consumer: Known, snapshot: Snapshot) -> ConsumerShown:
+        figures = await self._figures(consumer, snapshot)
+        topics = sorted(figures.topics)
+        return ConsumerShown(
+            name=consumer.name,
+            kind=consumer.kind,
+            state=self._directory.state(consumer),
+            members=len(self._directory.members(consumer)),
+            topics=topics[:TOPICS_SHOWN],
+            topic_count=len(topics),
+            lag_messages=figures.lag.messages,
+            lag_bytes=figures.lag.size,
+            lag_seconds=self._positions.age_s(figures.lag),
+            retention_share=figures.lag.retention_share,
+            vital=self._directory.is_vital(consumer),
+        )
+
+    async def _figures(self, consumer: Known, snapshot: Snapshot) -> ConsumerFigures:
+        if consumer.kind != "stream":
+            return snapshot.consumers.get(consumer.key, ConsumerFigures())
+        made = ConsumerFigures()
+        for place in (await self._directory.stream_places()).get(consumer.key, []):
+            made.topics.add(place.subject)
+            made.lag = made.lag.joined(place.lag or Lag())
+        return made
+
+    def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[Known], Any]:
+        none = ConsumerFigures()
+
+        def lag(consumer: Known) -> Lag:
+            return snapshot.consumers.get(consumer.key, none).lag if consumer.kind != "stream" else none.lag
+
+        orders: dict[str, Callable[[Known], Any]] = {
+            "kind": lambda one: one.kind,
+            "state": self._directory.state,
+            "members": lambda one: len(self._directory.members(one)),
+            "lag_messages": lambda one: lag(one).messages,
+            "lag_bytes": lambda one: lag(one).size,
+            "lag_seconds": lambda one: -(lag(one).since_ms or self._served.now_ms()),
+            "retention_share": lambda one: lag(one).retention_share or 0.0,
+        }
+        return orders[sort]
+
+
+def _may_see(caller: Caller, consumer: Known) -> bool:
+    return caller.may(Operation.DESCRIBE, ResourceKind.GROUP, consumer.resource)
+
+
+def _totals(positions: list[PositionShown]) -> dict[str, Any]:
+    """How far behind a consumer is now, by its positions."""
+    ages = [one.lag_seconds for one in positions if one.lag_seconds is not None]
+    shares = [one.retention_share for one in positions if one.retention_share is not None]
+    return {
+        "lag_messages": sum(one.lag_messages or 0 for one in positions),
+        "lag_bytes": sum(one.lag_bytes or 0 for one in positions),
+        "lag_seconds": max(ages, default=None),
+        "retention_share": max(shares, default=None),
+    }

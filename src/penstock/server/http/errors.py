@@ -1,0 +1,131 @@
+"""What goes wrong, as an answer: the status of each kind of error, and the one form in which all of them are told."""
+
+from __future__ import annotations
+
+import http
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from penstock.broker import TopicExistsError, UnknownTopicError
+from penstock.broker.groups import NonEmptyGroupError, SubscribedTopicError, UnknownGroupError, UnknownMemberError
+from penstock.broker.namespace import NoSuchNodeError
+from penstock.core.errors import (
+    ClosedError,
+    FencedError,
+    InvalidRequestError,
+    OutOfSpaceError,
+    PenstockError,
+    UnavailableError,
+)
+from penstock.gateway.basic_sign_in import NotSignedInError
+from penstock.queue import BatchTooLargeError, UnknownPartitionError
+
+REALM: Final = 'Basic realm="Penstock", charset="UTF-8"'
+
+
+class MalformedRequestError(InvalidRequestError):
+    """A request that does not fit its description: a parameter or a field is missing, unknown or of another kind."""
+
+    code = "malformed_request"
+
+
+class NotAllowedError(InvalidRequestError):
+    """No access rule allows what was asked for."""
+
+    code = "not_allowed"
+
+
+class ForeignRequestError(InvalidRequestError):
+    """A request that another site may have had a browser send."""
+
+    code = "foreign_request"
+
+
+class NotFoundError(InvalidRequestError):
+    """There is nothing of that name."""
+
+    code = "not_found"
+
+
+class RequestTooLargeError(InvalidRequestError):
+    """A body that is larger than what is taken."""
+
+    code = "request_too_large"
+
+
+class WrongContentTypeError(InvalidRequestError):
+    """A body that does not say that it is JSON."""
+
+    code = "wrong_content_type"
+
+
+class NotSupportedHereError(InvalidRequestError):
+    """What was asked for is not on in this node."""
+
+    code = "not_supported_here"
+
+
+# An error that is not named itself has the status of the nearest kind above it.
+STATUSES: Final[dict[type[PenstockError], int]] = {
+    MalformedRequestError: 400,
+    NotSignedInError: 401,
+    NotAllowedError: 403,
+    ForeignRequestError: 403,
+    NotFoundError: 404,
+    UnknownTopicError: 404,
+    UnknownPartitionError: 404,
+    UnknownGroupError: 404,
+    UnknownMemberError: 404,
+    NoSuchNodeError: 404,
+    TopicExistsError: 409,
+    NonEmptyGroupError: 409,
+    SubscribedTopicError: 409,
+    NotSupportedHereError: 409,
+    RequestTooLargeError: 413,
+    BatchTooLargeError: 413,
+    WrongContentTypeError: 415,
+    InvalidRequestError: 422,
+    UnavailableError: 503,
+    OutOfSpaceError: 503,
+    FencedError: 503,
+    ClosedError: 503,
+}
+
+
+class ErrorText(msgspec.Struct, frozen=True):
+    """What happened: a code for programs, and a sentence that says what to do."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """The body of every answer that is not what was asked for."""
+
+    error: ErrorText
+
+
+def status_of(error: PenstockError) -> int:
+    """The status that an error is answered with."""
+    return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
+
+
+def told(status: int, code: str, message: str) -> web.Response:
+    """The answer that says so."""
+    body = msgspec.json.encode(ErrorAnswer(ErrorText(code.upper(), _speakable(message))))
+    answer = web.Response(body=body, status=status, content_type="application/json")
+    if status == http.HTTPStatus.UNAUTHORIZED:
+        answer.headers["WWW-Authenticate"] = REALM
+    return answer
+
+
+def told_error(error: PenstockError) -> web.Response:
+    """The same, of one of our errors."""
+    return told(status_of(error), error.code, str(error))
+
+
+def _speakable(message: str) -> str:
+    """A message may repeat what was sent, which need not be text."""
+    return message.encode(errors="replace").decode()

@@ -1,0 +1,217 @@
+"""Sums over partitions, by topic and by consumer, for lists that show many of them.
+
+Nobody walks over every partition for one request: a snapshot is taken when someone asks and the last one is older than a second,
+in steps that let others be served in between. While it is being taken, the last one is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.broker import Broker, Position, Queue, Topic
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.queue import Partition, QueueProbe, backlog_of
+
+FRESH_S: Final = 1.0
+STALE_S: Final = 10.0  # so old is not shown any more: who asks waits for the next one
+PARTITIONS_AT_ONCE: Final = 250
+POSITIONS_AT_ONCE: Final = 250
+
+
+class Flow(NamedTuple):
+    """What came and went: in all, or each second."""
+
+    messages_in: float = 0
+    bytes_in: float = 0
+    messages_out: float = 0
+    bytes_out: float = 0
+
+    def since(self, before: Flow, passed_s: float) -> Flow:
+        """How much a second that was."""
+        pairs = zip(self, before, strict=True)
+        return Flow(*(max(now - then, 0) / max(passed_s, 1e-3) for now, then in pairs))
+
+
+class TopicFigures(NamedTuple):
+    """What the partitions of a topic are together."""
+
+    messages: int = 0
+    size: int = 0
+    flow: Flow = Flow()
+    rate: Flow = Flow()  # of each a second, since the snapshot before
+
+
+class Lag(NamedTuple):
+    """How far a consumer is behind in one partition, or, at the worst, in all of its own."""
+
+    messages: int = 0
+    size: int = 0
+    since_ms: int | None = None
+    retention_share: float | None = None  # how much of the time or room that messages are kept is gone for the first unread one
+
+    def joined(self, other: Lag) -> Lag:
+        """Of two partitions together: messages and bytes add up, of time and retention the worse counts."""
+        times = [one for one in (self.since_ms, other.since_ms) if one is not None]
+        shares = [one for one in (self.retention_share, other.retention_share) if one is not None]
+        return Lag(self.messages + other.messages, self.size + other.size, min(times, default=None), max(shares, default=None))
+
+
+@dataclass(slots=True)
+class ConsumerFigures:
+    """What the positions of a consumer are together."""
+
+    topics: set[str] = field(default_factory=set)
+    lag: Lag = field(default_factory=Lag)
+    worst_topic: str = ""  # where it is furthest behind
+    worst_messages: int = 0
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All sums, as of one moment."""
+
+    taken_s: float
+    topics: dict[UUID, TopicFigures] = field(default_factory=dict)
+    consumers: dict[str, ConsumerFigures] = field(default_factory=dict)
+    readers: dict[UUID, set[str]] = field(default_factory=dict)  # the consumers that have a position in a topic
+    partitions: int = 0
+    rate: Flow = field(default_factory=Flow)  # of all topics together
+
+
+class Figures:
+    """Takes snapshots of a broker, and keeps the last."""
+
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._reading = broker.reading()
+        self._last: Snapshot | None = None
+        self._taking: asyncio.Task[Snapshot] | None = None
+        self._sorted: tuple[int, list[Topic]] = (-1, [])
+
+    def topics(self) -> list[Topic]:
+        """Every topic, by name; sorted once for each change of the catalog."""
+        version = self._broker.catalog.version
+        if self._sorted[0] != version:
+            self._sorted = (version, self._broker.catalog.topics())
+        return self._sorted[1]
+
+    async def snapshot(self, *, fresh: bool = False) -> Snapshot:
+        """The last one, if it is new enough; with `fresh` one that was begun after the call."""
+        if fresh:
+            if self._taking is not None:
+                await asyncio.shield(self._taking)
+            return await asyncio.shield(self._begin())
+        last = self._last
+        if last is None or self._clock.monotonic() - last.taken_s > STALE_S:
+            return await asyncio.shield(self._begin())
+        if self._clock.monotonic() - last.taken_s > FRESH_S:
+            self._taking = self._begin()
+        return last
+
+    async def close(self) -> None:
+        """Stop taking one, if that is under way."""
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.gather(self._taking, return_exceptions=True)
+
+    def _begin(self) -> asyncio.Task[Snapshot]:
+        if self._taking is None or self._taking.done():
+            self._taking = asyncio.create_task(self._take(), name="figures")
+            self._taking.add_done_callback(_noted)
+        return self._taking
+
+    async def _take(self) -> Snapshot:
+        now_s = self._clock.monotonic()
+        made = Snapshot(now_s)
+        looked_at = 0
+        for topic, probes in self._reading.flows():
+            flow = Flow(*(sum(column) for column in zip(*map(_counts, probes), strict=True)))
+            made.topics[topic.id] = self._topic(topic, flow, now_s)
+            made.partitions += topic.partitions
+            looked_at += topic.partitions
+            if looked_at >= PARTITIONS_AT_ONCE:
+                looked_at = 0
+                await asyncio.sleep(0)
+        rates = [figures.rate for figures in made.topics.values()]
+        made.rate = Flow(*(sum(column) for column in zip(*rates, strict=True)))
+        await self._take_positions(made)
+        self._last = made
+        return made
+
+    def _topic(self, topic: Topic, flow: Flow, now_s: float) -> TopicFigures:
+        messages = size = 0
+        for partition in self.partitions(topic):
+            messages += partition.end_offset - partition.start_offset
+            size += partition.size
+        before = None if self._last is None else self._last.topics.get(topic.id)
+        if before is None or self._last is None:
+            return TopicFigures(messages, size, flow)
+        return TopicFigures(messages, size, flow, flow.since(before.flow, now_s - self._last.taken_s))
+
+    def partitions(self, topic: Topic) -> Iterable[Partition]:
+        """The partitions of a topic that are served now."""
+        for number in range(topic.partitions):
+            try:
+                yield self._broker.partition(topic, number)
+            except PenstockError:
+                continue
+
+    async def _take_positions(self, made: Snapshot) -> None:
+        after = b""
+        while True:
+            found, after = self._broker.consumers.page(after, POSITIONS_AT_ONCE)
+            for name, queue, position in found:
+                self._add(made, name, queue, position)
+            if not after:
+                return
+            await asyncio.sleep(0)
+
+    def _add(self, made: Snapshot, name: str, queue: Queue, position: Position) -> None:
+        consumer = made.consumers.setdefault(name, ConsumerFigures())
+        try:
+            topic = self._broker.catalog.topic_by_id(queue.topic_id)
+            lag = self.lag(self._broker.partition(topic, queue.partition), position.offset)
+        except PenstockError:
+            return
+        made.readers.setdefault(topic.id, set()).add(name)
+        consumer.topics.add(topic.name)
+        consumer.lag = consumer.lag.joined(lag)
+        if lag.messages > consumer.worst_messages:
+            consumer.worst_topic, consumer.worst_messages = topic.name, lag.messages
+
+    def lag(self, partition: Partition, position: int) -> Lag:
+        """How far a reader at a position is behind."""
+        behind = backlog_of(partition, position)
+        if not behind.messages:
+            return Lag(retention_share=0.0 if _is_cut(partition) else None)
+        config = partition.config
+        shares: list[float] = []
+        if config.retention_ms and behind.since_ms is not None:
+            shares.append((self._clock.wall() * 1000 - behind.since_ms) / config.retention_ms)
+        if config.retention_bytes:
+            shares.append(behind.size / config.retention_bytes)
+        if config.retention_messages:
+            shares.append(behind.messages / config.retention_messages)
+        share = max(*shares, 0.0) if shares else None
+        return Lag(behind.messages, behind.size, behind.since_ms, share)
+
+
+def _counts(probe: QueueProbe) -> Flow:
+    return Flow(probe.messages_in, probe.bytes_in, probe.messages_out, probe.bytes_out)
+
+
+def _is_cut(partition: Partition) -> bool:
+    config = partition.config
+    return any((config.retention_ms, config.retention_bytes, config.retention_messages))
+
+
+def _noted(task: asyncio.Task[Snapshot]) -> None:
+    """Whoever waits for it is told what went wrong; if nobody does, the next one may do better."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,33 @@
+"""Quotas of those who read and write messages over HTTP: the same as those of Kafka's clients, by user."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from penstock.broker import FETCH_QUOTA, PRODUCE_QUOTA, Broker
+from penstock.server.http.caller import Caller
+
+CLIENT_ID: Final = "http"
+HELD_S_MAX: Final = 5.0
+
+
+async def hold_back_writer(broker: Broker, caller: Caller, size: int) -> None:
+    """So much was written: whoever is over its quota waits for its answer."""
+    if broker.quotas.limits_produce:
+        await _hold(broker.quotas.draw(PRODUCE_QUOTA, _user(caller), CLIENT_ID, size))
+
+
+async def hold_back_reader(broker: Broker, caller: Caller, size: int) -> None:
+    """So much was read."""
+    if broker.quotas.limits_fetch:
+        await _hold(broker.quotas.draw(FETCH_QUOTA, _user(caller), CLIENT_ID, size))
+
+
+def _user(caller: Caller) -> str:
+    return caller.principal.removeprefix("User:")
+
+
+async def _hold(wait_ms: int) -> None:
+    if wait_ms:
+        await asyncio.sleep(min(wait_ms / 1000, HELD_S_MAX))

@@ -1,0 +1,54 @@
+"""The HTTP listener of a node: the admin API, and what is mounted beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ssl import SSLContext
+from typing import Final
+
+from aiohttp import web
+
+from penstock.server.http.api import api_resources
+from penstock.server.http.app import Mount, make_app, own_hosts
+from penstock.server.http.ending import ENDING
+from penstock.server.http.served import Served
+
+KEEP_ALIVE_S: Final = 30.0
+
+
+class HttpListener:
+    """Make it, `start` it, `stop` it."""
+
+    def __init__(
+        self, served: Served, *, host: str, port: int, advertised_host: str, mounts: Sequence[Mount] = (), tls: SSLContext | None
+    ) -> None:
+        self._served = served
+        self._host = host
+        self.port = port
+        self._tls = tls
+        self._ending = asyncio.Event()
+        self._resources = api_resources(served)
+        routes = [route for resource in self._resources for route in resource.routes()]
+        app = make_app(served.broker, routes, own_hosts(host, advertised_host), mounts)
+        app[ENDING] = self._ending
+        drain_s = served.config.drain_timeout_s
+        # What was begun is finished, though whoever asked for it may have gone: half a change helps nobody.
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_S, shutdown_timeout=drain_s)
+
+    async def start(self) -> None:
+        """Listen. OSError if the address cannot be had."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls).start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Take no more requests, end those that would never end by themselves, and finish the others."""
+        self._ending.set()
+        await self._runner.cleanup()
+        for resource in self._resources:
+            await resource.close()

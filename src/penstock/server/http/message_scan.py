@@ -1,0 +1,223 @@
+"""Messages of some partitions, merged by time, forwards or backwards from where someone wants them; within bounds of bytes and
+time, after which a cursor says how to go on."""
+
+from __future__ import annotations
+
+import heapq
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections import deque
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from penstock.blob import FilePiece
+from penstock.core.clock import Clock
+from penstock.queue import Partition, ReadResult, is_aborted, split_batches
+from penstock.server.http.errors import MalformedRequestError
+from penstock.server.http.route import Count
+from penstock.server.http.stored_records import Record, StoredRecords, Wanted, stored_records
+
+CHUNK_BYTES: Final = 256 << 10
+SCAN_BYTES_MAX: Final = 32 << 20
+SCAN_S_MAX: Final = 2.0
+WINDOW_FIRST: Final = 64  # offsets that are looked at at a time when going backwards
+WINDOW_MAX: Final = 1 << 16
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where a scan goes on, by partition: forwards the next offset, backwards the one after the next."""
+
+    backwards: bool
+    at: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,6}$")], Count]
+
+    def pack(self) -> str:
+        """As it is handed out."""
+        return urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+    @classmethod
+    def unpack(cls, text: str) -> Cursor:
+        """The cursor that was handed out. MalformedRequestError if it never was."""
+        try:
+            return msgspec.json.decode(urlsafe_b64decode(text), type=cls)
+        except (msgspec.MsgspecError, Base64Error, ValueError) as error:
+            raise MalformedRequestError(
+                "the cursor is not one that was answered as 'next'; leave it out to begin anew"
+            ) from error
+
+
+class Budget:
+    """How much one request may look at."""
+
+    def __init__(self, clock: Clock, bytes_max: int = SCAN_BYTES_MAX, seconds_max: float = SCAN_S_MAX) -> None:
+        self._clock = clock
+        self._until_s = clock.monotonic() + seconds_max
+        self._bytes_left = bytes_max
+        self.spent = 0
+
+    def spend(self, size: int) -> None:
+        """So many bytes were looked at."""
+        self._bytes_left -= size
+        self.spent += size
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more is looked at."""
+        return self._bytes_left <= 0 or self._clock.monotonic() > self._until_s
+
+
+class Filter(NamedTuple):
+    """What is looked for."""
+
+    needle: bytes = b""
+    since_ms: int | None = None
+    committed: bool = True
+
+
+class _Pending(NamedTuple):
+    records: StoredRecords
+    number: int
+
+
+class PartitionScan:
+    """The messages of one partition in one direction. `at` is where it goes on: whatever was taken is behind it."""
+
+    def __init__(self, partition: Partition, at: int, wanted: Filter, *, backwards: bool) -> None:
+        self.partition = partition
+        self.at = at
+        self._wanted = wanted
+        self._backwards = backwards
+        self._looked_to = at  # ahead of `at` by what is pending
+        self._window = WINDOW_FIRST
+        self._pending: deque[_Pending] = deque()
+        self._batches: deque[memoryview] = deque()
+        self._batches_end = at
+
+    @property
+    def end(self) -> int:
+        """Up to where there is something to be shown."""
+        return self.partition.stable_offset if self._wanted.committed else self.partition.end_offset
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no more in this direction now."""
+        if self._pending or self._batches:
+            return False
+        return self._looked_to <= self.partition.start_offset if self._backwards else self._looked_to >= self.end
+
+    @property
+    def next_time(self) -> int | None:
+        """The timestamp of the next message, if it was found already."""
+        return None if not self._pending else self._pending[0].records.timestamp(self._pending[0].number)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message, or where it goes on."""
+        return self.at if not self._pending else self._pending[0].records.offset(self._pending[0].number)
+
+    async def fill(self, budget: Budget) -> None:
+        """Look on until there is a message, the end, or no budget left."""
+        while not self._pending and not self.is_done and not budget.is_over:
+            await (self._back(budget) if self._backwards else self._forth(budget))
+        if not self._pending:
+            self.at = self._looked_to
+
+    def take(self) -> Record:
+        """The next message, which `fill` has found."""
+        records, number = self._pending.popleft()
+        record = records.record(number, self.partition.number)
+        self.at = record.offset if self._backwards else record.offset + 1
+        if not self._pending and not self._backwards:
+            self.at = max(self.at, self._looked_to)
+        return record
+
+    async def _forth(self, budget: Budget) -> None:
+        if not self._batches:
+            read = await self.partition.read(self._looked_to, CHUNK_BYTES, until=self.end)
+            budget.spend(read.size)
+            self._batches.extend(_batches_of(read))
+            self._batches_end = max(read.next_offset, self._looked_to + 1)
+            if not self._batches:
+                self._looked_to = self._batches_end
+                return
+        batch = self._batches.popleft()
+        begin = self._looked_to
+        after = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+        self._looked_to = max(begin, after if self._batches else max(after, self._batches_end))
+        await self._look_into([batch], begin, self.end)
+
+    async def _back(self, budget: Budget) -> None:
+        """A window of offsets at a time, as wide as makes about one chunk."""
+        end = min(self._looked_to, self.end)
+        begin = max(end - self._window, self.partition.start_offset)
+        if begin >= end:
+            self._looked_to = self.partition.start_offset
+            return
+        read = await self.partition.read(begin, CHUNK_BYTES, until=end)
+        budget.spend(read.size)
+        if read.next_offset < end and self._window > 1:
+            self._window = max(self._window // 4, 1)
+            return
+        if read.size < CHUNK_BYTES // 4:
+            self._window = min(self._window * 2, WINDOW_MAX)
+        await self._look_into(_batches_of(read), begin, end)
+        self._looked_to = begin
+
+    async def _look_into(self, batches: list[memoryview], begin: int, end: int) -> None:
+        wanted = self._wanted
+        aborted = self.partition.aborted_between(begin, end) if wanted.committed else []
+        asked = Wanted(begin, end, wanted.since_ms, wanted.needle)
+        for batch in batches:
+            records = None if is_aborted(batch, aborted) else await stored_records(batch, asked)
+            if records is not None:
+                self._pending.extend(_Pending(records, number) for number in records.chosen)
+        if self._backwards:
+            self._pending.reverse()
+
+
+def _batches_of(read: ReadResult) -> list[memoryview]:
+    return split_batches(b"".join(part for part in read.batches if not isinstance(part, FilePiece)))
+
+
+class Scanned(NamedTuple):
+    """What a scan found, where it goes on (None at the end), and how many bytes it looked at."""
+
+    records: list[Record]
+    next: Cursor | None
+    size: int
+
+
+async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: Budget, *, backwards: bool) -> Scanned:
+    """Up to `limit` messages of several partitions, in the order of their times as far as that of their offsets allows."""
+    found: list[Record] = []
+    size = 0
+    waiting: list[tuple[int, int]] = []  # the next message of each partition, the best first
+    sign = -1 if backwards else 1
+    for place, one in enumerate(scans):
+        await one.fill(budget)
+        if one.next_time is not None:
+            heapq.heappush(waiting, (sign * one.next_time, place))
+    while waiting and len(found) < limit and size < bytes_max:
+        _, place = heapq.heappop(waiting)
+        one = scans[place]
+        record = one.take()
+        found.append(record)
+        size += record.size
+        await one.fill(budget)
+        if one.next_time is not None:
+            heapq.heappush(waiting, (sign * one.next_time, place))
+        elif not one.is_done:
+            break  # of this one nothing more is looked at: what others have later would be out of order
+    if all(one.is_done for one in scans):
+        return Scanned(found, None, budget.spent)
+    return Scanned(found, Cursor(backwards, {str(one.partition.number): one.at for one in scans}), budget.spent)
+
+
+async def offset_at_time(partition: Partition, timestamp_ms: int, clock: Clock) -> int:
+    """The offset of the first message from a time on, committed or not; the end if there is none."""
+    found = await partition.find_time(timestamp_ms)
+    if found is None:
+        return partition.end_offset
+    one = PartitionScan(partition, found[0], Filter(since_ms=timestamp_ms, committed=False), backwards=False)
+    await one.fill(Budget(clock))
+    return one.next_offset

@@ -1,0 +1,176 @@
+"""/topics/{name}/messages: look at messages, from whichever end, offset or time; and write one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+import msgspec
+from aiohttp import web
+
+from penstock.broker import Operation, Topic
+from penstock.queue import Partition
+from penstock.server.http.errors import MalformedRequestError, NotFoundError
+from penstock.server.http.hold_back import hold_back_reader
+from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, scan
+from penstock.server.http.payload_view import MessageShown, shown_message
+from penstock.server.http.route import Asked, Call, Count, Limit, Nothing, Resource, Route, Shown
+from penstock.server.http.served import Served
+from penstock.server.http.stored_records import Record
+from penstock.server.http.topics import TopicName, TopicNames, topic_for
+
+ANSWER_BYTES_MAX: Final = 4 << 20  # of messages in one answer, about
+PARTITIONS_MAX: Final = 256  # that are merged; of a topic with more, those written to last, or the first
+_START: Final = re.compile(r"(newest|oldest)|(offset|time):([0-9]{1,19})")
+
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=99_999)]
+Start = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^(newest|oldest|offset:[0-9]{1,18}|time:[0-9]{1,18})$",
+        description="where to begin: newest (and go back from there), oldest, offset:N or time:MS",
+    ),
+]
+Isolation = Literal["committed", "uncommitted"]
+
+
+class MessagesQuery(Asked, frozen=True, kw_only=True):
+    """Which messages."""
+
+    partition: PartitionNumber | None = None
+    start: Start = "newest"
+    limit: Limit = 50
+    search: Annotated[str, msgspec.Meta(max_length=500, description="a text in key, value or headers; case is ignored")] = ""
+    cursor: Annotated[str, msgspec.Meta(max_length=20_000, description="'next' of the answer before, to go on")] = ""
+    full: Annotated[bool, msgspec.Meta(description="do not cut long keys and values, up to 2 MiB each")] = False
+    isolation: Isolation = "committed"
+
+
+class MessagesShown(Shown, frozen=True):
+    """Messages in the order of their times, from `start` on. With `next`, the same question goes on; null at the end."""
+
+    items: list[MessageShown]
+    next: str | None
+    scanned_bytes: int
+
+
+class MessageNames(Asked, frozen=True):
+    """Which message."""
+
+    name: TopicName
+    partition: PartitionNumber
+    offset: Count
+
+
+class MessageResource(Resource):
+    """Messages of topics."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        value = "/topics/{name}/messages/{partition}/{offset}/value"
+        return [
+            Route("GET", "/topics/{name}/messages", self.list_messages, "messages of a topic", (404, 422)),
+            Route("GET", "/topics/{name}/messages/{partition}/{offset}", self.show, "one message, not cut", (404,)),
+            Route("GET", value, self.show_value, "the bytes of its value", (404,), media_type="application/octet-stream"),
+        ]
+
+    async def list_messages(self, call: Call[TopicNames, MessagesQuery, Nothing]) -> MessagesShown:
+        """GET /topics/{name}/messages: as much as can be looked at in a moment."""
+        query = call.query
+        topic = topic_for(self._served, call.caller, Operation.READ, call.names.name)
+        backwards, scans = await self._scans(topic, query)
+        budget = Budget(self._served.clock)
+        found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=backwards)
+        await hold_back_reader(self._served.broker, call.caller, found.size)
+        items = [shown_message(record, full=query.full) for record in found.records]
+        return MessagesShown(items=items, next=None if found.next is None else found.next.pack(), scanned_bytes=found.size)
+
+    async def show(self, call: Call[MessageNames, Nothing, Nothing]) -> MessageShown:
+        """GET /topics/{name}/messages/{partition}/{offset}."""
+        return shown_message(await self._record(call), full=True)
+
+    async def show_value(self, call: Call[MessageNames, Nothing, Nothing]) -> web.Response:
+        """GET …/value. Never shown as a page, whatever it is."""
+        record = await self._record(call)
+        names = call.names
+        file = re.sub(r"[^a-zA-Z0-9._-]", "_", f"{names.name}-{names.partition}-{names.offset}")
+        headers = {
+            "Content-Disposition": f'attachment; filename="{file}.bin"',
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "Penstock-Null": "1" if record.value is None else "0",
+        }
+        return web.Response(body=record.value or b"", content_type="application/octet-stream", headers=headers)
+
+    async def _record(self, call: Call[MessageNames, Nothing, Nothing]) -> Record:
+        names = call.names
+        topic = topic_for(self._served, call.caller, Operation.READ, names.name)
+        partition = self._served.broker.partition(topic, names.partition)
+        if partition.start_offset <= names.offset < partition.end_offset:
+            one = PartitionScan(partition, names.offset, Filter(committed=False), backwards=False)
+            await one.fill(Budget(self._served.clock))
+            if one.next_time is not None and (record := one.take()).offset == names.offset:
+                return record
+        raise NotFoundError(
+            f"partition {names.partition} of topic {names.name!r} has no message at offset {names.offset}; it has those from "
+            f"{partition.start_offset} up to {partition.end_offset}, without what compaction has taken"
+        )
+
+    async def _scans(self, topic: Topic, query: MessagesQuery) -> tuple[bool, list[PartitionScan]]:
+        """Where to look, and whether backwards."""
+        needle = query.search.lower().encode()
+        committed = query.isolation == "committed"
+        if query.cursor:
+            cursor = Cursor.unpack(query.cursor)
+            partitions = [self._served.broker.partition(topic, int(number)) for number in cursor.at]
+            at = dict(zip(partitions, cursor.at.values(), strict=True))
+            wanted = Filter(needle, None, committed)
+            return cursor.backwards, [scan_at(one, at[one], wanted, backwards=cursor.backwards) for one in partitions]
+        start = parse_start(query.start)
+        backwards = start.kind == "newest"
+        wanted = Filter(needle, start.value if start.kind == "time" else None, committed)
+        partitions = self._partitions(topic, query.partition, backwards=backwards)
+        return backwards, [scan_at(one, await first_offset(one, start), wanted, backwards=backwards) for one in partitions]
+
+    def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[Partition]:
+        if number is not None:
+            return [self._served.broker.partition(topic, number)]
+        found = [one for one in self._served.figures.partitions(topic) if one.end_offset > one.start_offset]
+        if backwards and len(found) > PARTITIONS_MAX:
+            found.sort(key=lambda one: one.max_timestamp, reverse=True)
+        return found[:PARTITIONS_MAX]
+
+
+class ParsedStart(msgspec.Struct, frozen=True):
+    """Where to begin: newest, oldest, or an offset or a time."""
+
+    kind: str
+    value: int = 0
+
+
+def parse_start(text: str) -> ParsedStart:
+    """What `start` asks for. MalformedRequestError if it is not one of its forms."""
+    match = _START.fullmatch(text)
+    if match is None:
+        raise MalformedRequestError(f"start is {text!r}; it must be newest, oldest, offset:N or time:MS")
+    return ParsedStart(match[1]) if match[1] else ParsedStart(match[2], int(match[3]))
+
+
+async def first_offset(partition: Partition, start: ParsedStart) -> int:
+    """The offset in a partition at which to begin."""
+    if start.kind == "newest":
+        return partition.end_offset
+    if start.kind == "oldest":
+        return partition.start_offset
+    if start.kind == "offset":
+        return start.value
+    found = await partition.find_time(start.value)
+    return partition.end_offset if found is None else found[0]
+
+
+def scan_at(partition: Partition, offset: int, wanted: Filter, *, backwards: bool) -> PartitionScan:
+    """A scan that begins at an offset, or at the nearest that there is."""
+    at = min(max(offset, partition.start_offset), partition.end_offset)
+    return PartitionScan(partition, at, wanted, backwards=backwards)

@@ -1,0 +1,111 @@
+"""Keys, values and headers as a person can read them: JSON as it is, text as text, all else in hexadecimal digits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+
+import msgspec
+
+from penstock.server.http.route import Shown
+from penstock.server.http.stored_records import Record
+
+JSON_BYTES_MAX: Final = 32 << 10  # of a preview; what is larger is shown as cut text
+TEXT_BYTES_MAX: Final = 4 << 10
+HEX_BYTES_MAX: Final = 512
+FULL_BYTES_MAX: Final = 2 << 20
+OBJECT_NAME: Final = "penstock.object_name"
+SIZE: Final = "penstock.size"
+CHECKSUM: Final = "penstock.crc32c"
+_NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
+
+
+class OctetsShown(Shown, frozen=True):
+    """Some bytes. `data` is a JSON value if the kind is json, null if there is nothing, else a string; `size` is of all of it."""
+
+    kind: Literal["null", "json", "text", "hex"]
+    data: Any
+    truncated: bool
+    size: int
+
+
+class HeaderShown(Shown, frozen=True):
+    """One header of a message."""
+
+    name: str
+    value: OctetsShown
+
+
+class PayloadShown(Shown, frozen=True):
+    """Where the payload of a message of a stream is, if it is too large for the log. A size of -1 is not known."""
+
+    object_name: str
+    size: int
+    crc32c: str | None
+
+
+class MessageShown(Shown, frozen=True):
+    """One message."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: Literal["create", "append"]
+    key: OctetsShown
+    value: OctetsShown
+    headers: list[HeaderShown]
+    size: int
+    payload: PayloadShown | None
+
+
+def shown_octets(raw: bytes | None, *, full: bool = False) -> OctetsShown:
+    """Some bytes, cut if they are many."""
+    if raw is None:
+        return OctetsShown(kind="null", data=None, truncated=False, size=0)
+    json_max, text_max, hex_max = (FULL_BYTES_MAX,) * 3 if full else (JSON_BYTES_MAX, TEXT_BYTES_MAX, HEX_BYTES_MAX)
+    if raw[:1] in (b"{", b"[") and len(raw) <= json_max and _is_json(raw):
+        return OctetsShown(kind="json", data=msgspec.Raw(raw), truncated=False, size=len(raw))
+    text = _text_of(raw[:text_max], is_cut=len(raw) > text_max)
+    if text is not None:
+        return OctetsShown(kind="text", data=text, truncated=len(raw) > text_max, size=len(raw))
+    return OctetsShown(kind="hex", data=raw[:hex_max].hex(), truncated=len(raw) > hex_max, size=len(raw))
+
+
+def shown_message(record: Record, *, full: bool = False) -> MessageShown:
+    """A stored message."""
+    return MessageShown(
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        timestamp_type="append" if record.is_append_time else "create",
+        key=shown_octets(record.key, full=full),
+        value=shown_octets(record.value, full=full),
+        headers=[HeaderShown(name=name, value=shown_octets(value, full=full)) for name, value in record.headers],
+        size=record.size,
+        payload=_payload_of(record),
+    )
+
+
+def _payload_of(record: Record) -> PayloadShown | None:
+    headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers if name.startswith("penstock.")}
+    name = headers.get(OBJECT_NAME)
+    if name is None:
+        return None
+    size = headers.get(SIZE, "")
+    return PayloadShown(object_name=name, size=int(size) if size.isdecimal() else -1, crc32c=headers.get(CHECKSUM))
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _text_of(raw: bytes, *, is_cut: bool) -> str | None:
+    """The bytes as text; None if they are something else. A character that was cut in two at the end does not count."""
+    text = raw.decode(errors="replace")
+    if is_cut:
+        text = text.rstrip("\ufffd")
+    return None if _NOT_TEXT.search(text) else text

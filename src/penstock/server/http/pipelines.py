@@ -1,0 +1,131 @@
+"""/pipelines: what pipelines say of themselves, in a compacted topic that their runners write to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+
+from penstock.broker import Operation, UnknownTopicError
+from penstock.server.http.errors import NotFoundError
+from penstock.server.http.message_scan import Budget, Filter, PartitionScan
+from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route
+from penstock.server.http.served import Served
+from penstock.server.http.topics import PIPELINES_TOPIC
+
+ALIVE_MS: Final = 15_000  # one that runs reports more often than this
+
+
+class PipelineNames(Asked, frozen=True):
+    """Which pipeline."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+
+
+class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner has written last. It may be of another version: what it does not say is null, what is not known is left."""
+
+    name: str
+    kind: str = ""
+    state: str = ""
+    run: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    user: str | None = None
+    file: str | None = None
+    source: Any = None
+    target: Any = None
+    plan: Any = None
+    trigger: Any = None
+    started_ms: int | None = None
+    updated_ms: int | None = None
+    batches: int | None = None
+    rows_read: int | None = None
+    rows_written: int | None = None
+    dead_letters: int | None = None
+    rows_per_s: float | None = None
+    last_batch_ms: float | None = None
+    lag_rows: int | None = None
+    last_error: Any = None
+    spark_ui: str | None = None
+
+
+class PipelineShown(PipelineReport, frozen=True, kw_only=True):
+    """A pipeline, and whether its runner was heard of lately."""
+
+    is_alive: bool
+
+
+class PipelineResource(Resource):
+    """Pipelines. What was read once is kept; each request reads what has come since."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._reading = asyncio.Lock()
+        self._topic_id: UUID | None = None
+        self._position = 0
+        self._reports: dict[str, PipelineReport] = {}
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/pipelines", self.list_pipelines, "pipelines that have ever run"),
+            Route("GET", "/pipelines/{name}", self.show, "one pipeline", (404,)),
+        ]
+
+    async def list_pipelines(self, call: Call[Nothing, Paging, Nothing]) -> Page[PipelineShown]:
+        """GET /pipelines."""
+        call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
+        reports = await self.reports()
+        part = call.query.search.lower()
+        found = [report for name, report in sorted(reports.items()) if part in name.lower()]
+        return Page([self._shown(report) for report in call.query.page(found)], len(found))
+
+    async def show(self, call: Call[PipelineNames, Nothing, Nothing]) -> PipelineShown:
+        """GET /pipelines/{name}."""
+        call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
+        report = (await self.reports()).get(call.names.name)
+        if report is None:
+            raise NotFoundError(f"there is no pipeline {call.names.name!r}; GET /api/v1/pipelines lists those there are")
+        return self._shown(report)
+
+    async def reports(self) -> dict[str, PipelineReport]:
+        """The last report of every pipeline."""
+        async with self._reading:
+            await self._catch_up()
+            return dict(self._reports)
+
+    async def _catch_up(self) -> None:
+        broker = self._served.broker
+        try:
+            topic = broker.catalog.topic(PIPELINES_TOPIC)
+        except UnknownTopicError:
+            self._reports.clear()
+            self._topic_id = None
+            return
+        if topic.id != self._topic_id:
+            self._topic_id, self._position, self._reports = topic.id, 0, {}
+        partition = broker.partition(topic, 0)
+        one = PartitionScan(partition, max(self._position, partition.start_offset), Filter(), backwards=False)
+        budget = Budget(self._served.clock)
+        await one.fill(budget)
+        while one.next_time is not None:
+            record = one.take()
+            self._take((record.key or b"").decode(errors="replace"), record.value)
+            await one.fill(budget)
+        self._position = one.at
+
+    def _take(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            self._reports.pop(name, None)
+            return
+        try:
+            self._reports[name] = msgspec.json.decode(value, type=PipelineReport)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self._reports[name] = PipelineReport(name=name, state="unknown", last_error="its last report cannot be read")
+
+    def _shown(self, report: PipelineReport) -> PipelineShown:
+        is_alive = self._served.now_ms() - (report.updated_ms or 0) < ALIVE_MS
+        return PipelineShown(**msgspec.structs.asdict(report), is_alive=is_alive)

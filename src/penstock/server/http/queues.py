@@ -1,0 +1,182 @@
+"""/queues: topics as the Queue Agent sees them, with rates, registrations of consumers and automatic trimming."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from penstock.broker import INTERNAL_TOPICS, Operation, Topic
+from penstock.broker.namespace import Node
+from penstock.broker.queue_agent import Status
+from penstock.broker.queue_agent.agent import trim_config_of
+from penstock.core.errors import PenstockError
+from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route, Shown
+from penstock.server.http.served import Served
+from penstock.server.http.topics import topic_for, visible_topics
+
+NO_RATES = {"current": 0.0, "1m": 0.0, "1h": 0.0, "1d": 0.0}
+
+
+class QueueNames(Asked, frozen=True):
+    """Which queue: by the name of its topic, or by its path."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class Rates(Shown, frozen=True):
+    """How much a second: now, and over a minute, an hour and a day."""
+
+    current: float
+    minute: float = msgspec.field(name="1m")
+    hour: float = msgspec.field(name="1h")
+    day: float = msgspec.field(name="1d")
+
+
+class TrimShown(Shown, frozen=True):
+    """Automatic trimming, as it is configured."""
+
+    enable: bool
+    retained_rows: int | None
+    retained_lifetime_ms: int | None
+
+
+class QueueShown(Shown, frozen=True):
+    """A queue in a list."""
+
+    name: str
+    path: str
+    topic: str
+    partitions: int
+    mount_state: str
+    write_row_count_rate: Rates
+    write_data_weight_rate: Rates
+    registrations: int
+    vital: int
+    trim: TrimShown
+    alerts: int
+
+
+class RegistrationShown(Shown, frozen=True):
+    """That a consumer reads the queue; while it is vital, nothing that it has not read is trimmed. What is known of where it is,
+    for each partition, is as the attributes of YT have it; null if the consumer is on another cluster, or cannot be told of."""
+
+    consumer: str
+    vital: bool
+    status: dict[str, Any] | None
+    partitions: list[dict[str, Any]] | None
+
+
+class AlertShown(Shown, frozen=True):
+    """What an operator should look at."""
+
+    name: str
+    message: str
+
+
+class QueueDetail(Shown, frozen=True):
+    """All that the Queue Agent knows of a queue. `partition_list` is as `@queue_partitions` of YT has it."""
+
+    name: str
+    path: str
+    topic: str
+    partitions: int
+    mount_state: str
+    write_row_count_rate: Rates
+    write_data_weight_rate: Rates
+    registrations: list[RegistrationShown]
+    trim: TrimShown
+    alerts: list[AlertShown]
+    exports: dict[str, Any] | None
+    partition_list: list[dict[str, Any]]
+
+
+class QueueResource(Resource):
+    """Queues."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._broker = served.broker
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/queues", self.list_queues, "topics as queues, with rates and registrations"),
+            Route("GET", "/queues/{name}", self.show, "one queue: rates, registrations, trimming, alerts", (404,)),
+        ]
+
+    async def list_queues(self, call: Call[Nothing, Paging, Nothing]) -> Page[QueueShown]:
+        """GET /queues."""
+        found = [
+            topic for topic in visible_topics(self._served, call.caller, call.query.search) if topic.name not in INTERNAL_TOPICS
+        ]
+        nodes = [(topic, self._broker.namespace.find(self._broker.namespace.path_of(topic))) for topic in call.query.page(found)]
+        return Page([self._queue(topic, node) for topic, node in nodes if node is not None], len(found))
+
+    async def show(self, call: Call[QueueNames, Nothing, Nothing]) -> QueueDetail:
+        """GET /queues/{name}."""
+        topic, node = self._found(call)
+        agent = self._broker.queue_agent
+        status = agent.queue_status(node, has_timestamp=False, has_weight=False)
+        shown = self._queue(topic, node)
+        return QueueDetail(
+            name=topic.name,
+            path=node.path,
+            topic=topic.name,
+            partitions=topic.partitions,
+            mount_state=shown.mount_state,
+            write_row_count_rate=shown.write_row_count_rate,
+            write_data_weight_rate=shown.write_data_weight_rate,
+            registrations=[await self._registration(node, one) for one in status["registrations"]],
+            trim=shown.trim,
+            alerts=[AlertShown(name=name, message=one["message"]) for name, one in status.get("alerts", {}).items()],
+            exports=status.get("exports"),
+            partition_list=await agent.queue_partitions(node),
+        )
+
+    def _found(self, call: Call[QueueNames, Nothing, Nothing]) -> tuple[Topic, Node]:
+        namespace, name = self._broker.namespace, call.names.name
+        if name.startswith("//"):
+            node = namespace.node(name)
+            topic = namespace.topic(node)
+            call.caller.check_topic(Operation.DESCRIBE, topic.name)
+            return topic, node
+        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, name)
+        return topic, namespace.node(namespace.path_of(topic))
+
+    def _queue(self, topic: Topic, node: Node) -> QueueShown:
+        status = self._broker.queue_agent.queue_status(node, has_timestamp=False, has_weight=False)
+        trim = trim_config_of(node).trim
+        return QueueShown(
+            name=topic.name,
+            path=node.path,
+            topic=topic.name,
+            partitions=topic.partitions,
+            mount_state=node.mount_state.value,
+            write_row_count_rate=_rates(status["write_row_count_rate"]),
+            write_data_weight_rate=_rates(status["write_data_weight_rate"]),
+            registrations=len(status["registrations"]),
+            vital=sum(1 for one in status["registrations"] if one["vital"]),
+            trim=TrimShown(enable=trim.enable, retained_rows=trim.retained_rows, retained_lifetime_ms=trim.retained_lifetime_ms),
+            alerts=len(status.get("alerts", {})),
+        )
+
+    async def _registration(self, queue: Node, registration: Status) -> RegistrationShown:
+        consumer: str = registration["consumer"]
+        agent = self._broker.queue_agent
+        cluster, _, path = consumer.partition(":")
+        node = self._broker.namespace.consumer(path) if cluster == agent.cluster else None
+        status = partitions = None
+        if node is not None:
+            own = str(agent.ref(queue.path))
+            try:
+                status = (await agent.consumer_status(node))["queues"].get(own)
+                known = (await agent.consumer_partitions(node)).get(own)
+                partitions = known if isinstance(known, list) else None
+            except PenstockError as error:
+                status = {"error": {"message": str(error)}}
+        return RegistrationShown(consumer=consumer, vital=registration["vital"], status=status, partitions=partitions)
+
+
+def _rates(given: dict[str, float]) -> Rates:
+    return Rates(current=given["current"], minute=given["1m"], hour=given["1h"], day=given["1d"])

@@ -1,0 +1,182 @@
+"""A route of the admin API, declared once: requests are checked by it, and the OpenAPI document is made of it.
+
+A handler takes a `Call`, whose three kinds are those of the names in the path, of the query and of the body, and returns what is
+answered. Its annotations are the declaration: there is no second place that could say something else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_type_hints
+
+import msgspec
+from aiohttp import web
+
+from penstock.server.http.caller import Caller
+from penstock.server.http.errors import MalformedRequestError, RequestTooLargeError, WrongContentTypeError
+
+JSON_TYPE = "application/json"
+INT64_MAX = (1 << 63) - 1
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a caller sends. A field that is not known is refused, so that a slip of the pen is not taken for a default."""
+
+
+class Nothing(Asked, frozen=True):
+    """No names, no query, or no body."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What is answered. All fields are there always; what is not known is null."""
+
+
+Names = TypeVar("Names", bound=Asked)
+Query = TypeVar("Query", bound=Asked)
+Body = TypeVar("Body", bound=Asked)
+Item = TypeVar("Item")
+
+
+class Done(Shown, frozen=True):
+    """That it was done."""
+
+    done: bool = True
+
+
+class Paging(Asked, frozen=True, kw_only=True):
+    """Which part of a list is wanted."""
+
+    search: Annotated[str, msgspec.Meta(max_length=500, description="only what has this in its name, whatever the case")] = ""
+    offset: Annotated[Count, msgspec.Meta(description="how many to leave out")] = 0
+    limit: Annotated[Limit, msgspec.Meta(description="how many to answer with at most")] = 50
+
+    def page(self, found: list[Item]) -> list[Item]:
+        """The part of a list that is wanted."""
+        return found[self.offset : self.offset + self.limit]
+
+
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    """A part of a list, and how long all of it is."""
+
+    items: list[Item]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Names, Query, Body]):
+    """One request that was found to be well formed."""
+
+    request: web.Request
+    caller: Caller
+    names: Names
+    query: Query
+    body: Body
+
+
+Handler = Callable[[Call[Any, Any, Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One method of one path. `errors` are the statuses that it can answer with beside those every route has; `media_type` is
+    that of an answer which its handler makes itself."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    errors: tuple[int, ...] = ()
+    media_type: str = JSON_TYPE
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(getattr(self.handler, "__func__", self.handler), include_extras=True)
+
+    @cached_property
+    def asked(self) -> tuple[type[Asked], type[Asked], type[Asked]]:
+        """The kinds of names, query and body."""
+        call = next(hint for name, hint in self._hints.items() if name != "return")
+        names, query, body = get_args(call)
+        return names, query, body
+
+    @property
+    def answer(self) -> Any:
+        """The kind of the answer."""
+        return self._hints["return"]
+
+    @property
+    def name(self) -> str:
+        """What the operation is called in the OpenAPI document."""
+        return str(getattr(self.handler, "__qualname__", "")).replace(".", "_").lstrip("_")
+
+    async def serve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        """Check a request, have it handled, and answer. Raises what the handler does, and MalformedRequestError."""
+        names_kind, query_kind, body_kind = self.asked
+        names = _read_strings(dict(request.match_info), names_kind, "the path")
+        query = _read_strings(_query_of(request), query_kind, "the query")
+        body: Asked = Nothing() if body_kind is Nothing else await _read_body(request, body_kind)
+        answer = await self.handler(Call(request, caller, names, query, body))
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return web.Response(body=msgspec.json.encode(answer), content_type=JSON_TYPE)
+
+
+class Resource(ABC):
+    """One part of the API."""
+
+    @abstractmethod
+    def routes(self) -> list[Route]:
+        """What is answered."""
+
+    async def close(self) -> None:  # noqa: B027 - most have nothing to leave off
+        """The listener stops: leave off whatever goes on in the background."""
+
+
+def _query_of(request: web.Request) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in given:
+            raise MalformedRequestError(f"{name!r} is given twice in the query; give it once")
+        given[name] = value
+    return given
+
+
+def _read_strings(given: Mapping[str, str], kind: type[Asked], place: str) -> Asked:
+    for name, value in given.items():
+        try:
+            (name + value).encode()
+        except UnicodeEncodeError:
+            raise MalformedRequestError(f"{place} is not UTF-8") from None
+        if "\0" in value:
+            raise MalformedRequestError(f"{name} in {place} has a zero byte in it")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise MalformedRequestError(f"{place} is not as it must be: {_plainly(error)}") from error
+
+
+async def _read_body(request: web.Request, kind: type[Asked]) -> Asked:
+    if request.content_type != JSON_TYPE:
+        raise WrongContentTypeError(f"the body must be JSON, and say so: send the header Content-Type: {JSON_TYPE}")
+    try:
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise RequestTooLargeError(
+            f"the body is larger than {request.client_max_size} bytes; send less at once, or use a Kafka client"
+        ) from error
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise MalformedRequestError(f"the body is not as it must be: {_plainly(error)}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedRequestError(f"the body is not JSON: {error}") from error
+
+
+def _plainly(error: msgspec.ValidationError) -> str:
+    return str(error).replace("`", "'").replace("$.", "field ")

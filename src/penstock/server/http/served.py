@@ -1,0 +1,37 @@
+"""What a node shows of itself over HTTP: everything that resources of the admin API look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.blob import BlobStorage
+from penstock.broker import Broker
+from penstock.broker.streams import StreamEngine
+from penstock.core.clock import Clock
+from penstock.server.config import NodeConfig
+
+if TYPE_CHECKING:
+    from penstock.server.http.figures import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running node, as the HTTP listener sees it."""
+
+    config: NodeConfig
+    cluster_id: str
+    node_id: int
+    erasure: str
+    broker: Broker
+    storage: BlobStorage
+    streams: StreamEngine | None  # None: no listener for them
+    listeners: Mapping[str, object]
+    clock: Clock
+    started_ms: int
+    figures: Figures
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+        return int(self.clock.wall() * 1000)

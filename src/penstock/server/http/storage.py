@@ -1,0 +1,206 @@
+"""/storage: the groups of disks, how well each is, and reading everything once to see whether it is sound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple, cast
+
+from penstock.blob import GroupConfig, GroupLife, VDiskId, group_state
+from penstock.broker import Operation
+from penstock.core.errors import PenstockError
+from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
+from penstock.server.http.served import Served
+
+log = logging.getLogger(__name__)
+
+GroupState = Literal["healthy", "degraded", "read-only", "lost"]
+VDiskState = Literal["serving", "healing", "full", "out"]
+
+
+class VDiskShown(Shown, frozen=True):
+    """One VDisk. `used` is what its files take, `live` what of that is wanted; space is that of the disk it is on."""
+
+    id: str
+    order: int
+    fail_realm: int
+    fail_domain: int
+    path: str
+    state: VDiskState
+    used: int
+    live: int
+    chunks: int
+    parts: int
+    to_heal: int
+    free: int | None
+    total: int | None
+    losses: list[str]
+
+
+class ScrubShown(Shown, frozen=True):
+    """Reading and verifying what is stored: it goes on all the time, slowly, and at once when asked for."""
+
+    is_running: bool
+    last_ms: int | None
+    chunks: int
+    found: int
+
+
+class GroupShown(Shown, frozen=True):
+    """A group of VDisks."""
+
+    id: int
+    name: str
+    generation: int
+    erasure: str
+    fail_realms: int
+    fail_domains: int
+    state: GroupState
+    vdisks: list[VDiskShown]
+    used: int
+    free: int
+    total: int
+    restored: int
+    scrub: ScrubShown
+
+
+class StorageShown(Shown, frozen=True):
+    """All storage of the node."""
+
+    groups: list[GroupShown]
+
+
+class ScrubBegun(Shown, frozen=True):
+    """Whether a scrub was begun; not if one is under way."""
+
+    started: bool
+
+
+class Space(NamedTuple):
+    """Room on the file systems that disks are on, each counted once."""
+
+    used: int
+    free: int
+    total: int
+
+
+class StorageResource(Resource):
+    """The storage of a node."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._scrubbing: asyncio.Task[None] | None = None
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/storage", self.show, "storage groups and their disks"),
+            Route("POST", "/storage/scrub", self.begin_scrub, "read and verify everything that is stored, in the background"),
+        ]
+
+    async def close(self) -> None:
+        """Leave off scrubbing."""
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.gather(self._scrubbing, return_exceptions=True)
+
+    async def show(self, call: Call[Nothing, Nothing, Nothing]) -> StorageShown:
+        """GET /storage."""
+        call.caller.check_cluster(Operation.DESCRIBE)
+        return StorageShown(groups=[await self._group(config) for config in self._served.storage.groups()])
+
+    async def begin_scrub(self, call: Call[Nothing, Nothing, Nothing]) -> ScrubBegun:
+        """POST /storage/scrub."""
+        call.caller.check_cluster(Operation.ALTER)
+        if self._scrubbing is not None and not self._scrubbing.done():
+            return ScrubBegun(started=False)
+        lives = [await self._served.storage.life(config.id) for config in self._served.storage.groups()]
+        self._scrubbing = asyncio.create_task(_scrub(lives), name="scrub")
+        return ScrubBegun(started=True)
+
+    async def _group(self, config: GroupConfig) -> GroupShown:
+        life = await self._served.storage.life(config.id)
+        space = await group_space(config, life)
+        probe = life.probe
+        state = cast("GroupState", group_state(life))
+        return GroupShown(
+            id=config.id,
+            name=f"{config.id:08x}",
+            generation=life.group.generation,
+            erasure=config.erasure.value,
+            fail_realms=config.erasure.shape.realms,
+            fail_domains=config.erasure.shape.domains,
+            state=state,
+            vdisks=[_vdisk(config, life, order) for order in range(len(config.disks))],
+            used=space.used,
+            free=space.free,
+            total=space.total,
+            restored=probe.parts_restored,
+            scrub=ScrubShown(
+                is_running=self._scrubbing is not None and not self._scrubbing.done(),
+                last_ms=probe.scrub_finished_ms or None,
+                chunks=probe.chunks_scrubbed,
+                found=probe.damaged_found,
+            ),
+        )
+
+
+async def group_space(config: GroupConfig, life: GroupLife) -> Space:
+    """What a group takes, and the room on the file systems of its disks; several disks may be on one."""
+    devices = await asyncio.to_thread(_devices, [config.vdisk_directory(order) for order in range(len(config.disks))])
+    spaces = {
+        device: life.vdisks[order].space
+        for order, device in enumerate(devices)
+        if order in life.vdisks and life.vdisks[order].space is not None
+    }
+    known = [space for space in spaces.values() if space is not None]
+    used = sum(use.size for vdisk in life.vdisks.values() for use in vdisk.index.chunks.values())
+    return Space(used, sum(space.free for space in known), sum(space.total for space in known))
+
+
+def _devices(paths: list[Path]) -> list[int]:
+    found: list[int] = []
+    for number, path in enumerate(paths):
+        try:
+            found.append(os.stat(path).st_dev)
+        except OSError:
+            found.append(-1 - number)  # it is out, and like no other
+    return found
+
+
+def _vdisk(config: GroupConfig, life: GroupLife, order: int) -> VDiskShown:
+    vdisk = life.vdisks.get(order)
+    vdisk_id = VDiskId.of_order(config.erasure, config.id, life.group.generation, order)
+    chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
+    state: VDiskState = "out"
+    if vdisk is not None and not vdisk.closed:
+        state = "full" if vdisk.full else "serving" if vdisk.proves_absence else "healing"
+    space = None if vdisk is None else vdisk.space
+    return VDiskShown(
+        id=str(vdisk_id),
+        order=order,
+        fail_realm=vdisk_id.realm,
+        fail_domain=vdisk_id.domain,
+        path=str(config.disks[order]),
+        state=state,
+        used=sum(use.size for use in chunks),
+        live=sum(use.live for use in chunks),
+        chunks=len(chunks),
+        parts=0 if vdisk is None else vdisk.index.parts,
+        to_heal=life.probe.to_heal.get(order, 0),
+        free=None if space is None else space.free,
+        total=None if space is None else space.total,
+        losses=[] if vdisk is None else vdisk.recovered.losses[-10:],
+    )
+
+
+async def _scrub(lives: list[GroupLife]) -> None:
+    for life in lives:
+        try:
+            found = await life.scrub()
+        except (OSError, PenstockError) as error:
+            log.warning("the scrub of group %08x was cut short: %s", life.group.id, error)
+        else:
+            log.info("the scrub of group %08x found %d damaged parts", life.group.id, found)

@@ -1,0 +1,127 @@
+"""/streams: subjects, their last sequences and their durable consumers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.broker import Operation
+from penstock.broker.streams import StreamEngine
+from penstock.core.errors import PenstockError
+from penstock.server.http.consumer_directory import ConsumerDirectory
+from penstock.server.http.errors import NotFoundError
+from penstock.server.http.route import Asked, Call, Nothing, Paging, Resource, Route, Shown
+from penstock.server.http.served import Served
+
+
+class SubjectNames(Asked, frozen=True):
+    """Which subject."""
+
+    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+
+
+class SubjectShown(Shown, frozen=True):
+    """A subject. Messages and bytes are those of its topic; they are null if its messages are kept elsewhere."""
+
+    subject: str
+    last_sequence: int
+    messages: int | None
+    bytes: int | None
+    consumers: int
+
+
+class SubjectsShown(Shown, frozen=True):
+    """Subjects, a page of them; none if streams are off."""
+
+    is_on: bool
+    items: list[SubjectShown]
+    total: int
+
+
+class DurableShown(Shown, frozen=True):
+    """A durable consumer of a subject: the last sequence it has acknowledged, and how much it has not."""
+
+    name: str
+    position: int
+    lag_messages: int | None
+    lag_bytes: int | None
+
+
+class SubjectDetail(Shown, frozen=True):
+    """A subject with its durable consumers."""
+
+    subject: str
+    last_sequence: int
+    messages: int | None
+    bytes: int | None
+    consumers: list[DurableShown]
+
+
+class StreamResource(Resource):
+    """Subjects."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._directory = ConsumerDirectory(served)
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/streams", self.list_subjects, "subjects of streams"),
+            Route("GET", "/streams/{subject}", self.show, "one subject and its durable consumers", (404,)),
+        ]
+
+    async def list_subjects(self, call: Call[Nothing, Paging, Nothing]) -> SubjectsShown:
+        """GET /streams."""
+        engine = self._served.streams
+        if engine is None:
+            return SubjectsShown(is_on=False, items=[], total=0)
+        part = call.query.search.lower()
+        found = [
+            name
+            for name in await engine.get_subjects()
+            if part in name.lower() and call.caller.may_topic(Operation.DESCRIBE, name)
+        ]
+        items = [await self._subject(engine, name) for name in call.query.page(found)]
+        return SubjectsShown(is_on=True, items=items, total=len(found))
+
+    async def show(self, call: Call[SubjectNames, Nothing, Nothing]) -> SubjectDetail:
+        """GET /streams/{subject}."""
+        name = call.names.subject
+        call.caller.check_topic(Operation.DESCRIBE, name)
+        engine = self._served.streams
+        if engine is None:
+            raise NotFoundError("streams are off; start the node with --stream-port or --stream-http-port")
+        if name not in await engine.get_subjects():
+            raise NotFoundError(f"there is no subject {name!r}; GET /api/v1/streams lists those there are")
+        places = await self._directory.stream_places()
+        shown = await self._subject(engine, name)
+        return SubjectDetail(
+            subject=name,
+            last_sequence=shown.last_sequence,
+            messages=shown.messages,
+            bytes=shown.bytes,
+            consumers=[
+                DurableShown(
+                    name=durable,
+                    position=place.sequence,
+                    lag_messages=None if place.lag is None else place.lag.messages,
+                    lag_bytes=None if place.lag is None else place.lag.size,
+                )
+                for durable, all_places in sorted(places.items())
+                for place in all_places
+                if place.subject == name
+            ],
+        )
+
+    async def _subject(self, engine: StreamEngine, name: str) -> SubjectShown:
+        messages = size = None
+        try:
+            partition = self._served.broker.partition(self._served.broker.catalog.topic(name), 0)
+            messages, size = partition.end_offset - partition.start_offset, partition.size
+        except PenstockError:
+            pass  # its messages are in another store, or its tablet starts
+        consumers = await engine.get_consumers(name)
+        last = await engine.last_sequence(name)
+        return SubjectShown(subject=name, last_sequence=last, messages=messages, bytes=size, consumers=len(consumers))

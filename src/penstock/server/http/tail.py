@@ -1,0 +1,184 @@
+"""/topics/{name}/tail: messages as they come, as server-sent events.
+
+A few times a second an event tells what has come since; of a topic that is faster than can be read, the latest messages, and how
+many were left out. Nothing is kept for a reader but where it is in each partition, which is also the id of every event: whoever
+comes back with it as Last-Event-ID goes on there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from aiohttp import web
+
+from penstock.broker import Operation, Topic, UnknownTopicError
+from penstock.core.errors import PenstockError, UnavailableError
+from penstock.queue import Partition
+from penstock.server.http.ending import ENDING
+from penstock.server.http.hold_back import hold_back_reader
+from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, scan
+from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start
+from penstock.server.http.payload_view import MessageShown, shown_message
+from penstock.server.http.route import Asked, Call, Limit, Nothing, Resource, Route, Shown
+from penstock.server.http.served import Served
+from penstock.server.http.topics import TopicNames, topic_for
+
+EVERY_S: Final = 0.25
+HEARTBEAT_S: Final = 10.0
+WRITE_S_MAX: Final = 30.0  # a reader who takes nothing for so long is gone
+READERS_MAX: Final = 100
+PARTITIONS_MAX: Final = 256
+SEARCHED_MAX: Final = 20_000  # offsets of a partition that are searched at a time; of more, the latest
+SEARCHED_BYTES_MAX: Final = 4 << 20
+SEARCHED_S_MAX: Final = 0.5
+
+
+class TailQuery(Asked, frozen=True, kw_only=True):
+    """What is to be followed."""
+
+    partition: PartitionNumber | None = None
+    start: Start = "newest"
+    limit: Limit = 50
+    search: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    isolation: Isolation = "committed"
+
+
+class Arrived(Shown, frozen=True):
+    """What has come, the oldest first, and about how many messages were left out since the event before."""
+
+    items: list[MessageShown]
+    dropped: int
+
+
+class TailEnded(Shown, frozen=True):
+    """Why nothing more will come."""
+
+    message: str
+
+
+class TailResource(Resource):
+    """Readers who follow topics."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._readers = 0
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        summary = "messages as they come: server-sent events, with the data of Arrived, resumed by Last-Event-ID"
+        return [Route("GET", "/topics/{name}/tail", self.follow, summary, (404, 422), media_type="text/event-stream")]
+
+    async def follow(self, call: Call[TopicNames, TailQuery, Nothing]) -> web.StreamResponse:
+        """GET /topics/{name}/tail."""
+        topic = topic_for(self._served, call.caller, Operation.READ, call.names.name)
+        places = await self._places(topic, call)
+        if self._readers >= READERS_MAX:
+            raise UnavailableError(f"{READERS_MAX} readers follow topics already; close one, or come back later")
+        self._readers += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(call.request)
+            await self._send_all(call, topic, places, response)
+        except (ConnectionError, TimeoutError):
+            pass  # whoever read it is gone
+        finally:
+            self._readers -= 1
+        return response
+
+    async def _places(self, topic: Topic, call: Call[TopicNames, TailQuery, Nothing]) -> dict[int, int]:
+        """Where to begin, by partition."""
+        broker, query = self._served.broker, call.query
+        numbers = [query.partition] if query.partition is not None else list(range(min(topic.partitions, PARTITIONS_MAX)))
+        partitions = [broker.partition(topic, number) for number in numbers]
+        seen = call.request.headers.get("Last-Event-ID", "")
+        if seen:
+            known = Cursor.unpack(seen).at
+            return {one.number: known.get(str(one.number), one.end_offset) for one in partitions}
+        start = parse_start(query.start)
+        return {one.number: await first_offset(one, start) for one in partitions}
+
+    async def _send_all(
+        self, call: Call[TopicNames, TailQuery, Nothing], topic: Topic, places: dict[int, int], response: web.StreamResponse
+    ) -> None:
+        ending, clock = call.request.app[ENDING], self._served.clock
+        heard_s = clock.monotonic()
+        await _write(response, b"retry: 2000\n: following\n\n")
+        while not ending.is_set() and _is_there(call.request):
+            try:
+                call.caller.check_topic(Operation.READ, topic.name)  # what was allowed may be no more
+                arrived, size = await self._arrived(topic, call.query, places)
+            except UnavailableError:
+                arrived, size = Arrived(items=[], dropped=0), 0  # its tablet starts; it goes on then
+            except PenstockError as error:
+                await _write(response, _event("end", TailEnded(message=str(error))))
+                return
+            if arrived.items or arrived.dropped:
+                cursor = Cursor(False, {str(number): offset for number, offset in places.items()}).pack()
+                await _write(response, _event("messages", arrived, cursor))
+                heard_s = clock.monotonic()
+            elif clock.monotonic() - heard_s >= HEARTBEAT_S:
+                await _write(response, b": still here\n\n")
+                heard_s = clock.monotonic()
+            await hold_back_reader(self._served.broker, call.caller, size)
+            await _wait(ending)
+
+    async def _arrived(self, topic: Topic, query: TailQuery, places: dict[int, int]) -> tuple[Arrived, int]:
+        """What has come since `places`, which are moved behind it."""
+        if self._served.broker.catalog.topic(topic.name).id != topic.id:
+            raise UnknownTopicError(f"topic {topic.name!r} was deleted")
+        wanted = Filter(query.search.lower().encode(), None, query.isolation == "committed")
+        partitions = [self._served.broker.partition(topic, number) for number in places]
+        behind = [one for one in partitions if _end(one, wanted) > places[one.number]]
+        if not behind:
+            return Arrived(items=[], dropped=0), 0
+        dropped = _skip_ahead(behind, places, SEARCHED_MAX if query.search else query.limit, wanted)
+        scans = [PartitionScan(one, places[one.number], wanted, backwards=False) for one in behind]
+        budget = Budget(self._served.clock, SEARCHED_BYTES_MAX, SEARCHED_S_MAX)
+        found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)
+        for one in scans:
+            places[one.partition.number] = one.at
+        return Arrived(items=[shown_message(record) for record in found.records], dropped=dropped), found.size
+
+
+def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int, wanted: Filter) -> int:
+    """Leave out what cannot all be told, the oldest of it; how much that is."""
+    dropped = 0
+    share = max(limit // len(behind), 1)
+    for partition in behind:
+        begin = max(places[partition.number], partition.start_offset)
+        first = max(_end(partition, wanted) - share, begin)
+        dropped += first - begin
+        places[partition.number] = first
+    return dropped
+
+
+def _end(partition: Partition, wanted: Filter) -> int:
+    return partition.stable_offset if wanted.committed else partition.end_offset
+
+
+def _is_there(request: web.Request) -> bool:
+    return request.transport is not None and not request.transport.is_closing()
+
+
+def _event(name: str, data: Shown, event_id: str = "") -> bytes:
+    head = f"id: {event_id}\n" if event_id else ""
+    # Values that are JSON are told as they were written, perhaps over several lines.
+    lines = b"\ndata: ".join(msgspec.json.encode(data).splitlines())
+    return f"{head}event: {name}\ndata: ".encode() + lines + b"\n\n"
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(WRITE_S_MAX):
+        await response.write(data)
+
+
+async def _wait(ending: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(EVERY_S):
+            await ending.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,71 @@
+"""/topics/{name}/config: what a topic is told, and what else it could be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Operation, Topic
+from penstock.server.http.route import Asked, Call, Nothing, Page, Resource, Route, Shown
+from penstock.server.http.served import Served
+from penstock.server.http.topics import TopicNames, topic_for
+
+
+class ConfigShown(Shown, frozen=True):
+    """One key of the configuration of a topic."""
+
+    name: str
+    value: str
+    default: str
+    is_default: bool
+    kind: str
+    doc: str
+
+
+class ConfigChange(Asked, frozen=True):
+    """Keys to set, and keys that go back to their defaults."""
+
+    set: dict[str, str] = msgspec.field(default_factory=dict)
+    unset: list[str] = msgspec.field(default_factory=list)
+
+
+class TopicConfigResource(Resource):
+    """Configurations of topics."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/topics/{name}/config", self.show, "the configuration of a topic", (404,)),
+            Route("PATCH", "/topics/{name}/config", self.change, "change it, all of what is asked or nothing", (404, 422)),
+        ]
+
+    async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> Page[ConfigShown]:
+        """GET /topics/{name}/config: every key there is."""
+        return _shown(topic_for(self._served, call.caller, Operation.DESCRIBE_CONFIGS, call.names.name))
+
+    async def change(self, call: Call[TopicNames, Nothing, ConfigChange]) -> Page[ConfigShown]:
+        """PATCH /topics/{name}/config."""
+        topic = topic_for(self._served, call.caller, Operation.ALTER_CONFIGS, call.names.name)
+        both = call.body.set.keys() & set(call.body.unset)
+        if both:
+            raise InvalidConfigError(f"{min(both)} is to be set and unset at once; say one of them")
+        config = topic.config.changed(call.body.set, frozenset(call.body.unset))
+        return _shown(await self._served.broker.configure_topic(topic.name, config))
+
+
+def _shown(topic: Topic) -> Page[ConfigShown]:
+    own = topic.config.own
+    items = [
+        ConfigShown(
+            name=name,
+            value=topic.config[name],
+            default=key.default,
+            is_default=name not in own,
+            kind=key.kind,
+            doc=key.doc,
+        )
+        for name, key in sorted(TOPIC_CONFIG_KEYS.items())
+    ]
+    return Page(items, len(items))

@@ -1,0 +1,269 @@
+"""/topics: list, make, show and delete topics, add partitions to them and let go of old messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from penstock.broker import (
+    CLUSTER_NAME,
+    INTERNAL_TOPICS,
+    Operation,
+    ResourceKind,
+    Topic,
+    TopicConfig,
+    check_not_internal,
+)
+from penstock.core.errors import PenstockError
+from penstock.queue import Partition
+from penstock.server.http.caller import Caller
+from penstock.server.http.errors import MalformedRequestError
+from penstock.server.http.figures import Snapshot, TopicFigures
+from penstock.server.http.route import Asked, Call, Count, Done, Nothing, Page, Paging, Resource, Route, Shown
+from penstock.server.http.served import Served
+
+PIPELINES_TOPIC = "__penstock_pipelines"
+OWN_PREFIX = "__"
+
+TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class TopicNames(Asked, frozen=True):
+    """Which topic."""
+
+    name: TopicName
+
+
+class TopicsQuery(Paging, frozen=True, kw_only=True):
+    """Which topics, and in which order."""
+
+    sort: Literal["name", "partitions", "messages", "bytes", "produce_bytes_per_s", "fetch_bytes_per_s", "consumers"] = "name"
+    order: Literal["asc", "desc"] = "asc"
+    internal: bool = True  # whether those that the broker keeps for itself are among them
+
+
+class TopicShown(Shown, frozen=True):
+    """A topic in a list."""
+
+    name: str
+    id: str
+    partitions: int
+    messages: int
+    bytes: int
+    produce_messages_per_s: float
+    produce_bytes_per_s: float
+    fetch_bytes_per_s: float
+    retention_ms: int | None
+    retention_bytes: int | None
+    cleanup_policy: str
+    is_internal: bool
+    consumers: int
+
+
+class NewTopic(Asked, frozen=True):
+    """A topic that is to be made."""
+
+    name: TopicName
+    partitions: PartitionCount | None = None
+    config: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NewTotal(Asked, frozen=True):
+    """How many partitions a topic is to have."""
+
+    total: PartitionCount
+
+
+class TrimTo(Asked, frozen=True):
+    """Up to where, by partition, messages are let go of."""
+
+    offsets: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,6}$")], Count]
+
+
+class Trimmed(Shown, frozen=True):
+    """Where partitions start now."""
+
+    starts: dict[str, int]
+
+
+class PartitionShown(Shown, frozen=True):
+    """A partition."""
+
+    partition: int
+    state: Literal["serving", "starting"]
+    start: int
+    end: int
+    stable: int
+    bytes: int
+    head_bytes: int
+    body_bytes: int
+    bodies: int
+    leader_epoch: int
+    last_append_ms: int | None
+
+
+class TopicResource(Resource):
+    """Topics and their partitions."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._broker = served.broker
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/topics", self.list_topics, "topics, a page at a time"),
+            Route("POST", "/topics", self.create, "make a topic", (409, 422)),
+            Route("GET", "/topics/{name}", self.show, "one topic", (404,)),
+            Route("DELETE", "/topics/{name}", self.delete, "delete a topic with all its messages", (404, 422)),
+            Route("GET", "/topics/{name}/partitions", self.list_partitions, "the partitions of a topic", (404,)),
+            Route("POST", "/topics/{name}/partitions", self.add_partitions, "give a topic more partitions", (404, 422)),
+            Route("POST", "/topics/{name}/trim", self.trim, "let go of messages before some offsets", (404, 422)),
+        ]
+
+    async def list_topics(self, call: Call[Nothing, TopicsQuery, Nothing]) -> Page[TopicShown]:
+        """GET /topics: those that the caller may describe."""
+        query = call.query
+        found = visible_topics(self._served, call.caller, query.search, internal=query.internal)
+        snapshot = await self._served.figures.snapshot()
+        if query.sort != "name":
+            found = sorted(found, key=_order_of(query.sort, snapshot))
+        if query.order == "desc":
+            found = found[::-1]
+        return Page([shown_topic(topic, snapshot) for topic in query.page(found)], len(found))
+
+    async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicShown:
+        """POST /topics: by who may make any topic, or this one."""
+        asked, caller = call.body, call.caller
+        if not caller.may(Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
+            caller.check_topic(Operation.CREATE, asked.name)
+        topic = await self._broker.create_topic(asked.name, asked.partitions, TopicConfig(asked.config))
+        return shown_topic(topic, Snapshot(0.0))
+
+    async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> TopicShown:
+        """GET /topics/{name}: with sums as they are now."""
+        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        snapshot = await self._served.figures.snapshot()
+        known = snapshot.topics.get(topic.id, TopicFigures())
+        partitions = list(self._served.figures.partitions(topic))
+        messages = sum(partition.end_offset - partition.start_offset for partition in partitions)
+        now = known._replace(messages=messages, size=sum(partition.size for partition in partitions))
+        return shown_topic(topic, Snapshot(0.0, {topic.id: now}, readers=snapshot.readers))
+
+    async def delete(self, call: Call[TopicNames, Nothing, Nothing]) -> Done:
+        """DELETE /topics/{name}."""
+        topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
+        await self._broker.delete_topic(topic.name)
+        return Done()
+
+    async def list_partitions(self, call: Call[TopicNames, Paging, Nothing]) -> Page[PartitionShown]:
+        """GET /topics/{name}/partitions."""
+        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        numbers = [number for number in range(topic.partitions) if call.query.search in str(number)]
+        return Page([self._partition(topic, number) for number in call.query.page(numbers)], len(numbers))
+
+    async def add_partitions(self, call: Call[TopicNames, Nothing, NewTotal]) -> TopicShown:
+        """POST /topics/{name}/partitions."""
+        topic = topic_for(self._served, call.caller, Operation.ALTER, call.names.name)
+        topic = await self._broker.add_partitions(topic.name, call.body.total)
+        return shown_topic(topic, await self._served.figures.snapshot())
+
+    async def trim(self, call: Call[TopicNames, Nothing, TrimTo]) -> Trimmed:
+        """POST /topics/{name}/trim: nothing is done unless all offsets are within their partitions."""
+        topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
+        check_not_internal(topic.name)
+        wanted = [(self._broker.partition(topic, int(number)), offset) for number, offset in call.body.offsets.items()]
+        for partition, offset in wanted:
+            if offset > partition.end_offset:
+                raise MalformedRequestError(
+                    f"partition {partition.number} ends at {partition.end_offset}; it cannot be trimmed to {offset}"
+                )
+        return Trimmed(starts={str(partition.number): await partition.trim(offset) for partition, offset in wanted})
+
+    def _partition(self, topic: Topic, number: int) -> PartitionShown:
+        try:
+            return _shown_partition(self._broker.partition(topic, number))
+        except PenstockError:
+            nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
+            return PartitionShown(partition=number, state="starting", last_append_ms=None, **nothing)
+
+
+def topic_for(served: Served, caller: Caller, operation: Operation, name: str) -> Topic:
+    """A topic with which the caller may do this. NotAllowedError, or UnknownTopicError."""
+    caller.check_topic(operation, name)
+    return served.broker.catalog.topic(name)
+
+
+def visible_topics(served: Served, caller: Caller, search: str = "", *, internal: bool = True) -> list[Topic]:
+    """The topics that a caller may know of, by name."""
+    found = served.figures.topics()
+    if search:
+        part = search.lower()
+        found = [topic for topic in found if part in topic.name.lower()]
+    if not internal:
+        found = [topic for topic in found if not is_internal(topic.name)]
+    if caller.access is not None:
+        found = [topic for topic in found if caller.may_topic(Operation.DESCRIBE, topic.name)]
+    return found
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic is there for the broker or its pipelines, not for messages of people."""
+    return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
+
+
+def shown_topic(topic: Topic, snapshot: Snapshot) -> TopicShown:
+    """A topic with what is known of it."""
+    figures = snapshot.topics.get(topic.id, TopicFigures())
+    config = topic.config
+    is_cut = "delete" in config["cleanup.policy"].split(",")
+    retention_ms, retention_bytes = int(config["retention.ms"]), int(config["retention.bytes"])
+    return TopicShown(
+        name=topic.name,
+        id=str(topic.id),
+        partitions=topic.partitions,
+        messages=figures.messages,
+        bytes=figures.size,
+        produce_messages_per_s=figures.rate.messages_in,
+        produce_bytes_per_s=figures.rate.bytes_in,
+        fetch_bytes_per_s=figures.rate.bytes_out,
+        retention_ms=retention_ms if is_cut and retention_ms >= 0 else None,
+        retention_bytes=retention_bytes if is_cut and retention_bytes >= 0 else None,
+        cleanup_policy=config["cleanup.policy"],
+        is_internal=is_internal(topic.name),
+        consumers=len(snapshot.readers.get(topic.id, ())),
+    )
+
+
+def _order_of(sort: str, snapshot: Snapshot) -> Callable[[Topic], Any]:
+    none = TopicFigures()
+    orders: dict[str, Callable[[Topic], float]] = {
+        "partitions": lambda topic: topic.partitions,
+        "messages": lambda topic: snapshot.topics.get(topic.id, none).messages,
+        "bytes": lambda topic: snapshot.topics.get(topic.id, none).size,
+        "produce_bytes_per_s": lambda topic: snapshot.topics.get(topic.id, none).rate.bytes_in,
+        "fetch_bytes_per_s": lambda topic: snapshot.topics.get(topic.id, none).rate.bytes_out,
+        "consumers": lambda topic: len(snapshot.readers.get(topic.id, ())),
+    }
+    return orders[sort]
+
+
+def _shown_partition(partition: Partition) -> PartitionShown:
+    head = partition.head_size
+    latest_ms = partition.max_timestamp
+    return PartitionShown(
+        partition=partition.number,
+        state="serving",
+        start=partition.start_offset,
+        end=partition.end_offset,
+        stable=partition.stable_offset,
+        bytes=partition.size,
+        head_bytes=head,
+        body_bytes=partition.size - head,
+        bodies=len(partition.bodies),
+        leader_epoch=partition.epoch,
+        last_append_ms=None if latest_ms < 0 else latest_ms,
+    )

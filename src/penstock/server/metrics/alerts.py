@@ -1,0 +1,223 @@
+"""What needs attention, told from what is known. Pure: the same facts give the same alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+WARNING, CRITICAL = "warning", "critical"
+EACH_MAX: Final = 5  # alerts of one code; more of the same say no more
+FREE_LOW: Final = 0.10
+FREE_CRITICAL: Final = 0.05
+RETENTION_NEAR: Final = 0.8
+RETENTION_CRITICAL: Final = 0.95
+LOOP_LAG_S: Final = 0.5
+LOOP_LAG_CRITICAL_S: Final = 5.0
+CLOCK_JUMP_SHOWN_S: Final = 600.0
+PIPELINE_SILENT_MS: Final = 60_000
+_PIPELINE_ALIVE: Final = frozenset({"starting", "running", "waiting", "restarting"})
+
+
+class Alert(NamedTuple):
+    """One thing, what to do about it, and where the console shows it."""
+
+    level: str
+    code: str
+    message: str
+    what_to_do: str
+    link: str
+
+
+class DiskFacts(NamedTuple):
+    """A VDisk and the room on its disk; -1 where it is not known."""
+
+    order: int
+    path: str
+    is_up: bool
+    is_full: bool
+    free: int
+    size: int
+
+
+class LagFacts(NamedTuple):
+    """A consumer in a topic."""
+
+    consumer: str
+    topic: str
+    messages: int
+    seconds: float
+    retention_share: float
+    is_growing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that alerts are told from."""
+
+    now_ms: int = 0
+    group_state: str = "healthy"
+    disks: Sequence[DiskFacts] = ()
+    lags: Sequence[LagFacts] = ()
+    blocked: Mapping[str, str] | None = None
+    pipelines: Sequence[Mapping[str, Any]] = ()
+    clock_jump_s: float | None = None  # the last one, if it was lately
+    loop_lag_max_s: float = 0.0
+
+
+def alerts_of(facts: Facts) -> list[Alert]:
+    """Everything that needs attention, the worst first."""
+    rules: tuple[Callable[[Facts], Iterator[Alert]], ...] = (
+        _storage,
+        _space,
+        _retention,
+        _growing,
+        _blocked,
+        _pipelines,
+        _clock,
+        _loop,
+    )
+    found = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
+    return sorted(found, key=lambda alert: alert.level != CRITICAL)
+
+
+def _storage(facts: Facts) -> Iterator[Alert]:
+    out = [disk for disk in facts.disks if not disk.is_up]
+    named = ", ".join(f"{disk.order} ({disk.path})" for disk in out)
+    if facts.group_state == "lost":
+        yield Alert(
+            CRITICAL,
+            "storage_lost",
+            f"too few disks are left to read what is stored: VDisks {named} are out",
+            "bring disks back: mount them, mend their permissions, start the node again; nothing is deleted meanwhile",
+            "/storage",
+        )
+    elif facts.group_state == "read-only":
+        yield Alert(
+            CRITICAL,
+            "storage_read_only",
+            "nothing can be written: too many disks are full or fail",
+            "make room on the disks or shorten retention; if a disk fails, replace it",
+            "/storage",
+        )
+    elif facts.group_state == "degraded":
+        yield Alert(
+            WARNING,
+            "storage_degraded",
+            f"VDisks {named} are out or being refilled: less may fail now than should" if named else "a disk is full or fails",
+            "see which disk it is and why; once it is back, it is refilled by itself",
+            "/storage",
+        )
+
+
+def _space(facts: Facts) -> Iterator[Alert]:
+    for disk in facts.disks:
+        if disk.size <= 0:
+            continue
+        share = disk.free / disk.size
+        if share >= FREE_LOW and not disk.is_full:
+            continue
+        level = CRITICAL if disk.is_full or share < FREE_CRITICAL else WARNING
+        yield Alert(
+            level,
+            "disk_nearly_full",
+            f"the disk of VDisk {disk.order}, {disk.path}, has {share:.0%} left, {disk.free >> 20} MiB",
+            "delete topics, shorten retention, or give the disk more room; a full disk takes no messages",
+            "/storage",
+        )
+
+
+def _retention(facts: Facts) -> Iterator[Alert]:
+    for lag in sorted(facts.lags, key=lambda one: -one.retention_share):
+        if lag.retention_share < RETENTION_NEAR:
+            return
+        yield Alert(
+            CRITICAL if lag.retention_share >= RETENTION_CRITICAL else WARNING,
+            "consumer_near_retention",
+            f"consumer {lag.consumer} has used up {min(lag.retention_share, 1):.0%} of the retention of topic {lag.topic}: what "
+            f"it has not read is about to be deleted",
+            f"see why {lag.consumer} is slow or stopped; to be safe, raise retention.ms of {lag.topic} until it has caught up",
+            _link("consumers", lag.consumer),
+        )
+
+
+def _growing(facts: Facts) -> Iterator[Alert]:
+    for lag in facts.lags:
+        if lag.is_growing:
+            yield Alert(
+                WARNING,
+                "lag_growing",
+                f"consumer {lag.consumer} falls behind in topic {lag.topic}: {lag.messages} messages, {lag.seconds:.0f} s, and "
+                f"more every minute",
+                "give it more members or time; a topic needs at least as many partitions as its consumer has members",
+                _link("consumers", lag.consumer),
+            )
+
+
+def _blocked(facts: Facts) -> Iterator[Alert]:
+    for topic, why in (facts.blocked or {}).items():
+        yield Alert(
+            WARNING,
+            "trimming_blocked",
+            f"topic {topic} keeps more than it should: {why}",
+            "have that consumer go on, or make it no longer vital (or important); until then the topic grows",
+            _link("topics", topic),
+        )
+
+
+def _pipelines(facts: Facts) -> Iterator[Alert]:
+    for one in facts.pipelines:
+        name, state = str(one.get("name", "")), one.get("state")
+        error = str(one.get("last_error") or "").partition("\n")[0]
+        if state in ("failed", "fenced"):
+            yield Alert(
+                CRITICAL if state == "failed" else WARNING,
+                "pipeline_failed",
+                f"pipeline {name} has {'failed' if state == 'failed' else 'been taken over by another copy'}: {error}",
+                f"mend the cause and run it again; it goes on where its target stands (penstock pipeline status {name})",
+                _link("pipelines", name),
+            )
+        elif state == "restarting":
+            yield Alert(
+                WARNING,
+                "pipeline_restarting",
+                f"pipeline {name} is restarting after an error: {error}",
+                f"see the error; it is tried again by itself (penstock pipeline status {name})",
+                _link("pipelines", name),
+            )
+        elif state in _PIPELINE_ALIVE and facts.now_ms - int(one.get("updated_ms") or facts.now_ms) > PIPELINE_SILENT_MS:
+            yield Alert(
+                WARNING,
+                "pipeline_silent",
+                f"pipeline {name} says it is {state}, but has said nothing for a minute",
+                f"see whether its process on {one.get('host') or 'its host'} still runs, and start it again if not",
+                _link("pipelines", name),
+            )
+
+
+def _clock(facts: Facts) -> Iterator[Alert]:
+    if facts.clock_jump_s is not None:
+        yield Alert(
+            WARNING,
+            "clock_jump",
+            f"the machine's clock was set {'forward' if facts.clock_jump_s > 0 else 'back'} by {abs(facts.clock_jump_s):.1f} s",
+            "let a time service (chrony, systemd-timesyncd) slew the clock; retention and timestamps go by it",
+            "/settings",
+        )
+
+
+def _loop(facts: Facts) -> Iterator[Alert]:
+    if facts.loop_lag_max_s >= LOOP_LAG_S:
+        yield Alert(
+            CRITICAL if facts.loop_lag_max_s >= LOOP_LAG_CRITICAL_S else WARNING,
+            "event_loop_lag",
+            f"the node was held up for {facts.loop_lag_max_s:.1f} s within the last minute",
+            "see whether the machine is short of CPU or memory (swapping), and what the log says of that time",
+            "/",
+        )
+
+
+def _link(page: str, name: str) -> str:
+    return f"/{page}/{quote(name, safe='')}"

@@ -1,0 +1,202 @@
+"""Every metric there is. Names are kept: dashboards and rules of others rely on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.server.metrics.metric import Kind, Metric, Tier
+
+_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+_INTERNAL: Final = Tier.INTERNAL
+_FLOW_DOC: Final = "Of at most 100 topics each, those used first; the others are counted together as topic `_other`."
+
+# The process.
+BUILD_INFO = Metric("penstock_build_info", _GAUGE, "Always 1; says what runs.", ("version", "python"))
+READY = Metric("penstock_ready", _GAUGE, "1 if the node is ready, as /readyz says; otherwise 0.")
+START_TIME = Metric("penstock_process_start_time_seconds", _GAUGE, "When the node started, since the epoch.")
+CPU = Metric("penstock_process_cpu_seconds_total", _COUNTER, "CPU time of the process, all its threads.")
+RESIDENT = Metric("penstock_process_resident_memory_bytes", _GAUGE, "Memory that the process has in use.")
+OPEN_FDS = Metric("penstock_process_open_fds", _GAUGE, "File descriptors that are open.")
+MAX_FDS = Metric("penstock_process_max_fds", _GAUGE, "File descriptors that may be open.")
+LOOP_LAG = Metric(
+    "penstock_event_loop_lag_seconds",
+    _HISTOGRAM,
+    "How late the event loop came to a timer, ten times a second.",
+    (),
+    _INTERNAL,
+)
+LOOP_LAG_MAX = Metric("penstock_event_loop_lag_max_seconds", _GAUGE, "The latest that it came to one in the last minute.")
+CLOCK_JUMPS = Metric(
+    "penstock_clock_jumps_total", _COUNTER, "How often the machine's wall clock was set by more than two seconds."
+)
+ALERTS = Metric("penstock_alerts", _GAUGE, "What needs attention now, as the overview lists it.", ("code", "level"))
+
+# Requests of clients.
+REQUEST_DURATION = Metric(
+    "penstock_request_duration_seconds",
+    _HISTOGRAM,
+    "From when a request was there to when its answer was; not the time that a fetch waits for messages. Outcomes: ok; refused, "
+    "answered with an error; gone, the client did not wait; failed, the node is at fault.",
+    ("gateway", "api", "outcome"),
+)
+CONNECTIONS = Metric("penstock_connections", _GAUGE, "Clients that are connected; with ydb, open streams.", ("gateway",))
+CONNECTIONS_OPENED = Metric(
+    "penstock_connections_opened_total", _COUNTER, "Connections that Kafka clients have made.", ("gateway",), _INTERNAL
+)
+RECEIVED = Metric("penstock_gateway_received_bytes_total", _COUNTER, "Bytes of requests.", ("gateway",), _INTERNAL)
+SENT = Metric("penstock_gateway_sent_bytes_total", _COUNTER, "Bytes of answers.", ("gateway",), _INTERNAL)
+MEMORY = Metric(
+    "penstock_gateway_memory_bytes", _GAUGE, "Memory held for requests under way and answers not sent yet.", ("gateway",)
+)
+THROTTLED = Metric(
+    "penstock_throttled_requests_total", _COUNTER, "Requests after which a client was held back by its quota.", ("gateway",)
+)
+THROTTLED_TIME = Metric(
+    "penstock_throttled_seconds_total", _COUNTER, "For how long clients were held back.", ("gateway",), _INTERNAL
+)
+
+# What is written and read, by whichever gateway.
+PRODUCE_BATCHES = Metric("penstock_produce_batches_total", _COUNTER, f"Batches that are durable. {_FLOW_DOC}", ("topic",))
+PRODUCE_MESSAGES = Metric("penstock_produce_messages_total", _COUNTER, f"Messages that are durable. {_FLOW_DOC}", ("topic",))
+PRODUCE_BYTES = Metric(
+    "penstock_produce_bytes_total", _COUNTER, f"Their bytes, compressed as they were sent. {_FLOW_DOC}", ("topic",)
+)
+FETCH_READS = Metric("penstock_fetch_reads_total", _COUNTER, f"Reads of partitions. {_FLOW_DOC}", ("topic",))
+FETCH_MESSAGES = Metric(
+    "penstock_fetch_messages_total", _COUNTER, f"Messages that were read, counted by their offsets. {_FLOW_DOC}", ("topic",)
+)
+FETCH_BYTES = Metric("penstock_fetch_bytes_total", _COUNTER, f"Bytes that were read. {_FLOW_DOC}", ("topic",))
+TOPICS_HIDDEN = Metric(
+    "penstock_topics_hidden", _GAUGE, "Topics in use that have no series of their own, being too many.", (), _INTERNAL
+)
+
+# What is there.
+TOPICS = Metric("penstock_topics", _GAUGE, "Topics.")
+PARTITIONS = Metric("penstock_partitions", _GAUGE, "Partitions of all topics.")
+TABLETS = Metric("penstock_tablets", _GAUGE, "Tablets of topics, by whether they serve.", ("state",))
+TOPIC_BYTES = Metric(
+    "penstock_topic_stored_bytes", _GAUGE, "Bytes that a topic keeps; of topics with series of their own.", ("topic",)
+)
+TOPIC_MESSAGES = Metric(
+    "penstock_topic_messages", _GAUGE, "Messages that a topic keeps; of topics with series of their own.", ("topic",)
+)
+HEAD_BYTES = Metric("penstock_head_bytes", _GAUGE, "Bytes in the heads of all partitions, in memory and on disk.")
+BODY_BYTES = Metric("penstock_body_bytes", _GAUGE, "Bytes in the bodies of all partitions.")
+HEAD_PIECES = Metric("penstock_head_pieces", _GAUGE, "Pieces that the heads are in.", (), _INTERNAL)
+BODIES = Metric("penstock_bodies", _GAUGE, "Bodies of all partitions.", (), _INTERNAL)
+TRANSACTIONS = Metric("penstock_transactions_open", _GAUGE, "Transactions of Kafka producers that are under way.")
+CACHE_HITS = Metric("penstock_cache_hits_total", _COUNTER, "Bodies that were wanted and in the cache.")
+CACHE_MISSES = Metric("penstock_cache_misses_total", _COUNTER, "Bodies that were wanted and not in the cache.")
+CACHE_BYTES = Metric("penstock_cache_bytes", _GAUGE, "Bytes that the cache holds.")
+
+# Consumers.
+CONSUMERS = Metric("penstock_consumers", _GAUGE, "Consumers that have a position, of whichever kind.")
+GROUPS = Metric("penstock_groups", _GAUGE, "Kafka consumer groups.", ("kind", "state"))
+LAG_MESSAGES = Metric(
+    "penstock_consumer_lag_messages",
+    _GAUGE,
+    "Messages that a consumer has not read, in all partitions of a topic. Of the 200 largest.",
+    ("consumer", "topic"),
+)
+LAG_SECONDS = Metric(
+    "penstock_consumer_lag_seconds",
+    _GAUGE,
+    "The age of the first message that it has not read, in the partition where that is oldest.",
+    ("consumer", "topic"),
+)
+RETENTION_RATIO = Metric(
+    "penstock_consumer_retention_ratio",
+    _GAUGE,
+    "How near that message is to being deleted: 0 when it is new, 1 when retention may take it.",
+    ("consumer", "topic"),
+)
+LAGS_HIDDEN = Metric("penstock_consumer_lags_hidden", _GAUGE, "Consumers and topics that are not shown, being too many.")
+TRIM_BLOCKED = Metric(
+    "penstock_trimming_blocked_topics", _GAUGE, "Topics that keep more than they should, since a vital consumer needs it."
+)
+
+# Tablets.
+COMMIT_DURATION = Metric(
+    "penstock_tablet_commit_duration_seconds", _HISTOGRAM, "From when a tablet hands a commit to storage to when it is durable."
+)
+COMMIT_REQUESTS = Metric(
+    "penstock_tablet_commit_requests_total", _COUNTER, "Requests that were committed; several share a commit.", (), _INTERNAL
+)
+COMMIT_FAILURES = Metric("penstock_tablet_commit_failures_total", _COUNTER, "Commits that failed.")
+TABLET_STARTS = Metric(
+    "penstock_tablet_starts_total", _COUNTER, "Starts of topics' tablets; more than there are tells of trouble.", (), _INTERNAL
+)
+
+# Storage.
+GROUP_STATE = Metric(
+    "penstock_storage_group_state",
+    _GAUGE,
+    "1 for the state that a group is in: healthy, degraded, read-only or lost; 0 for the others.",
+    ("group", "state"),
+)
+STORAGE_USED = Metric("penstock_storage_used_bytes", _GAUGE, "Bytes of chunks, on all disks.")
+VDISK_UP = Metric("penstock_vdisk_up", _GAUGE, "1 if a VDisk is open and holds all that it should.", ("vdisk",))
+VDISK_LIVE = Metric("penstock_vdisk_live_bytes", _GAUGE, "Bytes of parts that are wanted.", ("vdisk",), _INTERNAL)
+VDISK_CHUNKS = Metric("penstock_vdisk_chunks", _GAUGE, "Chunks of a VDisk.", ("vdisk",), _INTERNAL)
+VDISK_PARTS = Metric("penstock_vdisk_parts", _GAUGE, "Parts on a VDisk.", ("vdisk",), _INTERNAL)
+VDISK_TO_HEAL = Metric("penstock_vdisk_to_heal_parts", _GAUGE, "Parts that it lacks and could not be given last.", ("vdisk",))
+DISK_FREE = Metric("penstock_disk_free_bytes", _GAUGE, "Room on the disk of a VDisk.", ("vdisk",))
+DISK_SIZE = Metric("penstock_disk_size_bytes", _GAUGE, "The size of that disk.", ("vdisk",))
+DISK_FULL = Metric("penstock_disk_full", _GAUGE, "1 if it takes nothing more but what makes room.", ("vdisk",))
+SYNC_DURATION = Metric("penstock_disk_sync_duration_seconds", _HISTOGRAM, "How long fdatasync took.", ("vdisk",))
+DISK_WRITES = Metric("penstock_disk_writes_total", _COUNTER, "Appends to files.", ("vdisk",), _INTERNAL)
+DISK_WRITTEN = Metric("penstock_disk_written_bytes_total", _COUNTER, "Their bytes.", ("vdisk",), _INTERNAL)
+DISK_FAILURES = Metric("penstock_disk_failures_total", _COUNTER, "Writes that the disk failed to do.", ("vdisk",))
+REPLICATION_ROUNDS = Metric(
+    "penstock_replication_rounds_total", _COUNTER, "Comparisons of a VDisk with its sisters.", (), _INTERNAL
+)
+PARTS_RESTORED = Metric("penstock_replication_restored_parts_total", _COUNTER, "Parts that were given back to a VDisk.")
+PARTS_DROPPED = Metric(
+    "penstock_replication_dropped_parts_total", _COUNTER, "Parts that stood in for others, and were dropped.", (), _INTERNAL
+)
+PARTS_FAILED = Metric("penstock_replication_failed_parts_total", _COUNTER, "Parts that could not be restored when tried.")
+SCRUB_CHUNKS = Metric("penstock_scrub_chunks_total", _COUNTER, "Chunks that were read and verified.", (), _INTERNAL)
+SCRUB_DAMAGED = Metric("penstock_scrub_damaged_parts_total", _COUNTER, "Damaged parts that were found so.")
+SCRUB_FINISHED = Metric(
+    "penstock_scrub_finished_time_seconds", _GAUGE, "When all of a disk had last been verified, since the epoch.", (), _INTERNAL
+)
+
+# Upkeep of topics.
+COMPACTION_DURATION = Metric("penstock_compaction_duration_seconds", _HISTOGRAM, "Passes of compaction over a partition.")
+COMPACTION_READ = Metric("penstock_compaction_read_bytes_total", _COUNTER, "Bytes that they read.")
+COMPACTION_FREED = Metric("penstock_compaction_freed_bytes_total", _COUNTER, "Bytes that they gave back.")
+COMPACTION_FAILURES = Metric("penstock_compaction_failures_total", _COUNTER, "Passes that failed and are tried again.")
+RETENTION_MESSAGES = Metric("penstock_retention_messages_total", _COUNTER, "Messages that retention let go of.")
+RETENTION_FAILURES = Metric("penstock_retention_failures_total", _COUNTER, "Partitions where that failed, to be tried again.")
+
+# Pipelines, as they report themselves; 100 at most.
+PIPELINES = Metric("penstock_pipelines", _GAUGE, "Pipelines.", ("state",))
+PIPELINE_LAG = Metric("penstock_pipeline_lag_rows", _GAUGE, "Rows of its source that a pipeline has not read.", ("pipeline",))
+PIPELINE_READ = Metric("penstock_pipeline_read_rows_total", _COUNTER, "Rows that it read in this run.", ("pipeline",))
+PIPELINE_WRITTEN = Metric("penstock_pipeline_written_rows_total", _COUNTER, "Rows that it wrote in this run.", ("pipeline",))
+PIPELINE_DEAD = Metric("penstock_pipeline_dead_letters_total", _COUNTER, "Rows that it could not use.", ("pipeline",))
+PIPELINE_BATCH = Metric("penstock_pipeline_last_batch_seconds", _GAUGE, "How long its last batch took.", ("pipeline",))
+
+# The watching itself.
+SCRAPE_DURATION = Metric("penstock_scrape_duration_seconds", _GAUGE, "How long the last scrape took.", (), _INTERNAL)
+SURVEY_DURATION = Metric(
+    "penstock_survey_duration_seconds", _GAUGE, "How long the last pass over partitions and positions took.", (), _INTERNAL
+)
+SURVEY_AGE = Metric("penstock_survey_age_seconds", _GAUGE, "How old what it found is.", (), _INTERNAL)
+
+METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+
+
+def catalogue() -> list[dict[str, object]]:
+    """Every metric, as it is listed to others."""
+    return [
+        {
+            "name": metric.name,
+            "type": metric.kind.value,
+            "unit": metric.unit,
+            "labels": list(metric.labels),
+            "tier": metric.tier.value,
+            "doc": metric.doc,
+        }
+        for metric in METRICS
+    ]

@@ -1,0 +1,165 @@
+"""What flows through topics: rates of each, and the counters that are shown, of a bounded number of them.
+
+A topic gets a series of its own when something is first written to it or read from it, up to `SHOWN_MAX`; the others are counted
+together as `_other`. When all are taken, one that was idle for `IDLE_S` gives way. What a topic did without a series stays with
+the others, so that no counter ever jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from penstock.broker import Topic
+from penstock.queue import QueueProbe
+from penstock.server.metrics.metric import OTHER
+
+SHOWN_MAX: Final = 100
+IDLE_S: Final = 600.0
+TOPICS_PER_PASS: Final = 10_000  # looked at each second; with more, a pass over all takes that many seconds
+
+
+class Counts(NamedTuple):
+    """All that was written and read."""
+
+    batches_in: int = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    reads: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts._make(map(int.__add__, self, other))
+
+    def minus(self, other: Counts) -> Counts:
+        """What came after the other."""
+        return Counts._make(map(int.__sub__, self, other))
+
+
+NOTHING: Final = Counts()
+
+
+class TopicRates(NamedTuple):
+    """How much of a topic is written and read each second."""
+
+    produce_messages_per_s: float = 0.0
+    produce_bytes_per_s: float = 0.0
+    fetch_messages_per_s: float = 0.0
+    fetch_bytes_per_s: float = 0.0
+
+
+class _Flow:
+    """What is known of a topic that was ever used."""
+
+    __slots__ = ("active_s", "activity", "counts", "is_shown", "name", "rates")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.activity = 0
+        self.counts = NOTHING
+        self.rates = TopicRates()
+        self.active_s = 0.0
+        self.is_shown = False
+
+
+class TopicFlows:
+    """The flows of all topics of a node; `update` it about once a second."""
+
+    def __init__(self) -> None:
+        self._flows: dict[object, _Flow] = {}  # by topic id
+        self._by_name: dict[str, _Flow] = {}
+        self._others = NOTHING
+        self._updated_s: float | None = None
+        self.total = NOTHING
+        self.rates = TopicRates()
+        self.hidden = 0  # topics that are used and have no series
+
+    def update(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], gone: QueueProbe, now_s: float) -> None:
+        """Look at every topic."""
+        before_s = self._updated_s
+        if before_s is not None and now_s - before_s < len(flows) / TOPICS_PER_PASS:
+            return
+        elapsed_s = 0.0 if before_s is None else max(now_s - before_s, 1e-3)
+        self._updated_s = now_s
+        total = counts_of([gone])
+        seen: set[object] = set()
+        for topic, probes in flows:
+            activity = 0
+            for probe in probes:
+                activity += probe.batches_in + probe.reads
+            if not activity:
+                continue
+            flow = self._flows.get(topic.id)
+            if flow is None:
+                flow = self._flows[topic.id] = self._by_name[topic.name] = _Flow(topic.name)
+            self._advance(flow, activity, probes, elapsed_s, now_s)
+            seen.add(topic.id)
+            total = total.plus(flow.counts)
+        for topic_id in [one for one in self._flows if one not in seen]:
+            self._forget(self._flows.pop(topic_id))
+        self.rates = _rates(total.minus(self.total), elapsed_s) if elapsed_s else TopicRates()
+        self.total = total
+        self._share_out(now_s)
+
+    def rates_of(self, name: str) -> TopicRates:
+        """The rates of a topic."""
+        flow = self._by_name.get(name)
+        return TopicRates() if flow is None else flow.rates
+
+    def shown(self) -> list[tuple[str, Counts]]:
+        """The counters that are shown, by topic; the last is of all others."""
+        found = [(flow.name, flow.counts) for flow in self._flows.values() if flow.is_shown]
+        return [*sorted(found), (OTHER, self._others)]
+
+    def busiest(self, count: int) -> list[str]:
+        """The topics with series that were used last and most."""
+        shown = [flow for flow in self._flows.values() if flow.is_shown]
+        shown.sort(key=lambda flow: (flow.active_s, flow.rates.produce_bytes_per_s + flow.rates.fetch_bytes_per_s), reverse=True)
+        return [flow.name for flow in shown[:count]]
+
+    def _advance(self, flow: _Flow, activity: int, probes: list[QueueProbe], elapsed_s: float, now_s: float) -> None:
+        if activity == flow.activity:
+            if flow.active_s < now_s and flow.rates != TopicRates():
+                flow.rates = TopicRates()
+            return
+        counts = counts_of(probes)
+        grown = counts.minus(flow.counts)
+        flow.rates = _rates(grown, elapsed_s) if elapsed_s else TopicRates()
+        flow.activity, flow.counts, flow.active_s = activity, counts, now_s
+        if not flow.is_shown:
+            self._others = self._others.plus(grown)
+
+    def _forget(self, flow: _Flow) -> None:
+        if self._by_name.get(flow.name) is flow:
+            del self._by_name[flow.name]
+
+    def _share_out(self, now_s: float) -> None:
+        """Give series to topics that have none, as far as there are any to give."""
+        shown = [flow for flow in self._flows.values() if flow.is_shown]
+        waiting = [flow for flow in self._flows.values() if not flow.is_shown and flow.active_s == now_s and flow.name != OTHER]
+        room = SHOWN_MAX - len(shown)
+        if len(waiting) > room:
+            idle = sorted((flow for flow in shown if now_s - flow.active_s >= IDLE_S), key=lambda flow: flow.active_s)
+            for flow in idle[: len(waiting) - room]:
+                flow.is_shown = False
+                room += 1
+        for flow in waiting[:room]:
+            flow.is_shown = True
+        self.hidden = sum(not flow.is_shown for flow in self._flows.values())
+
+
+def counts_of(probes: Sequence[QueueProbe]) -> Counts:
+    """What several probes have counted together."""
+    total = NOTHING
+    for one in probes:
+        counts = Counts(one.batches_in, one.messages_in, one.bytes_in, one.reads, one.messages_out, one.bytes_out)
+        total = counts if total is NOTHING else total.plus(counts)
+    return total
+
+
+def _rates(grown: Counts, elapsed_s: float) -> TopicRates:
+    return TopicRates(
+        grown.messages_in / elapsed_s, grown.bytes_in / elapsed_s, grown.messages_out / elapsed_s, grown.bytes_out / elapsed_s
+    )

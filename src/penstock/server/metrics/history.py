@@ -1,0 +1,188 @@
+"""The last two days in memory: 1 s steps for 10 minutes, 10 s steps for 6 hours, 60 s steps for 2 days.
+
+All series share their times. A series takes 22 KiB, and there are at most `SERIES_MAX`, so all of it is less than 9 MiB whatever
+the number of topics: the node's own series are always there, topics and consumers get one while they are among the busiest.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from penstock.core.errors import InvalidRequestError
+
+LEVELS: Final = ((1, 600), (10, 2160), (60, 2880))
+SERIES_MAX: Final = 400
+POINTS_MAX: Final = 3000
+DEFAULT_SPAN_MS: Final = 600_000
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _last(values: list[float]) -> float:
+    return values[-1]
+
+
+Fold = Callable[[list[float]], float]
+_FOLDS: Final[dict[str, Fold]] = {
+    "produce_bytes": _mean,
+    "produce_messages": _mean,
+    "fetch_bytes": _mean,
+    "fetch_messages": _mean,
+    "request_ms_p99": max,
+    "fsync_ms_p99": max,
+    "loop_lag_ms": max,
+    "storage_used": _last,
+    "lag_messages": _last,
+    "lag_seconds": _last,
+}
+HISTORY_METRICS: Final = tuple(_FOLDS)
+FLOW_METRICS: Final = ("produce_messages", "produce_bytes", "fetch_messages", "fetch_bytes")  # those of topics
+LAG_METRICS: Final = ("lag_messages", "lag_seconds")  # those of consumers
+
+
+class Key(NamedTuple):
+    """A series: of the node, of a topic, or of a consumer in a topic."""
+
+    metric: str
+    topic: str = ""
+    consumer: str = ""
+
+
+class _Level:
+    """One resolution: a ring of times, and one of values for each series."""
+
+    def __init__(self, step_s: int, capacity: int) -> None:
+        self.step_s = step_s
+        self.capacity = capacity
+        self.times = array("q", [0]) * capacity
+        self.count = 0  # of ticks ever
+        self.series: dict[Key, array[float]] = {}
+
+    def write(self, now_ms: int, values: Mapping[Key, float]) -> None:
+        at = self.count % self.capacity
+        self.times[at] = now_ms
+        for key, ring in self.series.items():
+            ring[at] = values.get(key, math.nan)
+        self.count += 1
+
+    def recent(self, key: Key, count: int) -> list[float]:
+        ring = self.series[key]
+        found = (ring[at % self.capacity] for at in range(max(self.count - count, 0), self.count))
+        return [value for value in found if not math.isnan(value)]
+
+    def places(self, from_ms: int, to_ms: int) -> list[int]:
+        """Where in the rings a stretch of time is, in order."""
+        begin = max(self.count - self.capacity, 0)
+        found = (at % self.capacity for at in range(begin, self.count))
+        return [at for at in found if from_ms <= self.times[at] <= to_ms]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of the history is wanted."""
+
+    metric: str
+    topic: str | None = None
+    consumer: str | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    points: int | None = None
+
+
+class History:
+    """The rings. `tick` them once a second."""
+
+    def __init__(self) -> None:
+        self._levels = [_Level(*level) for level in LEVELS]
+
+    def keep(self, keys: Iterable[Key]) -> None:
+        """Have these series from now on, and no others; what is known of those that stay is kept."""
+        wanted = list(keys)[:SERIES_MAX]
+        for level in self._levels:
+            level.series = {
+                key: level.series.get(key) or array("f", [math.nan]) * level.capacity for key in dict.fromkeys(wanted)
+            }
+
+    def tick(self, now_ms: int, values: Mapping[Key, float]) -> None:
+        """The values of now; a series without one has a gap."""
+        self._levels[0].write(now_ms, values)
+        for finer, coarser in zip(self._levels, self._levels[1:], strict=False):
+            ratio = coarser.step_s // finer.step_s
+            if finer.count % ratio:
+                break
+            folded: dict[Key, float] = {}
+            for key in finer.series:
+                if recent := finer.recent(key, ratio):
+                    folded[key] = _FOLDS[key.metric](recent)
+            coarser.write(now_ms, folded)
+
+    def since(self, key: Key, span_s: int) -> list[float]:
+        """The values of a series of the last so many seconds, the oldest first."""
+        level = next((one for one in self._levels if one.step_s * one.capacity >= span_s), self._levels[-1])
+        return level.recent(key, max(span_s // level.step_s, 1)) if key in level.series else []
+
+    def query(self, asked: Asked, now_ms: int) -> dict[str, object]:
+        """The times and values of what is asked for, at most so many points; a gap is None."""
+        _check(asked)
+        to_ms = now_ms if asked.to_ms is None else asked.to_ms
+        from_ms = to_ms - DEFAULT_SPAN_MS if asked.from_ms is None else asked.from_ms
+        level = self._level_for(from_ms, now_ms)
+        width_ms = level.step_s * 1000
+        if asked.points:
+            width_ms = max(width_ms, -(-(to_ms - from_ms) // asked.points))
+        buckets: dict[int, list[int]] = {}
+        for at in level.places(from_ms, to_ms):
+            buckets.setdefault(level.times[at] // width_ms, []).append(at)
+        fold = _FOLDS[asked.metric]
+        found = {_label(key, asked): key for key in level.series if _matches(key, asked)}
+        return {
+            "times": [bucket * width_ms for bucket in buckets],
+            "series": {
+                label: [_folded([level.series[key][at] for at in places], fold) for places in buckets.values()]
+                for label, key in found.items()
+            },
+        }
+
+    def _level_for(self, from_ms: int, now_ms: int) -> _Level:
+        for level in self._levels:
+            if now_ms - from_ms <= level.step_s * level.capacity * 1000:
+                return level
+        return self._levels[-1]
+
+
+def _folded(values: list[float], fold: Fold) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
+    return fold(known) if known else None
+
+
+def _matches(key: Key, asked: Asked) -> bool:
+    if key.metric != asked.metric:
+        return False
+    if asked.metric in LAG_METRICS:
+        return asked.consumer in (None, key.consumer) and asked.topic in (None, key.topic)
+    return key.topic == (asked.topic or "")
+
+
+def _label(key: Key, asked: Asked) -> str:
+    if key.metric in LAG_METRICS:
+        return key.topic if asked.consumer is not None else f"{key.consumer}: {key.topic}"
+    return key.topic or key.metric
+
+
+def _check(asked: Asked) -> None:
+    if asked.metric not in _FOLDS:
+        raise InvalidRequestError(f"there is no history of {asked.metric!r}; there is of {', '.join(HISTORY_METRICS)}")
+    if asked.topic and asked.metric not in (*FLOW_METRICS, *LAG_METRICS):
+        raise InvalidRequestError(f"{asked.metric} is of the whole node; leave out topic")
+    if asked.consumer and asked.metric not in LAG_METRICS:
+        raise InvalidRequestError(f"{asked.metric} is not of a consumer; ask for {' or '.join(LAG_METRICS)}")
+    if asked.points is not None and not 1 <= asked.points <= POINTS_MAX:
+        raise InvalidRequestError(f"points is {asked.points}; it must be 1 to {POINTS_MAX}")
+    if asked.from_ms is not None and asked.to_ms is not None and asked.from_ms > asked.to_ms:
+        raise InvalidRequestError(f"from is {asked.from_ms}, which is after to, {asked.to_ms}")

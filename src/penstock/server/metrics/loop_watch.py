@@ -1,0 +1,57 @@
+"""How late the event loop is, and whether the machine's clock is set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from penstock.core.clock import Clock
+from penstock.core.probe import Durations
+
+INTERVAL_S: Final = 0.1
+JUMP_S: Final = 2.0
+MINUTE: Final = 60
+
+
+class LoopWatch:
+    """`run` it as a task, and call `turn_second` once a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.lag = Durations()
+        self.turned_s = clock.monotonic()  # when it was last seen to turn
+        self._worst_s = 0.0
+        self._seconds: deque[float] = deque(maxlen=MINUTE)
+        self._difference_s = clock.wall() - clock.monotonic()
+        self.jumps = 0
+        self.last_jump: tuple[float, float] | None = None  # when, and by how much
+
+    @property
+    def worst_s(self) -> float:
+        """The latest that the loop was within the last minute."""
+        return max(self._seconds, default=0.0)
+
+    async def run(self) -> None:
+        """Set a timer, see when it goes off, again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + INTERVAL_S
+            await asyncio.sleep(INTERVAL_S)
+            late_s = max(loop.time() - due, 0.0)
+            self.turned_s = self._clock.monotonic()
+            self.lag.note(late_s)
+            self._worst_s = max(self._worst_s, late_s)
+
+    def turn_second(self) -> float:
+        """A second is over: the latest that the loop was in it."""
+        worst_s, self._worst_s = self._worst_s, 0.0
+        self._seconds.append(worst_s)
+        now_s = self._clock.monotonic()
+        difference_s = self._clock.wall() - now_s
+        jump_s = difference_s - self._difference_s
+        self._difference_s = difference_s
+        if abs(jump_s) > JUMP_S:
+            self.jumps += 1
+            self.last_jump = (now_s, jump_s)
+        return worst_s

@@ -1,0 +1,274 @@
+"""What is known of a node by numbers: sampled once a second, surveyed now and then, told to whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from penstock.broker import INTERNAL_TOPICS, BrokerReading
+from penstock.core.clock import Clock
+from penstock.core.probe import RequestProbe, Tracing
+from penstock.server.metrics.alerts import CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
+from penstock.server.metrics.flows import TopicFlows, TopicRates
+from penstock.server.metrics.history import FLOW_METRICS, Asked, History, Key
+from penstock.server.metrics.lag_trend import LagTrend
+from penstock.server.metrics.loop_watch import LoopWatch
+from penstock.server.metrics.metric import Samples, Tier
+from penstock.server.metrics.quantile import quantile_s, summed_counts
+from penstock.server.metrics.readings import read_all
+from penstock.server.metrics.sources import Gateway, Sources, Space
+from penstock.server.metrics.survey import Lag, Survey, Surveyed
+
+log = logging.getLogger(__name__)
+
+STARTING, SERVING, DRAINING = "starting", "serving", "draining"
+TICK_S: Final = 1.0
+ALERTS_EVERY: Final = 5  # ticks
+TOPIC_HISTORIES: Final = 50
+LAG_HISTORIES: Final = 50
+SURVEY_AGE_S: Final = 1.0  # of what a scrape shows, on a node that is not large
+STUCK_S: Final = 30.0
+_NODE_KEYS: Final = tuple(
+    Key(metric) for metric in (*FLOW_METRICS, "request_ms_p99", "fsync_ms_p99", "loop_lag_ms", "storage_used")
+)
+
+
+class Observatory:
+    """One for each node. Make it first, `watch` gateways as they start, `serve` when all is up, `drain`, then `stop`."""
+
+    def __init__(self, *, clock: Clock, tracing: Tracing | None = None) -> None:
+        self.clock = clock
+        self.phase = STARTING
+        self.started_s = clock.wall()
+        self.tracing = tracing
+        self.http = RequestProbe()
+        self.http.tracing = tracing
+        self.sources: Sources | None = None
+        self.survey: Survey | None = None
+        self.loop_watch = LoopWatch(clock)
+        self.flows = TopicFlows()
+        self.alerts: list[Alert] = []
+        self._history = History()
+        self._trend = LagTrend()
+        self._reading: BrokerReading | None = None
+        self._gateways: list[tuple[str, Gateway]] = []
+        self._lag_keys: list[tuple[str, str]] = []
+        self._request_counts: list[int] = []
+        self._sync_counts: list[int] = []
+        self._ticks = 0
+        self._space = Space()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # Its life.
+
+    def watch(self, name: str, gateway: Gateway) -> None:
+        """A gateway is there; what it serves is counted under this name, and traced if anything is."""
+        self._gateways.append((name, gateway))
+        gateway.probe.tracing = self.tracing
+
+    def serve(self, sources: Sources) -> None:
+        """The node is up: watch it."""
+        self.sources = sources
+        sources.gateways = self._gateways
+        self._reading = sources.broker.reading()
+        self.survey = Survey(sources.broker, self._reading)
+        self._history.keep(_NODE_KEYS)
+        self.phase = SERVING
+        self._spawn(self.loop_watch.run(), "loop-watch")
+        self._spawn(self._tick_for_ever(), "observatory")
+        self._spawn(self.survey.run(self._surveyed), "survey")
+
+    def drain(self) -> None:
+        """The node is about to stop: it is not ready from now on."""
+        self.phase = DRAINING
+
+    async def stop(self) -> None:
+        """Watch no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        # What is below may be closed from now on.
+        self.sources = self.survey = self._reading = None
+
+    # What it is asked.
+
+    def trouble(self) -> list[str]:
+        """Why the node is not ready; empty if it is."""
+        if self.phase == STARTING:
+            return ["the node is starting"]
+        if self.phase == DRAINING or self.sources is None or self._reading is None:
+            return ["the node is stopping"]
+        found: list[str] = []
+        state = self.sources.state()
+        if state in ("lost", "read-only"):
+            found.append(f"the storage is {state}")
+        if (trouble := self._reading.trouble()) is not None:
+            found.append(f"the broker does not serve: {trouble}")
+        missing = sorted(self.sources.expected - self.sources.listeners.keys())
+        if missing:
+            found.append(f"not listening: {', '.join(missing)}")
+        return found
+
+    def illness(self) -> str | None:
+        """Why the process is not alive as it should be; None if it is."""
+        silent_s = self.clock.monotonic() - self.loop_watch.turned_s
+        if self.phase == SERVING and (silent_s > STUCK_S or any(task.done() for task in self._tasks)):
+            return f"the node has not watched itself for {silent_s:.0f} s"
+        return None
+
+    async def scrape(self, tier: Tier) -> Samples:
+        """Every sample of a tier, as of now."""
+        if self.survey is not None and self.phase == SERVING:
+            await self.survey.refresh(SURVEY_AGE_S)
+        self._update_flows()
+        return read_all(self, tier)
+
+    def topic_rates(self, name: str) -> TopicRates:
+        """How much of a topic is written and read each second."""
+        return self.flows.rates_of(name)
+
+    def history(
+        self,
+        metric: str,
+        topic: str | None = None,
+        consumer: str | None = None,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        points: int | None = None,
+    ) -> dict[str, object]:
+        """What a metric was; InvalidRequestError if there is no such history."""
+        asked = Asked(metric, topic or None, consumer or None, from_ms, to_ms, points)
+        return self._history.query(asked, int(self.clock.wall() * 1000))
+
+    def overview(self) -> dict[str, object]:
+        """The node at a glance."""
+        rates = self.flows.rates
+        found = Surveyed(0.0) if self.survey is None else self.survey.last
+        topics = (
+            [] if self._reading is None else [topic for topic, _ in self._reading.flows() if topic.name not in INTERNAL_TOPICS]
+        )
+        worst = next((lag for lag in found.lags if lag.messages), None)
+        return {
+            "produce": {"messages_per_s": rates.produce_messages_per_s, "bytes_per_s": rates.produce_bytes_per_s},
+            "fetch": {"messages_per_s": rates.fetch_messages_per_s, "bytes_per_s": rates.fetch_bytes_per_s},
+            "storage": self._space._asdict(),
+            "topics": len(topics),
+            "partitions": sum(topic.partitions for topic in topics),
+            "consumers": found.consumers,
+            "lag_max": None if worst is None else {"consumer": worst.consumer, "topic": worst.topic, "messages": worst.messages},
+            "alerts": [alert._asdict() for alert in self.alerts],
+        }
+
+    # What it does by itself.
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def _tick_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            # One that comes late is not made up for: the times in the history say when it was.
+            due = max(due + TICK_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            self.tick()
+
+    def tick(self) -> None:
+        """A second is over."""
+        assert self.sources is not None
+        lag_s = self.loop_watch.turn_second()
+        self._update_flows()
+        if self._ticks % ALERTS_EVERY == 0:
+            self._space = self.sources.space()
+            self.alerts = alerts_of(self._facts())
+            self._choose_series()
+        self._ticks += 1
+        self._history.tick(int(self.clock.wall() * 1000), self._values(lag_s))
+
+    def _update_flows(self) -> None:
+        if self._reading is not None:
+            self.flows.update(self._reading.flows(), self._reading.gone(), self.clock.monotonic())
+
+    def _values(self, lag_s: float) -> dict[Key, float]:
+        assert self.sources is not None
+        values = {
+            Key("request_ms_p99"): self._request_p99_s() * 1000,
+            Key("fsync_ms_p99"): self._sync_p99_s() * 1000,
+            Key("loop_lag_ms"): lag_s * 1000,
+            Key("storage_used"): float(self.sources.used()),
+        }
+        values.update({Key(metric): rate for metric, rate in zip(FLOW_METRICS, self.flows.rates, strict=True)})
+        for name in self.flows.busiest(TOPIC_HISTORIES):
+            rates = self.flows.rates_of(name)
+            values.update({Key(metric, name): rate for metric, rate in zip(FLOW_METRICS, rates, strict=True)})
+        lags = {} if self.survey is None else {(lag.consumer, lag.topic): lag for lag in self.survey.last.lags}
+        for pair in self._lag_keys:
+            if pair in lags:
+                values[Key("lag_messages", pair[1], pair[0])] = lags[pair].messages
+                values[Key("lag_seconds", pair[1], pair[0])] = lags[pair].seconds
+        return values
+
+    def _request_p99_s(self) -> float:
+        assert self.sources is not None
+        prompt = [
+            durations for _, probe in self.sources.probes() for api, _, durations in probe.requests() if probe.is_prompt(api)
+        ]
+        counts = summed_counts(prompt)
+        found = quantile_s(_grown(counts, self._request_counts), 0.99)
+        self._request_counts = counts
+        return found
+
+    def _sync_p99_s(self) -> float:
+        assert self.sources is not None
+        counts = summed_counts(durations for _, durations in self.sources.syncs())
+        found = quantile_s(_grown(counts, self._sync_counts), 0.99)
+        self._sync_counts = counts
+        return found
+
+    def _surveyed(self, found: Surveyed) -> None:
+        self._trend.note(self.clock.monotonic(), found.lags)
+
+    def _choose_series(self) -> None:
+        """Topics and consumers that have a history: those that had one keep it while they are among the busiest."""
+        lags: list[Lag] = [] if self.survey is None else self.survey.last.lags
+        known = {(lag.consumer, lag.topic) for lag in lags}
+        kept = [pair for pair in self._lag_keys if pair in known]
+        # The largest come first, also before those that were large once.
+        largest = [(lag.consumer, lag.topic) for lag in lags[: LAG_HISTORIES // 2]]
+        self._lag_keys = list(dict.fromkeys([*largest, *kept, *((lag.consumer, lag.topic) for lag in lags)]))[:LAG_HISTORIES]
+        topics = [Key(metric, name) for name in self.flows.busiest(TOPIC_HISTORIES) for metric in FLOW_METRICS]
+        consumers = [
+            Key(metric, topic, consumer) for consumer, topic in self._lag_keys for metric in ("lag_messages", "lag_seconds")
+        ]
+        self._history.keep([*_NODE_KEYS, *topics, *consumers])
+
+    def _facts(self) -> Facts:
+        assert self.sources is not None
+        found = Surveyed(0.0) if self.survey is None else self.survey.last
+        jump = self.loop_watch.last_jump
+        is_recent = jump is not None and self.clock.monotonic() - jump[0] < CLOCK_JUMP_SHOWN_S
+        return Facts(
+            now_ms=int(self.clock.wall() * 1000),
+            group_state=self.sources.state(),
+            disks=self.sources.disks(),
+            lags=[
+                LagFacts(one.consumer, one.topic, one.messages, one.seconds, one.retention_share, self._trend.is_growing(one))
+                for one in found.lags
+            ],
+            blocked=found.blocked,
+            pipelines=self.sources.pipelines(),
+            clock_jump_s=jump[1] if jump is not None and is_recent else None,
+            loop_lag_max_s=self.loop_watch.worst_s,
+        )
+
+
+def _grown(counts: list[int], before: list[int]) -> list[int]:
+    """What came since; nothing at first, since what came before that may be of any time."""
+    if not before:
+        return [0] * len(counts)
+    return [max(now - then, 0) for now, then in zip(counts, before, strict=True)]

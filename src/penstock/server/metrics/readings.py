@@ -1,0 +1,234 @@
+"""From what is watched to samples: who reads what, when a scrape comes. Nothing here walks over topics or positions."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock import __version__
+from penstock.blob import LocalDisk
+from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY
+from penstock.broker import BrokerReading
+from penstock.core.probe import Durations
+from penstock.server.metrics import catalogue as m
+from penstock.server.metrics.metric import Metric, Samples, Tier
+from penstock.server.metrics.process import read_process
+
+if TYPE_CHECKING:
+    from penstock.server.metrics.observatory import Observatory
+    from penstock.server.metrics.sources import Sources
+
+LAGS_SHOWN: Final = 200
+PIPELINES_SHOWN: Final = 100
+_GROUP_STATES: Final = (HEALTHY, DEGRADED, READ_ONLY, LOST)
+
+
+def read_all(observatory: Observatory, tier: Tier) -> Samples:
+    """Every sample of a tier; the internal one has them all."""
+    samples = _Tiered(tier)
+    _read_process(observatory, samples)
+    sources = observatory.sources
+    if sources is None:
+        return samples
+    _read_requests(sources, samples)
+    _read_flows(observatory, samples)
+    _read_survey(observatory, samples)
+    _read_broker(sources, sources.broker.reading(), samples)
+    _read_storage(sources, samples)
+    _read_disks(sources, samples)
+    _read_pipelines(sources, samples)
+    return samples
+
+
+class _Tiered(Samples):
+    """Leaves out what is not for a tier."""
+
+    __slots__ = ("_takes_all",)
+
+    def __init__(self, tier: Tier) -> None:
+        super().__init__()
+        self._takes_all = tier is Tier.INTERNAL
+
+    def add(self, metric: Metric, value: int | float | Durations, *labels: str) -> None:
+        if self._takes_all or metric.tier is Tier.PUBLIC:
+            super().add(metric, value, *labels)
+
+
+def _read_process(observatory: Observatory, samples: Samples) -> None:
+    reading = read_process()
+    samples.add(m.BUILD_INFO, 1, __version__, platform.python_version())
+    samples.add(m.READY, int(not observatory.trouble()))
+    samples.add(m.START_TIME, observatory.started_s)
+    samples.add(m.CPU, reading.cpu_s)
+    samples.add(m.RESIDENT, reading.resident_bytes)
+    samples.add(m.OPEN_FDS, reading.open_fds)
+    samples.add(m.MAX_FDS, reading.max_fds)
+    watch = observatory.loop_watch
+    samples.add(m.LOOP_LAG, watch.lag)
+    samples.add(m.LOOP_LAG_MAX, watch.worst_s)
+    samples.add(m.CLOCK_JUMPS, watch.jumps)
+    counts: dict[tuple[str, str], int] = {}
+    for alert in observatory.alerts:
+        counts[alert.code, alert.level] = counts.get((alert.code, alert.level), 0) + 1
+    for (code, level), count in counts.items():
+        samples.add(m.ALERTS, count, code, level)
+
+
+def _read_requests(sources: Sources, samples: Samples) -> None:
+    durations: dict[tuple[str, str, str], Durations] = {}
+    for name, probe in sources.probes():
+        for api, outcome, found in probe.requests():
+            known = durations.setdefault((name, api, outcome), Durations())
+            known.add(found)
+    for labels, total in sorted(durations.items()):
+        samples.add(m.REQUEST_DURATION, total, *labels)
+    sums: dict[str, list[float]] = {}
+    for name, probe in sources.probes():
+        own = sums.setdefault(name, [0, 0, 0, 0, 0.0])
+        for at, value in enumerate(
+            (probe.connections_opened, probe.bytes_in, probe.bytes_out, probe.throttled, probe.throttled_s)
+        ):
+            own[at] += value
+    for metric, at in ((m.CONNECTIONS_OPENED, 0), (m.RECEIVED, 1), (m.SENT, 2), (m.THROTTLED, 3), (m.THROTTLED_TIME, 4)):
+        for name, own in sums.items():
+            samples.add(metric, own[at], name)
+    _read_gateways(sources, samples)
+
+
+def _read_gateways(sources: Sources, samples: Samples) -> None:
+    for metric, attribute in ((m.CONNECTIONS, "connections"), (m.MEMORY, "memory_used")):
+        totals: dict[str, int] = {}
+        for name, gateway in sources.gateways:
+            value = getattr(gateway, attribute, None)
+            if value is not None:
+                totals[name] = totals.get(name, 0) + int(value)
+        for name, total in totals.items():
+            samples.add(metric, total, name)
+
+
+def _read_flows(observatory: Observatory, samples: Samples) -> None:
+    shown = observatory.flows.shown()
+    for at, metric in enumerate(
+        (m.PRODUCE_BATCHES, m.PRODUCE_MESSAGES, m.PRODUCE_BYTES, m.FETCH_READS, m.FETCH_MESSAGES, m.FETCH_BYTES)
+    ):
+        for name, counts in shown:
+            samples.add(metric, counts[at], name)
+    samples.add(m.TOPICS_HIDDEN, observatory.flows.hidden)
+
+
+def _read_survey(observatory: Observatory, samples: Samples) -> None:
+    if observatory.survey is None:
+        return
+    found = observatory.survey.last
+    for metric, value in (
+        (m.TOPICS, found.topics),
+        (m.PARTITIONS, found.partitions),
+        (m.HEAD_BYTES, found.head_bytes),
+        (m.BODY_BYTES, found.body_bytes),
+        (m.HEAD_PIECES, found.head_pieces),
+        (m.BODIES, found.bodies),
+        (m.CONSUMERS, found.consumers),
+        (m.LAGS_HIDDEN, max(len(found.lags) - LAGS_SHOWN, 0)),
+        (m.TRIM_BLOCKED, len(found.blocked)),
+        (m.SURVEY_DURATION, found.duration_s),
+        (m.SURVEY_AGE, observatory.clock.monotonic() - found.taken_s if found.topics else 0.0),
+    ):
+        samples.add(metric, value)
+    for count in found.groups:
+        samples.add(m.GROUPS, count.groups, count.kind, count.state)
+    for sizes, metric in ((found.topic_bytes, m.TOPIC_BYTES), (found.topic_messages, m.TOPIC_MESSAGES)):
+        for name, _ in observatory.flows.shown():
+            if name in sizes:
+                samples.add(metric, sizes[name], name)
+    lags = found.lags[:LAGS_SHOWN]
+    for lag in lags:
+        samples.add(m.LAG_MESSAGES, lag.messages, lag.consumer, lag.topic)
+    for lag in lags:
+        samples.add(m.LAG_SECONDS, lag.seconds, lag.consumer, lag.topic)
+    for lag in lags:
+        samples.add(m.RETENTION_RATIO, min(lag.retention_share, 1.0), lag.consumer, lag.topic)
+
+
+def _read_broker(sources: Sources, reading: BrokerReading, samples: Samples) -> None:
+    probe, cache = sources.broker.probe, reading.cache
+    hosted, up = reading.tablets()
+    samples.add(m.TABLETS, up, "serving")
+    samples.add(m.TABLETS, hosted - up, "starting")
+    for metric, value in (
+        (m.TRANSACTIONS, reading.open_transactions()),
+        (m.CACHE_HITS, cache.hits),
+        (m.CACHE_MISSES, cache.misses),
+        (m.CACHE_BYTES, cache.bytes_held),
+        (m.COMMIT_DURATION, probe.tablets.commits),
+        (m.COMMIT_REQUESTS, probe.tablets.requests),
+        (m.COMMIT_FAILURES, probe.tablets.failures),
+        (m.TABLET_STARTS, probe.tablet_starts),
+        (m.COMPACTION_DURATION, probe.compaction),
+        (m.COMPACTION_READ, probe.compaction_bytes_read),
+        (m.COMPACTION_FREED, probe.compaction_bytes_freed),
+        (m.COMPACTION_FAILURES, probe.compaction_failures),
+        (m.RETENTION_MESSAGES, probe.expired_messages),
+        (m.RETENTION_FAILURES, probe.retention_failures),
+    ):
+        samples.add(metric, value)
+
+
+def _read_storage(sources: Sources, samples: Samples) -> None:
+    life, state = sources.life, sources.state()
+    for known in _GROUP_STATES:
+        samples.add(m.GROUP_STATE, int(known == state), str(life.group.id), known)
+    samples.add(m.STORAGE_USED, sources.used())
+    probe = life.probe
+    for metric, value in (
+        (m.REPLICATION_ROUNDS, probe.rounds),
+        (m.PARTS_RESTORED, probe.parts_restored),
+        (m.PARTS_DROPPED, probe.parts_dropped),
+        (m.PARTS_FAILED, probe.parts_failed),
+        (m.SCRUB_CHUNKS, probe.chunks_scrubbed),
+        (m.SCRUB_DAMAGED, probe.damaged_found),
+        (m.SCRUB_FINISHED, probe.scrub_finished_ms / 1000),
+    ):
+        samples.add(metric, value)
+
+
+def _read_disks(sources: Sources, samples: Samples) -> None:
+    disks, vdisks, to_heal = sources.disks(), sources.life.vdisks, sources.life.probe.to_heal
+    for disk in disks:
+        samples.add(m.VDISK_UP, int(disk.is_up), str(disk.order))
+        samples.add(m.VDISK_TO_HEAL, to_heal.get(disk.order, 0), str(disk.order))
+        samples.add(m.DISK_FULL, int(disk.is_full), str(disk.order))
+        if disk.size >= 0:
+            samples.add(m.DISK_FREE, disk.free, str(disk.order))
+            samples.add(m.DISK_SIZE, disk.size, str(disk.order))
+    for order, vdisk in vdisks.items():
+        chunks = vdisk.index.chunks
+        samples.add(m.VDISK_LIVE, sum(use.live for use in chunks.values()), str(order))
+        samples.add(m.VDISK_CHUNKS, len(chunks), str(order))
+        samples.add(m.VDISK_PARTS, vdisk.index.parts, str(order))
+        if isinstance(vdisk.disk, LocalDisk):
+            probe = vdisk.disk.probe
+            samples.add(m.SYNC_DURATION, probe.syncs, str(order))
+            samples.add(m.DISK_WRITES, probe.writes, str(order))
+            samples.add(m.DISK_WRITTEN, probe.bytes_written, str(order))
+            samples.add(m.DISK_FAILURES, probe.failures, str(order))
+
+
+def _read_pipelines(sources: Sources, samples: Samples) -> None:
+    found = sources.pipelines()
+    states: dict[str, int] = {}
+    for one in found:
+        states[str(one.get("state"))] = states.get(str(one.get("state")), 0) + 1
+    for state, count in sorted(states.items()):
+        samples.add(m.PIPELINES, count, state)
+    fields: tuple[tuple[Metric, str, Callable[[float], float]], ...] = (
+        (m.PIPELINE_LAG, "lag_rows", float),
+        (m.PIPELINE_READ, "rows_read", float),
+        (m.PIPELINE_WRITTEN, "rows_written", float),
+        (m.PIPELINE_DEAD, "dead_letters", float),
+        (m.PIPELINE_BATCH, "last_batch_ms", lambda value: value / 1000),
+    )
+    for metric, key, scaled in fields:
+        for one in found[:PIPELINES_SHOWN]:
+            if isinstance(one.get(key), int | float):
+                samples.add(metric, scaled(one[key]), str(one.get("name")))

@@ -1,0 +1,89 @@
+"""The paths of the HTTP listener that those ask who watch a node: /metrics, /healthz, /readyz."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from penstock.broker import Operation
+from penstock.core.trace_context import TRACEPARENT
+from penstock.gateway.measured_request import MeasuredRequest, status_outcome
+from penstock.server.http import caller_of
+from penstock.server.metrics import catalogue as m
+from penstock.server.metrics.exposition import chosen_format, exposed
+from penstock.server.metrics.metric import Tier
+from penstock.server.metrics.observatory import SERVING, STARTING, Observatory
+
+API_PREFIX: Final = "/api/"
+OPEN_ROUTES: Final = ("/healthz", "/readyz")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def add_routes(app: web.Application, observatory: Observatory) -> None:
+    """Add them, and measure every request to the application. While the node does not serve, its API is closed."""
+    app.middlewares.insert(0, _measured(observatory))
+    app.middlewares.append(_while_serving(observatory))
+
+    async def metrics(request: web.Request) -> web.Response:
+        return await _metrics(request, observatory, Tier.PUBLIC)
+
+    async def internal_metrics(request: web.Request) -> web.Response:
+        return await _metrics(request, observatory, Tier.INTERNAL)
+
+    async def healthz(request: web.Request) -> web.Response:
+        illness = observatory.illness()
+        return web.json_response(
+            {"status": "ok"} if illness is None else {"status": "ill", "reasons": [illness]}, status=_status(illness)
+        )
+
+    async def readyz(request: web.Request) -> web.Response:
+        reasons = observatory.trouble()
+        shown = {"status": "not ready" if reasons else "ready", "phase": observatory.phase, "reasons": reasons}
+        return web.json_response(shown, status=_status(reasons))
+
+    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics/internal", internal_metrics)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+
+
+def _status(trouble: object) -> int:
+    return 503 if trouble else 200
+
+
+async def _metrics(request: web.Request, observatory: Observatory, tier: Tier) -> web.Response:
+    caller_of(request).check_cluster(Operation.DESCRIBE)
+    began_s = observatory.clock.monotonic()
+    samples = await observatory.scrape(tier)
+    content_type = chosen_format(request.headers.get("Accept", ""))
+    if tier is Tier.INTERNAL:
+        samples.add(m.SCRAPE_DURATION, observatory.clock.monotonic() - began_s)
+    return web.Response(body=exposed(samples, content_type), headers={"Content-Type": content_type})
+
+
+def _measured(observatory: Observatory) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    @web.middleware
+    async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        api = "unknown" if resource is None else f"{request.method} {resource.canonical}"
+        with MeasuredRequest(observatory.http, api, request.headers.get(TRACEPARENT), name=f"http {api}") as measured:
+            response = await handler(request)
+            measured.outcome = status_outcome(response.status)
+            return response
+
+    return measure
+
+
+def _while_serving(observatory: Observatory) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if observatory.phase == SERVING or not request.path.startswith(API_PREFIX):
+            return await handler(request)
+        code = "starting" if observatory.phase == STARTING else "stopping"
+        error = {"code": code, "message": f"the node is {code}; try again in a moment"}
+        return web.json_response({"error": error}, status=503, headers={"Retry-After": "1"})
+
+    return check

@@ -1,0 +1,96 @@
+"""What is watched: a node's storage, broker and gateways."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from penstock.blob import GroupLife, LocalDisk, group_state
+from penstock.broker import Broker
+from penstock.core.probe import Durations, RequestProbe
+from penstock.server.metrics.alerts import DiskFacts
+
+
+class Gateway(Protocol):
+    """A listener that counts its requests. It may have `connections` and `memory_used` too."""
+
+    @property
+    def probe(self) -> RequestProbe:
+        """What it counts."""
+        ...
+
+
+class Space(NamedTuple):
+    """Bytes of what is stored, and room on the file systems below it."""
+
+    used: int = 0
+    free: int = 0
+    total: int = 0
+
+
+@dataclass(slots=True)
+class Sources:
+    """The parts of a node. Gateways are listed with the name they are counted under; several may share one."""
+
+    broker: Broker
+    life: GroupLife
+    listeners: Mapping[str, object]
+    expected: frozenset[str]  # listeners that there should be
+    gateways: list[tuple[str, Gateway]] = field(default_factory=list)
+    pipelines: Callable[[], list[dict[str, Any]]] = list
+
+    def probes(self) -> Iterator[tuple[str, RequestProbe]]:
+        """Every probe of requests, each once."""
+        seen: set[int] = set()
+        for name, gateway in self.gateways:
+            if id(gateway.probe) not in seen:
+                seen.add(id(gateway.probe))
+                yield name, gateway.probe
+
+    def syncs(self) -> Iterator[tuple[int, Durations]]:
+        """How long syncs took, by VDisk."""
+        for order, vdisk in self.life.vdisks.items():
+            if isinstance(vdisk.disk, LocalDisk):
+                yield order, vdisk.disk.probe.syncs
+
+    def disks(self) -> list[DiskFacts]:
+        """Every VDisk and its disk."""
+        found: list[DiskFacts] = []
+        vdisks = self.life.vdisks
+        for order, path in enumerate(self.broker.data_directories()):
+            vdisk = vdisks.get(order)
+            space = None if vdisk is None else vdisk.space
+            is_up = vdisk is not None and not vdisk.closed and vdisk.proves_absence
+            is_full = vdisk is not None and vdisk.full
+            free, size = (-1, -1) if space is None else (space.free, space.total)
+            found.append(DiskFacts(order, str(path), is_up, is_full, free, size))
+        return found
+
+    def used(self) -> int:
+        """Bytes of chunks on all disks."""
+        total = 0
+        for vdisk in self.life.vdisks.values():
+            total += sum(use.size for use in vdisk.index.chunks.values()) + vdisk.journal.offset
+        return total
+
+    def space(self) -> Space:
+        """Where several disks are on one file system, its room counts once."""
+        seen: dict[int, tuple[int, int]] = {}
+        for disk in self.disks():
+            if disk.size >= 0:
+                seen[_device(disk.path)] = (disk.free, disk.size)
+        free, total = (sum(one) for one in zip(*seen.values(), strict=True)) if seen else (0, 0)
+        return Space(self.used(), free, total)
+
+    def state(self) -> str:
+        """How well the storage group is."""
+        return group_state(self.life)
+
+
+def _device(path: str) -> int:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return hash(path)

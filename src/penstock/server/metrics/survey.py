@@ -1,0 +1,187 @@
+"""The survey: a pass over all partitions and all positions of consumers, in steps that let others be served in between.
+
+It is what a scrape cannot do by itself on a node with many topics. A pass is begun at most every `PAUSE_S`, and takes at most a
+twentieth of the node's time; on a node with few partitions a scrape has one made at once, and so is never behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.broker import Broker, BrokerReading, GroupCount, Position, Queue, Topic
+from penstock.core.errors import PenstockError
+from penstock.queue import Partition, backlog_of
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 5.0
+SHARE_MAX: Final = 1 / 20  # of the time
+AT_ONCE: Final = 250
+SMALL: Final = 2_000  # partitions and positions that are looked at within a scrape
+OVERDUE: Final = 1.1  # of what retention allows; until then a trimming may just not have come round
+
+
+@dataclass(slots=True)
+class Lag:
+    """How far a consumer is behind in a topic: in all partitions together, in time and share of retention at the worst."""
+
+    consumer: str
+    topic: str
+    messages: int = 0
+    seconds: float = 0.0
+    retention_share: float = 0.0
+
+
+@dataclass(slots=True)
+class Surveyed:
+    """What a pass has found."""
+
+    taken_s: float
+    duration_s: float = 0.0
+    topics: int = 0
+    partitions: int = 0
+    positions: int = 0
+    head_bytes: int = 0
+    head_pieces: int = 0
+    body_bytes: int = 0
+    bodies: int = 0
+    topic_bytes: dict[str, int] = field(default_factory=dict)
+    topic_messages: dict[str, int] = field(default_factory=dict)
+    consumers: int = 0
+    lags: list[Lag] = field(default_factory=list)  # the largest first
+    groups: list[GroupCount] = field(default_factory=list)
+    blocked: dict[str, str] = field(default_factory=dict)  # topics that cannot be trimmed, and why
+
+
+class Survey:
+    """Keeps the last pass. `run` it as a task."""
+
+    def __init__(self, broker: Broker, reading: BrokerReading) -> None:
+        self._broker = broker
+        self._reading = reading
+        self._clock = broker.clock
+        self._passing = asyncio.Lock()
+        self.last = Surveyed(float("-inf"))
+        self.is_small = False
+
+    async def run(self, done: Callable[[Surveyed], None]) -> None:
+        """Pass after pass, until cancelled."""
+        while True:
+            await self.take()
+            done(self.last)
+            await asyncio.sleep(max(PAUSE_S, self.last.duration_s / SHARE_MAX))
+
+    async def refresh(self, age_max_s: float) -> None:
+        """Have a pass that is not older than this, if that costs little."""
+        if self.is_small and self._clock.monotonic() - self.last.taken_s > age_max_s:
+            await self.take()
+
+    async def take(self) -> None:
+        """One pass."""
+        async with self._passing:
+            made = Surveyed(self._clock.monotonic())
+            try:
+                await self._take_partitions(made)
+                await self._take_positions(made)
+                made.groups = self._reading.groups()
+            except PenstockError as error:
+                # A system tablet starts again: what was found last stays.
+                log.debug("the survey was cut short: %s", error)
+                self.last.duration_s = self._clock.monotonic() - made.taken_s
+                return
+            made.duration_s = self._clock.monotonic() - made.taken_s
+            self.is_small = made.partitions + made.positions <= SMALL
+            self.last = made
+
+    async def _take_partitions(self, made: Surveyed) -> None:
+        now_ms = int(self._clock.wall() * 1000)
+        alerts = self._reading.trim_alerts()
+        for topic in self._broker.catalog.topics():
+            made.topics += 1
+            size = messages = 0
+            why = alerts.get(topic.id)
+            for number in range(topic.partitions):
+                try:
+                    partition = self._broker.partition(topic, number)
+                except PenstockError:
+                    made.partitions += 1
+                    continue
+                size += partition.size
+                messages += partition.end_offset - partition.start_offset
+                self._add_partition(made, partition)
+                why = why or self._held_up(topic, partition, now_ms)
+                if made.partitions % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            made.topic_bytes[topic.name] = size
+            made.topic_messages[topic.name] = messages
+            if why is not None:
+                made.blocked[topic.name] = why
+
+    def _add_partition(self, made: Surveyed, partition: Partition) -> None:
+        head = partition.head_size
+        made.partitions += 1
+        made.head_bytes += head
+        made.head_pieces += len(partition.head)
+        made.body_bytes += partition.size - head
+        made.bodies += len(partition.bodies)
+
+    def _held_up(self, topic: Topic, partition: Partition, now_ms: int) -> str | None:
+        """Why a partition keeps more than its retention asks for; None if it does not, or nobody asked it to."""
+        config = partition.config
+        if partition.start_offset == partition.end_offset or (config.retention_ms is None and config.retention_bytes is None):
+            return None
+        needed_from = self._broker.needed_from(topic, partition.number)
+        if needed_from is None:
+            return None
+        runs = partition.bodies or partition.head
+        oldest_ms = runs[0].max_timestamp if runs else now_ms
+        is_old = config.retention_ms is not None and now_ms - oldest_ms > config.retention_ms * OVERDUE
+        is_large = config.retention_bytes is not None and partition.size - runs[0].size > config.retention_bytes * OVERDUE
+        if not (is_old or is_large) or needed_from >= runs[0].next_offset:
+            return None
+        return f"a consumer that must see every message stands at offset {needed_from} of partition {partition.number}"
+
+    async def _take_positions(self, made: Surveyed) -> None:
+        found: dict[tuple[str, str], Lag] = {}
+        names: set[str] = set()
+        paths = self._reading.consumer_paths()
+        now_ms = int(self._clock.wall() * 1000)
+        after = b""
+        while True:
+            page, after = self._broker.consumers.page(after, AT_ONCE)
+            for name, queue, position in page:
+                shown = name if self._reading.is_group(name) else paths.get(name)
+                if shown is not None:  # else it is of a producer
+                    names.add(shown)
+                    self._add_position(found, shown, queue, position, now_ms)
+            made.positions += len(page)
+            if not after:
+                break
+            await asyncio.sleep(0)
+        made.consumers = len(names)
+        made.lags = sorted(found.values(), key=lambda lag: (-lag.messages, lag.consumer, lag.topic))
+
+    def _add_position(self, found: dict[tuple[str, str], Lag], name: str, queue: Queue, position: Position, now_ms: int) -> None:
+        try:
+            topic = self._broker.catalog.topic_by_id(queue.topic_id)
+            partition = self._broker.partition(topic, queue.partition)
+        except PenstockError:
+            return
+        lag = found.get((name, topic.name))
+        if lag is None:
+            lag = found[name, topic.name] = Lag(name, topic.name)
+        behind = backlog_of(partition, position.offset)
+        if not behind.messages:
+            return
+        age_ms = max(now_ms - (behind.since_ms or now_ms), 0)
+        config = partition.config
+        shares = [age_ms / max(config.retention_ms, 1)] if config.retention_ms is not None else []
+        if config.retention_bytes is not None:
+            shares.append(behind.size / max(config.retention_bytes, 1))
+        lag.messages += behind.messages
+        lag.seconds = max(lag.seconds, age_ms / 1000)
+        lag.retention_share = max(lag.retention_share, *shares, 0.0)

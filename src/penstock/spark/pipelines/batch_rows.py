@@ -1,0 +1,71 @@
+"""The rows of one batch of a pipeline without state: ranges of offsets to a DataFrame, by way of the transformation if there is
+one, and how many rows were read and could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.accumulators import AccumulatorParam
+
+from penstock.spark.pipelines.query import Query
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.views import Counts, View, make_views
+from penstock.spark.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Tally(NamedTuple):
+    """What was read of a batch: rows, and the ranges with values that could not be decoded, with how many."""
+
+    rows: int
+    dead: list[tuple[OffsetRange, int]]
+
+    @property
+    def dead_rows(self) -> int:
+        """How many values could not be decoded."""
+        return sum(count for _, count in self.dead)
+
+
+class _CountsParam(AccumulatorParam[Counts]):
+    """Counts by range: a task that runs twice finds the same, and counts once."""
+
+    def zero(self, value: Counts) -> Counts:
+        return {}
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:
+        value1.update(value2)
+        return value1
+
+
+class BatchRows:
+    """Makes the DataFrames of batches. One batch at a time: `frame`, an action on it, `tally`."""
+
+    def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
+        self.views: list[View] = make_views(spec)
+        self.query = Query(spec, spark, self.views) if spec.transform is not None else None
+        self._spark = self.query.session if self.query is not None else spark
+        self.counts: Any = spark.sparkContext.accumulator({}, _CountsParam())
+        self._ranges: list[OffsetRange] = []
+
+    @property
+    def tasks_min(self) -> int:
+        """How many tasks keep the cluster busy."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def frame(self, ranges: Iterable[OffsetRange]) -> DataFrame:
+        """The rows that come of some ranges; without a transformation those of the first view."""
+        self._ranges = list(ranges)
+        self.counts.value = {}
+        frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self.views}
+        if self.query is None:
+            return frames[self.views[0].name]
+        return self.query.apply(frames)
+
+    def tally(self) -> Tally:
+        """What the tasks of the last action have read."""
+        counts: Counts = self.counts.value
+        found = [(one, counts.get((one.place, one.start, one.stop), (0, 0))) for one in self._ranges]
+        return Tally(sum(rows + dead for _, (rows, dead) in found), [(one, dead) for one, (_, dead) in found if dead])

@@ -1,0 +1,125 @@
+"""The record of a pipeline in the broker: who runs it, and how far it has come. Whoever is not named there any more stops.
+
+The record's key is `pipeline/NAME`, its value JSON: {"run": …, "host": …, "started_ms": …, "batch": …, "offsets": …, "ids": …}.
+It is set only by compare and set; for targets that are topics, in one step with the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import uuid4
+
+from penstock.gateway.kafka.protocol import errors
+from penstock.spark.cluster import RefusedError
+from penstock.spark.pipelines.errors import PipelineFencedError
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.spec_reading import writing_options
+from penstock.spark.write_options import WriteOptions, write_options
+from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
+
+# Runs that this process has begun: when a job of theirs is made anew, it must not take the record back from another.
+_begun: Final[set[str]] = set()
+
+
+def target_options(spec: PipelineSpec, topic: str | None = None) -> WriteOptions:
+    """The options of a write by the pipeline."""
+    given = {**writing_options(spec.options), "kafka.bootstrap.servers": spec.brokers}
+    if topic is not None:
+        given["topic"] = topic
+    return write_options(given)
+
+
+class Fence:
+    """A pipeline's record, held by one run."""
+
+    def __init__(self, spec: PipelineSpec, cluster: WritingCluster) -> None:
+        self.name = spec.name
+        self.run = spec.run.id or uuid4().hex
+        self.key = f"pipeline/{spec.name}"
+        self.prefix = f"{self.key}/{self.run[:12]}/"  # of the ids of this run's transactions
+        self._cluster = cluster
+        self._stored: bytes | None = None
+        self._content: dict[str, Any] = {}
+        self._is_kept = True
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """What the record holds, as far as this run knows."""
+        return self._content
+
+    def take(self) -> Mapping[str, Any]:
+        """Put this run's id into the record, so that every other run is fenced; what the record held before. On a broker that is
+        not Penstock there are no records: nothing is kept, and nothing returned."""
+        self._is_kept = self._cluster.commits_together()
+        if not self._is_kept:
+            return {}
+        while True:
+            self._read()
+            before = dict(self._content)
+            if self.run in _begun and before.get("run") != self.run:
+                raise self._fenced()
+            own = {"run": self.run, "host": socket.gethostname(), "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
+            try:
+                self._set([], {**before, **own})
+            except RefusedError as error:
+                if error.error_code != errors.INVALID_UPDATE_VERSION:
+                    raise
+                continue  # somebody was quicker; look again
+            _begun.add(self.run)
+            self.abort_left_behind()  # nothing of this run is under way yet
+            return before
+
+    def commit(self, transactions: Iterable[OpenTransaction], changes: Mapping[str, Any]) -> None:
+        """Make the rows of transactions visible and change the record, in one step; PipelineFencedError if another run holds
+        it."""
+        transactions = list(transactions)
+        content = {**self._content, **changes, "batch": int(self._content.get("batch", 0)) + 1}
+        try:
+            self._set(transactions, content)
+        except RefusedError as error:
+            self.check()
+            if error.error_code == errors.INVALID_UPDATE_VERSION:
+                raise self._fenced() from error
+            raise
+
+    def check(self) -> None:
+        """PipelineFencedError if another run holds the record."""
+        if not self._is_kept:
+            return
+        stored, content = self._stored, self._content
+        self._read()
+        if self._content.get("run") not in (None, self.run):
+            raise self._fenced()
+        self._stored, self._content = stored, content
+
+    def open_transactions(self) -> list[str]:
+        """Transactional ids of the pipeline, of this run or of others, that have something open."""
+        return self._cluster.open_transactions(f"{self.key}/")
+
+    def abort_left_behind(self) -> None:
+        """Attempts that failed or lost a race have left transactions open, and readers wait for those."""
+        for name in self.open_transactions():
+            self._cluster.initialise(name, 60_000)
+
+    def _read(self) -> None:
+        self._stored = self._cluster.record(self.key)
+        self._content = json.loads(self._stored) if self._stored else {}
+
+    def _set(self, transactions: list[OpenTransaction], content: dict[str, Any]) -> None:
+        value = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
+        self._cluster.commit_together(transactions, (self.key, value), self._stored)
+        self._stored, self._content = value, content
+
+    def _fenced(self) -> PipelineFencedError:
+        other = self._content
+        started = datetime.fromtimestamp(int(other.get("started_ms", 0)) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return PipelineFencedError(
+            f"another copy of pipeline {self.name!r}, started on {other.get('host', '?')} at {started}, has taken over; this one "
+            "stops, and nothing that it had not committed is seen. Keep one of them, or give one another name"
+        )

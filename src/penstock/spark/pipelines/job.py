@@ -1,0 +1,53 @@
+"""What a kind of pipeline is to whoever runs it: something that stands at a position and can be taken on by one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """One batch, committed: what it took and what it made."""
+
+    rows_read: int
+    rows_written: int
+    dead_letters: int = 0
+    bytes_read: int = 0
+
+
+class Job(Protocol):
+    """One kind of pipeline at work. The runner calls `start` once, then `step` as the trigger has it, then `close`; a step that
+    raises changes nothing that is seen, and is tried again after `start` on a new job."""
+
+    def plan(self) -> list[str]:
+        """What it will do, in lines for a person; asked before anything runs."""
+        ...
+
+    def start(self, spark: SparkSession) -> None:
+        """Look where the target stands, and fence whoever else writes to it under this pipeline's name."""
+        ...
+
+    def step(self) -> BatchDone | None:
+        """Take one batch from the source to the target and commit it; None if there is nothing to take."""
+        ...
+
+    def lag_rows(self) -> int:
+        """How many rows the source holds that are not committed to the target."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; what was committed stays."""
+        ...
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A job that can tell before anything runs whether it would: schemas, queries, the columns of its target."""
+
+    def check(self, spark: SparkSession) -> None:
+        """SpecError, with the line of the field, or another PenstockError, if it would not run; changes nothing."""
+        ...

@@ -1,0 +1,20 @@
+"""What a pipeline will do, in lines for a person."""
+
+from __future__ import annotations
+
+from penstock.spark.pipelines.spec import PipelineSpec
+
+
+def plan_lines(spec: PipelineSpec) -> list[str]:
+    """What a pipeline will do, for a person."""
+    lines = [f"pipeline {spec.name} ({spec.kind})", f"  reads   {spec.source}, at {spec.brokers}"]
+    values = {name: spec.source.value_of(name).format for name in spec.source.topics} or {"*": spec.source.value.format}
+    decoded = {form for form in values.values() if form != "raw"}
+    if decoded:
+        lines.append(f"  decodes {', '.join(sorted(decoded))}; what cannot be goes to {spec.dead_letters}")
+    if spec.transform is not None:
+        what = spec.transform.sql or getattr(spec.transform.python, "__name__", str(spec.transform.python))
+        lines.append(f"  does    {' '.join(str(what).split())[:100]}")
+    lines.append(f"  writes  {spec.target}")
+    lines.append(f"  runs    {spec.trigger}, at most {spec.rows_max:,} rows a batch, as consumer {spec.consumer}")
+    return lines

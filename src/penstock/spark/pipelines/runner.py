@@ -1,0 +1,261 @@
+"""Running a pipeline: batches as the trigger has them, again after failures that may pass, until it is over or told to stop."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from penstock.core.errors import CorruptionError, FencedError, PenstockError
+from penstock.spark.cluster import Cluster
+from penstock.spark.errors import DataLossError
+from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError
+from penstock.spark.pipelines.fence import target_options
+from penstock.spark.pipelines.job import BatchDone, Checked, Job
+from penstock.spark.pipelines.kinds import make_job
+from penstock.spark.pipelines.progress import Display, Speed, figures
+from penstock.spark.pipelines.spec import PipelineSpec, RunSpec, TriggerSpec
+from penstock.spark.pipelines.state_topic import StateReport, is_alive, read_states
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IDLE_S: Final = 0.05
+IDLE_MAX_S: Final = 1.0
+BACKOFF_MAX_S: Final = 300.0
+NEVER_RETRIED: Final = (*FINAL, DataLossError, CorruptionError)
+# They come to an end by themselves, whatever the trigger says.
+ENDING: Final = frozenset({"replay", "audit"})
+
+_log = logging.getLogger(__name__)
+
+
+class Runner:
+    """One run of one pipeline."""
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        open_session: Callable[[], SparkSession],
+        display: Display,
+        *,
+        once: bool = False,
+        takes_over: bool = False,
+        resets_state: bool = False,
+    ) -> None:
+        trigger = TriggerSpec(once=True) if once else spec.trigger
+        self.spec = replace(spec, trigger=trigger, run=RunSpec(uuid4().hex, resets_state))
+        self._open_session = open_session
+        self._display = display
+        self._takes_over = takes_over
+        self._stopping = threading.Event()
+        self._report = StateReport(target_options(spec).client, self._first_state())
+        self._speed = Speed()
+        self._totals = BatchDone(0, 0)
+        self._batches = 0
+        self._lag = 0
+
+    def stop(self) -> None:
+        """Finish the batch under way, then end."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Until it is over or told to stop; raises what ends it otherwise."""
+        self._refuse_second_copy()
+        job = make_job(self.spec)
+        for line in job.plan():
+            self._display.say(line)
+        with self._report:
+            try:
+                self._report.tell(state="starting", plan=job.plan())
+                self._run(job)
+            except FencedError as error:
+                self._end("fenced", str(error))
+                raise
+            except BaseException as error:
+                self._end("failed", str(error) or type(error).__name__)
+                raise
+            self._end("stopped" if self._stopping.is_set() else "finished", None)
+
+    def _run(self, job: Job) -> None:
+        spark = self._open_session()
+        self._listen_to_signals()
+        self._report.tell(spark_ui=_ui_of(spark))
+        if isinstance(job, Checked):
+            job.check(spark)
+        failures = 0
+        while not self._stopping.is_set():
+            batches = self._batches
+            try:
+                with closing(job):
+                    job.start(spark)
+                    self._report.tell(state="running")
+                    self._work(job)
+                return
+            except NEVER_RETRIED:
+                raise
+            except Exception as error:
+                cause = final_cause(error)
+                if cause is not None:
+                    raise cause from error
+                failures = 1 if self._batches > batches else failures + 1
+                if self._stopping.is_set():
+                    return
+                if failures > self.spec.restart.attempts:
+                    raise
+                self._wait_to_restart(error, failures)
+            job = make_job(self.spec)
+
+    def _work(self, job: Job) -> None:
+        idle_s = IDLE_S
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            done = job.step()
+            self._lag = job.lag_rows()
+            if done is not None:
+                idle_s = IDLE_S
+                self._count(done, time.monotonic() - began)
+                continue
+            if self.spec.trigger.once or self.spec.kind in ENDING:
+                return
+            self._show()
+            if self.spec.trigger.every_s is not None:
+                self._report.tell(state="waiting", lag_rows=self._lag, rows_per_s=0)
+                self._stopping.wait(max(self.spec.trigger.every_s - (time.monotonic() - began), 0.0))
+                self._report.tell(state="running")
+            else:
+                self._stopping.wait(idle_s)
+                idle_s = min(idle_s * 2, IDLE_MAX_S)
+
+    def _count(self, done: BatchDone, took_s: float) -> None:
+        before = self._totals
+        self._totals = BatchDone(
+            before.rows_read + done.rows_read,
+            before.rows_written + done.rows_written,
+            before.dead_letters + done.dead_letters,
+            before.bytes_read + done.bytes_read,
+        )
+        self._batches += 1
+        self._speed.add(done.rows_read)
+        self._report.tell(
+            batches=self._batches,
+            rows_read=self._totals.rows_read,
+            rows_written=self._totals.rows_written,
+            dead_letters=self._totals.dead_letters,
+            rows_per_s=round(self._speed.rows_per_s()),
+            last_batch_ms=round(took_s * 1000),
+            lag_rows=self._lag,
+            last_error=None,
+        )
+        self._show()
+
+    def _show(self, *, is_last: bool = False) -> None:
+        line = figures(self._batches, self._totals, self._speed.rows_per_s(), self._lag)
+        self._display.show(line, is_last=is_last)
+
+    def _wait_to_restart(self, error: Exception, failures: int) -> None:
+        pause_s = min(self.spec.restart.backoff_s * 2 ** (failures - 1), BACKOFF_MAX_S)
+        self._report.tell(state="restarting", last_error=first_line(error))
+        self._display.say(
+            f"failed: {first_line(error)}; trying again in {pause_s:g} s ({failures} of {self.spec.restart.attempts})"
+        )
+        _log.debug("what failed", exc_info=error)
+        self._stopping.wait(pause_s)
+
+    def _end(self, state: str, reason: str | None) -> None:
+        self._show(is_last=True)
+        self._report.tell(state=state, last_error=reason, rows_per_s=0, lag_rows=self._lag)
+
+    def _refuse_second_copy(self) -> None:
+        if self._takes_over:
+            return
+        with closing(Cluster(target_options(self.spec).client)) as cluster:
+            other = read_states(cluster).get(self.spec.name)
+        if other is not None and is_alive(other, int(time.time() * 1000)) and not _is_dead_here(other):
+            raise AlreadyRunningError(
+                f"pipeline {self.spec.name!r} runs already, on {other.get('host')} as process {other.get('pid')}; stop that one, "
+                "or give --take-over to fence it off"
+            )
+
+    def _listen_to_signals(self) -> None:
+        """After Spark has started: it sets a handler of its own, which would break off the batch under way."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def stop(number: int, _frame: object) -> None:
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+            self._stopping.set()
+            self._display.say(f"{signal.Signals(number).name}: ending after the batch under way; once more to end at once")
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+    def _first_state(self) -> dict[str, Any]:
+        spec = self.spec
+        user = os.environ.get("USER", "")
+        with suppress(OSError, KeyError):
+            user = getpass.getuser()
+        return {
+            "name": spec.name,
+            "kind": spec.kind,
+            "state": "",
+            "run": spec.run.id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "user": user,
+            "file": spec.origin.file,
+            "source": str(spec.source),
+            "target": str(spec.target),
+            "plan": [],
+            "trigger": str(spec.trigger),
+            "started_ms": int(time.time() * 1000),
+            "updated_ms": 0,
+            **dict.fromkeys(
+                ("batches", "rows_read", "rows_written", "dead_letters", "rows_per_s", "last_batch_ms", "lag_rows"), 0
+            ),
+            "last_error": None,
+            "spark_ui": None,
+        }
+
+
+def first_line(error: BaseException) -> str:
+    """What happened, in one line."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def final_cause(error: BaseException) -> PenstockError | None:
+    """The error among those behind this one that trying again does not mend; None if there is none."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, NEVER_RETRIED):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _is_dead_here(state: dict[str, Any]) -> bool:
+    """Whether the process that reported itself was on this machine, and is gone."""
+    if state.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(state.get("pid", 0)), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return int(state.get("pid", 0)) == os.getpid()
+
+
+def _ui_of(spark: SparkSession) -> str | None:
+    return getattr(getattr(spark, "sparkContext", None), "uiWebUrl", None)

@@ -1,0 +1,212 @@
+"""One mapping of a pipeline's file while it is checked: fields are taken by name, and all that is wrong is noted, not raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+from penstock.spark.pipelines.errors import Fault
+from penstock.spark.pipelines.spec import Origin
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_DURATION_S: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)", re.IGNORECASE)
+_SIZE_BYTES: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+_MISSING: Final = object()
+
+T = TypeVar("T")
+
+
+class Section:
+    """A mapping at a path of the file."""
+
+    def __init__(self, fields: Any, path: str, origin: Origin, faults: list[Fault]) -> None:
+        self.path = path
+        self._origin = origin
+        self._faults = faults
+        self._known: list[str] = []
+        if not isinstance(fields, Mapping):
+            self.blame("", f"it is {_named(fields)}; it takes fields with values")
+            fields = {}
+            self._known.append("")
+        self._fields: Mapping[str, Any] = fields
+
+    def blame(self, name: str, what: str) -> None:
+        """Note that a field is wrong; no name is the section itself."""
+        self._faults.append(self._origin.fault(self.at(name), what))
+
+    def at(self, name: str) -> str:
+        """The path of a field."""
+        return f"{self.path}.{name}" if self.path and name else self.path or name
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there and not empty."""
+        return self._fields.get(name) is not None
+
+    def names(self) -> list[str]:
+        """The names of all fields there are."""
+        return [str(name) for name in self._fields]
+
+    def raw(self, name: str, default: Any = None) -> Any:
+        """A field as it is."""
+        self._known.append(name)
+        found = self._fields.get(name, _MISSING)
+        return default if found is _MISSING or found is None else found
+
+    def require(self, name: str, why: str) -> None:
+        """Note it if a field is missing."""
+        if not self.has(name):
+            self.blame(name if name in self._fields else "", f"{name} is missing; {why}")
+
+    def text(self, name: str, default: str | None = None, choices: Sequence[str] = ()) -> str | None:
+        """A text, or one of some words."""
+        found = self.raw(name, default)
+        if found is None:
+            return None
+        if isinstance(found, bool) or not isinstance(found, str | int | float):
+            self.blame(name, f"it is {_named(found)}; it takes {_listed(choices) if choices else 'a text'}")
+            return default
+        found = str(found)
+        if choices and found not in choices:
+            self.blame(name, f"it is {found!r}{_meant(found, choices)}; it takes {_listed(choices)}")
+            return default
+        if not found.strip():
+            self.blame(name, "it is empty; fill it in or leave it out")
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts, or one."""
+        found = self.raw(name)
+        if found is None:
+            return ()
+        items = found if isinstance(found, list | tuple) else [found]
+        if not items:
+            self.blame(name, "it is empty; name at least one")
+        for number, item in enumerate(items):
+            if not isinstance(item, str) or not item.strip():
+                where = f"{name}[{number}]" if isinstance(found, list | tuple) else name
+                self.blame(where, f"it is {_named(item)}; it takes a text")
+        return tuple(item for item in items if isinstance(item, str))
+
+    def flag(self, name: str, default: bool) -> bool:
+        """true or false."""
+        found = self.raw(name, default)
+        if not isinstance(found, bool):
+            self.blame(name, f"it is {_named(found)}; it takes true or false")
+            return default
+        return found
+
+    def whole(self, name: str, default: int, *, least: int) -> int:
+        """A whole number."""
+        found = self.raw(name, default)
+        if isinstance(found, str) and found.replace("_", "").isdigit():
+            found = int(found)
+        if isinstance(found, bool) or not isinstance(found, int) or found < least:
+            self.blame(name, f"it is {_named(found)}; it takes a whole number from {least} on")
+            return default
+        return found
+
+    def duration(self, name: str, default: float | None) -> float | None:
+        """A duration in seconds."""
+        found = self.raw(name)
+        if found is None:
+            return default
+        seconds = duration_s(found)
+        if seconds is None or seconds <= 0:
+            self.blame(name, f"it is {_named(found)}; it takes a duration such as 30s, 5m, 1h or 10 minutes")
+            return default
+        return seconds
+
+    def size(self, name: str, default: int) -> int:
+        """A number of bytes."""
+        found = self.raw(name)
+        if found is None:
+            return default
+        match = _SIZE.fullmatch(str(found).strip())
+        unit = match[2].lower().removesuffix("b") if match else "?"
+        if match is None or unit not in _SIZE_BYTES or isinstance(found, bool) or float(match[1]) <= 0:
+            self.blame(name, f"it is {_named(found)}; it takes a size such as 64MiB, 1GB or a number of bytes")
+            return default
+        return int(float(match[1]) * _SIZE_BYTES[unit])
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Names with texts."""
+        found = self.raw(name, {})
+        if not isinstance(found, Mapping):
+            self.blame(name, f"it is {_named(found)}; it takes names with values")
+            return {}
+        for key, value in found.items():
+            if isinstance(value, Mapping | list) or value is None:
+                self.blame(f"{name}.{key}", f"it is {_named(value)}; it takes a text")
+        return {str(key): _setting(value) for key, value in found.items()}
+
+    def section(self, name: str) -> Section | None:
+        """A mapping within this one."""
+        found = self.raw(name)
+        return None if found is None else Section(found, self.at(name), self._origin, self._faults)
+
+    def read(self, name: str, reader: Callable[[Section], T]) -> T | None:
+        """A mapping within this one, read to its end."""
+        inner = self.section(name)
+        if inner is None:
+            return None
+        found = reader(inner)
+        inner.finish()
+        return found
+
+    def each(self, name: str, reader: Callable[[Section], T]) -> dict[str, T]:
+        """Mappings by names of the user's choice."""
+        inner = self.section(name)
+        if inner is None:
+            return {}
+        found = {key: inner.read(key, reader) for key in inner.names()}
+        inner.finish()
+        return {key: value for key, value in found.items() if value is not None}
+
+    def finish(self) -> None:
+        """Note every field that nobody has asked for."""
+        known = list(dict.fromkeys(self._known))
+        for name in self._fields:
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1, cutoff=0.6)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(filter(None, known)))}"
+                self.blame(str(name), f"there is no such field; {hint}")
+
+
+def duration_s(text: Any) -> float | None:
+    """Seconds of a duration such as `5m` or `10 minutes`; None if it is none."""
+    match = _DURATION.fullmatch(str(text).strip().lower())
+    if match is None or match[2] not in _DURATION_S:
+        return None
+    return float(match[1]) * _DURATION_S[match[2]]
+
+
+def _setting(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _named(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return repr(str(value)) if not isinstance(value, bool | int | float) else str(value).lower()
+
+
+def _listed(choices: Sequence[str]) -> str:
+    return " or ".join([", ".join(choices[:-1]), choices[-1]] if len(choices) > 1 else choices)
+
+
+def _meant(found: str, choices: Sequence[str]) -> str:
+    near = get_close_matches(found, choices, n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -1,0 +1,385 @@
+"""From a declaration to a `PipelineSpec`: every field checked, and all that is wrong told at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.cluster import EARLIEST, LATEST, TopicPartition
+from penstock.spark.options import Position, read_options
+from penstock.spark.pipelines.errors import Fault, SpecError
+from penstock.spark.pipelines.kind_rules import check_kind
+from penstock.spark.pipelines.section import Section, duration_s
+from penstock.spark.pipelines.spec import (
+    KINDS,
+    METADATA,
+    ROWS_MAX,
+    DeadLetterSpec,
+    FilesSpec,
+    Origin,
+    PipelineSpec,
+    RestartSpec,
+    SourceSpec,
+    TableSpec,
+    TargetSpec,
+    TransformSpec,
+    TriggerSpec,
+    ValueSpec,
+    Watermark,
+)
+from penstock.spark.pipelines.spec_file import Declaration, read_file
+from penstock.spark.write_options import write_options
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_READ_ONLY: Final = ("kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.", "kafka.max.partition.fetch.bytes")
+_WRITE_ONLY: Final = ("kafka.batch.size", "kafka.compression.type", "kafka.delivery.timeout.ms", "kafka.acks")
+
+
+def read_spec(path: str) -> PipelineSpec:
+    """The pipeline of a file; SpecError with all that is wrong in it."""
+    return check(read_file(path))
+
+
+def check(declaration: Declaration) -> PipelineSpec:
+    """The pipeline of a declaration; SpecError with all that is wrong in it."""
+    faults: list[Fault] = []
+    found = _pipeline(Section(declaration.fields, "", declaration.origin, faults), declaration.origin)
+    check_kind(found, faults)
+    if faults:
+        raise SpecError(sorted(dict.fromkeys(faults), key=lambda fault: fault.line))
+    return found
+
+
+def reading_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of a pipeline's options that are for readers."""
+    return {name: value for name, value in given.items() if name not in _WRITE_ONLY}
+
+
+def writing_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of a pipeline's options that are for writers."""
+    return {name: value for name, value in given.items() if not name.startswith(_READ_ONLY)}
+
+
+def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
+    top.require("pipeline", "it is the name under which positions and state are kept")
+    name = top.text("pipeline") or "unnamed"
+    if not NAME.fullmatch(name):
+        top.blame("pipeline", f"it is {name!r}; a name has letters, digits, '.', '_' and '-', at most 100")
+    top.require("kind", f"it takes one of {', '.join(KINDS)}")
+    kind = top.text("kind", choices=tuple(KINDS)) or ""
+    brokers = top.text("brokers", "127.0.0.1:9092") or ""
+    options = top.settings("options")
+    top.require("source", "it says what is read")
+    top.require("target", "it says where rows go")
+    source = top.read("source", lambda section: _source(section, origin)) or SourceSpec()
+    target = top.read("target", _target) or TargetSpec()
+    found = PipelineSpec(
+        name=name,
+        kind=kind,
+        brokers=brokers,
+        origin=origin,
+        options=options,
+        source=source,
+        target=target,
+        transform=top.read("transform", lambda section: _transform(section, origin)),
+        dead_letters=_dead_letters(top, name),
+        trigger=_trigger(top),
+        rows_max=top.read("batch", lambda section: section.whole("rows_max", ROWS_MAX, least=1)) or ROWS_MAX,
+        restart=top.read("restart", _restart) or RestartSpec(),
+        consumer=top.text("consumer", name) or name,
+        vital=top.flag("vital", False),
+    )
+    _check_options(top, brokers, options)
+    top.finish()
+    return found
+
+
+def _check_options(top: Section, brokers: str, options: dict[str, str]) -> None:
+    """As the source and the sink would, but now, and with the line."""
+    for name in options:
+        if not name.startswith("kafka."):
+            top.blame(f"options.{name}", "only options that begin with kafka. go here; the others are fields of their own")
+            return
+    where = {"kafka.bootstrap.servers": brokers}
+    for option in [None, *options]:
+        chosen = {option: options[option]} if option is not None else {}
+        field = "brokers" if option is None else f"options.{option}"
+        try:
+            if option not in _WRITE_ONLY:
+                read_options({**where, "subscribe": "x", **reading_options(chosen)}, "any")
+            if option is None or not option.startswith(_READ_ONLY):
+                write_options({**where, "topic": "x", **writing_options(_alone(chosen, options))})
+        except PenstockError as error:
+            top.blame(field, str(error))
+            if option is None:
+                return
+
+
+def _alone(chosen: dict[str, str], options: dict[str, str]) -> dict[str, str]:
+    """Options of sign-in and certificates mean something only together."""
+    if any(name.startswith(("kafka.sasl", "kafka.ssl", "kafka.security")) for name in chosen):
+        return {name: value for name, value in options.items() if name.startswith(("kafka.sasl", "kafka.ssl", "kafka.security"))}
+    return chosen
+
+
+def _source(source: Section, origin: Origin) -> SourceSpec:
+    topics = source.texts("topics")
+    for number, topic in enumerate(topics):
+        if not TOPIC.fullmatch(topic):
+            source.blame(f"topics[{number}]", f"{topic!r} cannot name a topic; use letters, digits, '.', '_' and '-'")
+    pattern = source.text("pattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            source.blame("pattern", f"{pattern!r} is no regular expression: {error}")
+    value = source.read("value", lambda section: _value(section, origin)) or ValueSpec()
+    values = source.each("values", lambda section: _value(section, origin))
+    for name in values:
+        if topics and name not in topics:
+            source.blame(f"values.{name}", f"{name!r} is none of the topics; they are {', '.join(topics)}")
+    options = source.settings("options")
+    return SourceSpec(
+        topics=topics,
+        pattern=pattern,
+        start=_position(source, "start") or Position(end=EARLIEST),
+        end=_position(source, "end"),
+        value=value,
+        values=values,
+        headers=source.flag("headers", False),
+        skips_lost_data=source.text("lost_data", "fail", ("fail", "skip")) == "skip",
+        files=source.read("files", _files),
+        table=source.read("table", lambda section: read_table(section, options)),
+        options=options,
+    )
+
+
+def _position(section: Section, name: str) -> Position | None:
+    found = section.raw(name)
+    if found is None:
+        return None
+    if found in ("earliest", "latest"):
+        return Position(end=EARLIEST if found == "earliest" else LATEST)
+    inner = section.section(name) if isinstance(found, Mapping) else None
+    if inner is None or len(inner.names()) != 1 or inner.names()[0] not in ("time", "offsets"):
+        section.blame(name, "it takes earliest, latest, {time: 2026-11-01T00:00:00Z} or {offsets: {topic: {0: 10}}}")
+        return None
+    if inner.has("time"):
+        at_ms = _time_ms(inner.raw("time"))
+        if at_ms is None:
+            inner.blame("time", "it takes a time with its zone, such as 2026-11-01T00:00:00Z, or ms since 1970")
+        return Position(timestamp_ms=at_ms)
+    return Position(offsets=_offsets(inner))
+
+
+def _time_ms(found: Any) -> int | None:
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found if found >= 0 else None
+    if isinstance(found, str):
+        try:
+            found = datetime.fromisoformat(found)
+        except ValueError:
+            return None
+    if isinstance(found, date) and not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
+    if not isinstance(found, datetime):
+        return None
+    # What is read from YAML with a zone comes as UTC, with or without saying so.
+    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _offsets(inner: Section) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    topics = inner.section("offsets")
+    for topic in topics.names() if topics is not None else ():
+        assert topics is not None
+        partitions = topics.section(topic)
+        for partition in partitions.names() if partitions is not None else ():
+            assert partitions is not None
+            offset = partitions.raw(partition)
+            if not partition.isdigit() or isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST:
+                partitions.blame(partition, "it takes the number of a partition with an offset; -2 is earliest, -1 latest")
+            else:
+                found[TopicPartition(topic, int(partition))] = offset
+    return found
+
+
+def _value(value: Section, origin: Origin) -> ValueSpec:
+    form = value.text("format", "raw", ("raw", "json", "avro")) or "raw"
+    schema, file = value.raw("schema"), value.text("schema_file")
+    if schema is not None and file is not None:
+        value.blame("schema_file", "schema is given as well; keep one of them")
+    if isinstance(schema, Mapping):
+        import json
+
+        schema = json.dumps(schema)
+    elif schema is not None and not isinstance(schema, str):
+        value.blame("schema", "it takes columns such as id BIGINT, page STRING; for avro the schema as JSON")
+        schema = None
+    if file is not None:
+        try:
+            schema = (Path(origin.file).resolve().parent / file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            value.blame("schema_file", f"{file} cannot be read: {error}")
+    if form == "raw" and schema is not None:
+        value.blame("schema", "raw values have no schema; set format to json or avro, or leave the schema out")
+    if form != "raw" and schema is None and file is None:
+        value.blame("", f"schema is missing; format {form} needs it to know the columns")
+    if form == "avro" and schema is not None:
+        _check_avro(value, schema)
+    return ValueSpec(form, schema)
+
+
+def _check_avro(value: Section, schema: str) -> None:
+    from penstock.spark.avro_format import avro_type
+
+    try:
+        avro_type(schema)
+    except PenstockError as error:
+        value.blame("schema", str(error).replace("valueSchema", "the schema"))
+
+
+def _files(files: Section) -> FilesSpec:
+    files.require("path", "a file, a directory or a pattern")
+    files.require("format", "it takes parquet, csv or json")
+    form = files.text("format", choices=("parquet", "csv", "json")) or "parquet"
+    delimiter = files.text("delimiter", ",") or ","
+    if len(delimiter) != 1:
+        files.blame("delimiter", f"it is {delimiter!r}; it takes one character")
+    return FilesSpec(files.text("path") or "", form, files.text("schema"), files.flag("header", True), delimiter)
+
+
+def read_table(table: Section, options: Mapping[str, str]) -> TableSpec:
+    """A table; `options` are those of the store that it is in."""
+    table.require("format", "it takes delta, iceberg or parquet")
+    form = table.text("format", choices=("delta", "iceberg", "parquet")) or "delta"
+    location, name = table.text("location"), table.text("name")
+    catalog = table.settings("catalog")
+    if form == "iceberg":
+        table.require("name", "an Iceberg table is found by its name in the catalog, such as db.clicks")
+    elif location is None:
+        table.require("location", "a directory, or an address such as s3://bucket/clicks")
+    if form != "iceberg" and catalog:
+        table.blame("catalog", f"only Iceberg tables have a catalog; this one is {form}")
+    compact = table.section("compact")
+    compact_every_s = compact.duration("every", 3600.0) if compact is not None else None
+    file_bytes = compact.size("file_bytes", 128 << 20) if compact is not None else 128 << 20
+    vacuum_after_s = table.read("vacuum", lambda section: section.duration("after", 7 * 86400.0))
+    if compact is not None:
+        compact.finish()
+    return TableSpec(
+        format=form,
+        location=location,
+        name=name,
+        catalog=catalog,
+        partition_by=table.texts("partition_by"),
+        schema_evolution=table.text("schema_evolution", "add_columns", ("add_columns", "refuse")) or "add_columns",
+        compact_every_s=compact_every_s,
+        compact_file_bytes=file_bytes,
+        vacuum_after_s=vacuum_after_s,
+        metadata=_metadata(table),
+        options=options,
+    )
+
+
+def _metadata(table: Section) -> tuple[str, ...]:
+    """What of a record besides its value becomes columns."""
+    given = table.texts("metadata")
+    known = (*METADATA, "headers")
+    for name in given:
+        if name not in known and given != ("none",):
+            table.blame("metadata", f"it has {name!r}; there are {', '.join(known)}, or none alone")
+    return () if given == ("none",) else given or METADATA
+
+
+def _transform(transform: Section, origin: Origin) -> TransformSpec:
+    sql, python = transform.text("sql"), transform.raw("python")
+    if (sql is None) == (python is None):
+        transform.blame("", "give one of sql and python" if sql is None else "both sql and python are given; keep one of them")
+    if isinstance(python, str) and not re.fullmatch(r".+\.py:[A-Za-z_]\w*", python):
+        transform.blame("python", f"it is {python!r}; it takes FILE.py:FUNCTION, with the file beside this one")
+    elif python is not None and not isinstance(python, str) and not callable(python):
+        transform.blame("python", "it takes FILE.py:FUNCTION; in a file of Python also the function itself")
+    given = transform.section("watermark")
+    single, many = _watermarks(given) if given is not None else (None, {})
+    return TransformSpec(
+        sql=sql,
+        python=python,
+        watermark=single,
+        watermarks=many,
+        output_mode=transform.text("output_mode", "append", ("append", "update", "complete")) or "append",
+        tables=transform.each("tables", lambda section: read_table(section, {})),
+        state=transform.text("state", "auto", ("auto", "stateless", "stateful")) or "auto",
+        checkpoint=transform.text("checkpoint"),
+    )
+
+
+def _watermarks(given: Section) -> tuple[Watermark | None, dict[str, Watermark]]:
+    """One for all views, or one for each by its name."""
+    single: Watermark | None = None
+    by_view: dict[str, Watermark | None] = {}
+    if given.has("column") or given.has("delay"):
+        single = _watermark(given)
+    else:
+        by_view = {name: given.read(name, _watermark) for name in given.names()}
+    given.finish()
+    return single, {name: one for name, one in by_view.items() if one is not None}
+
+
+def _watermark(section: Section) -> Watermark:
+    section.require("column", "the column with the time of a row")
+    section.require("delay", "how late a row may be, such as 10 minutes")
+    delay = section.raw("delay", "0 seconds")
+    seconds = duration_s(delay)
+    if seconds is None:
+        section.blame("delay", f"it is {delay!r}; it takes a duration such as 30s or 10 minutes")
+    return Watermark(section.text("column") or "", f"{round((seconds or 0) * 1000)} milliseconds")
+
+
+def _target(target: Section) -> TargetSpec:
+    topic = target.text("topic")
+    if topic is not None and not TOPIC.fullmatch(topic):
+        target.blame("topic", f"{topic!r} cannot name a topic; use letters, digits, '.', '_' and '-'")
+    options = target.settings("options")
+    table = target.read("table", lambda section: read_table(section, options))
+    partitions = target.whole("partitions", 1, least=1) if target.has("partitions") else target.raw("partitions")
+    if topic is not None and table is not None:
+        target.blame("table", "topic is given as well; keep one of them")
+    if topic is None and options and table is None:
+        target.blame("options", "they are for the store of a table, and there is none")
+    return TargetSpec(topic, table, partitions)
+
+
+def _dead_letters(top: Section, name: str) -> DeadLetterSpec:
+    found = top.raw("dead_letters")
+    if found is None:
+        return DeadLetterSpec(topic=f"{name}.dead")
+    if found == "stop":
+        return DeadLetterSpec()
+    if not isinstance(found, Mapping):
+        top.blame("dead_letters", "it takes {topic: NAME}, {table: {...}} or stop")
+        return DeadLetterSpec(topic=f"{name}.dead")
+    inner = top.read("dead_letters", _target)
+    assert inner is not None
+    if inner.topic is None and inner.table is None:
+        top.blame("dead_letters", "it takes {topic: NAME}, {table: {...}} or stop")
+    return DeadLetterSpec(inner.topic, inner.table)
+
+
+def _trigger(top: Section) -> TriggerSpec:
+    found = top.raw("trigger", "continuous")
+    if found in ("continuous", "once"):
+        return TriggerSpec(once=found == "once")
+    if isinstance(found, Mapping):
+        return TriggerSpec(every_s=top.read("trigger", lambda section: section.duration("every", None)))
+    top.blame("trigger", f"it is {found!r}; it takes continuous, once or {{every: 5m}}")
+    return TriggerSpec()
+
+
+def _restart(restart: Section) -> RestartSpec:
+    return RestartSpec(restart.whole("attempts", 10, least=0), restart.duration("backoff", 5.0) or 5.0)

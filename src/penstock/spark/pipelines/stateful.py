@@ -1,0 +1,243 @@
+"""Transform with state: a streaming query of Spark, whose batches are committed to the target each once.
+
+Spark's checkpoint holds the state and the offsets; the target's record says which query wrote there last and up to which of its
+batches. So a batch that is repeated is known, and a checkpoint that does not belong to what the target holds is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.columns import TYPES
+from penstock.spark.pipelines.batch_rows import BatchRows
+from penstock.spark.pipelines.checkpoint import Checkpoint
+from penstock.spark.pipelines.dead_letters import send_dead
+from penstock.spark.pipelines.errors import LostStateError, StreamFailedError
+from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.plan_text import plan_lines
+from penstock.spark.pipelines.query import Query
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.spec_reading import reading_options
+from penstock.spark.pipelines.topic_rows import topic_rows
+from penstock.spark.pipelines.topic_source import TopicSource, positions_from_json, positions_to_json
+from penstock.spark.pipelines.topic_target import TopicTarget
+from penstock.spark.pipelines.value_decoding import DecodeValues
+from penstock.spark.pipelines.views import META, View
+from penstock.spark.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+WAIT_S: Final = 0.2
+STOP_WAIT_S: Final = 60.0
+LOOK_EVERY_S: Final = 2.0
+ROCKS_DB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class StatefulTransform:
+    """A streaming query, seen as a job: a step is a batch that it has committed."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self._target = TopicTarget(spec)
+        self._source = TopicSource(spec)
+        self._done: queue.SimpleQueue[BatchDone] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._query: StreamingQuery | None = None
+        self._rows: BatchRows | None = None
+        self._spark: SparkSession | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._generation = 0
+        self._looked_at = float("-inf")
+
+    def plan(self) -> list[str]:
+        """As `Job` says."""
+        return plan_lines(self.spec)
+
+    def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
+        self._spark = spark
+        self._rows = rows = BatchRows(self.spec, spark)
+        record = self._target.open(has_dead_letters=any(view.is_decoded for view in rows.views))
+        self._checkpoint = self._find_checkpoint(spark, record)
+        self._source.begin(positions_from_json(record.get("offsets", {})), record.get("ids"))
+        query, frames = rows.query, {}
+        assert query is not None
+        tune(query.session, query.stateful_parts())
+        for view in rows.views:
+            frames[view.name] = self._stream(query.session, view, len(rows.views))
+        result = topic_rows(self.spec, query.apply(frames, is_stream=True), query.field)
+        assert self.spec.transform is not None
+        writer = result.writeStream.outputMode(self.spec.transform.output_mode).queryName(self.spec.name)
+        writer = writer.option("checkpointLocation", self._checkpoint.location).foreachBatch(self._take)
+        trigger = self.spec.trigger
+        if trigger.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round((trigger.every_s or 0) * 1000)} milliseconds")
+        self._query = writer.start()
+
+    def step(self) -> BatchDone | None:
+        """As `Job` says."""
+        assert self._query is not None
+        while True:
+            is_active = self._query.isActive
+            try:
+                return self._done.get(timeout=WAIT_S)
+            except queue.Empty:
+                pass
+            if self._failure is not None:
+                raise self._failure
+            if not is_active:
+                error = self._query.exception()
+                if error is not None:
+                    raise StreamFailedError(f"the streaming query failed: {error}") from error
+                return None
+            if not self.spec.trigger.once:
+                return None
+
+    def lag_rows(self) -> int:
+        """As `Job` says."""
+        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = time.monotonic()
+            self._source.look()
+        return self._source.lag_rows()
+
+    def close(self) -> None:
+        """As `Job` says; the batch under way is waited for."""
+        if self._query is not None:
+            deadline = time.monotonic() + STOP_WAIT_S
+            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
+                if not self._done.empty() or self._failure is not None:
+                    break  # one has just ended, and the next has hardly begun
+                time.sleep(WAIT_S / 4)
+            self._query.stop()
+        self._source.close()
+        self._target.close()
+
+    def _find_checkpoint(self, spark: SparkSession, record: Mapping[str, Any]) -> Checkpoint:
+        """The checkpoint that goes with what the target holds; LostStateError if that is gone or another's."""
+        self._generation = int(record.get("generation", 0))
+        found = Checkpoint(spark, f"{self.spec.checkpoint}/{self._generation}")
+        wrote = record.get("query")
+        if wrote is None or found.query_id() == wrote:
+            return found
+        if not self.spec.run.resets_state:
+            what = "is gone" if found.query_id() is None else "belongs to another query"
+            raise LostStateError(
+                f"the checkpoint of pipeline {self.spec.name!r} at {found.location} {what}, but {self.spec.target} holds what "
+                f"query {wrote} wrote. Bring that checkpoint back; or run once with --reset-state to go on from the offsets that "
+                "were committed, with no state: what was being counted then begins at nothing"
+            )
+        self._generation += 1
+        return Checkpoint(spark, f"{self.spec.checkpoint}/{self._generation}")
+
+    def _stream(self, spark: SparkSession, view: View, views: int) -> DataFrame:
+        """The stream of one view. Values are decoded after they were read, where bad ones can be counted."""
+        spec = self.spec
+        starting = {
+            place: at for place, at in self._source.positions.items() if view.topics is None or place.topic in view.topics
+        }
+        given = {
+            "kafka.isolation.level": "read_committed",
+            **reading_options(spec.options),
+            "kafka.bootstrap.servers": spec.brokers,
+            "failOnDataLoss": str(not spec.source.skips_lost_data).lower(),
+            "includeHeaders": str(spec.source.headers).lower(),
+            "maxOffsetsPerTrigger": str(max(spec.rows_max // views, 1)),
+            # Only where there is no checkpoint yet; then to the letter what the target's record, or the file, says.
+            "startingOffsets": json.dumps(positions_to_json(starting)),
+        }
+        if view.topics is None and spec.source.pattern is not None:
+            given["subscribePattern"] = spec.source.pattern
+        else:
+            given["subscribe"] = ",".join(view.topics or spec.source.topics)
+        meta = [*META, *(["headers"] if spec.source.headers else [])]
+        given["columns"] = ",".join(("value", *meta))
+        schema = ", ".join(f"`{name}` {TYPES[name]}" for name in ("value", *meta))
+        raw = spark.readStream.format("penstock").options(**given).schema(schema).load()
+        if not view.is_decoded:
+            return raw
+        assert self._rows is not None
+        return raw.mapInArrow(DecodeValues(view, self._rows.counts), view.columns)
+
+    def _take(self, rows: DataFrame, batch: int) -> None:
+        """One batch of the query, to the target; what fails is kept for who waits."""
+        try:
+            self._commit(rows, batch)
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+
+    def _commit(self, rows: DataFrame, batch: int) -> None:
+        assert self._rows is not None
+        assert self._query is not None
+        assert self._spark is not None
+        record = self._target.fence.content
+        if record.get("query") == self._query.id and batch <= int(record.get("query_batch", -1)):
+            return  # it is in the target already: Spark had not noted that before it was ended
+        self._rows.counts.value = {}
+        told = self._target.send(rows)
+        ranges = self._ranges(batch)
+        bad = {TopicPartition(*place) for place in self._rows.counts.value}
+        if bad:
+            dead = [one for one in ranges if one.place in bad]
+            told += send_dead(self._spark, self.spec, self._rows.views, dead, self._target.dead_sending())
+        ends = {one.place: one.stop for one in ranges}
+        changes = {
+            "query": self._query.id,
+            "query_batch": batch,
+            "generation": self._generation,
+            "offsets": positions_to_json({**self._source.positions, **ends}),
+            "ids": self._source.ids,
+        }
+        self._target.commit(told, changes)
+        self._source.stand_at(ends)
+        count = sum(one.size for one in ranges)
+        self._done.put(BatchDone(count, sum(one.rows for one in told), sum(one.dead for one in told)))
+
+    def _ranges(self, batch: int) -> list[OffsetRange]:
+        """What a batch has read."""
+        assert self._checkpoint is not None
+        end, before = self._checkpoint.positions(batch), self._checkpoint.positions(batch - 1) if batch else None
+        if end is None:
+            return []
+        starts = before.positions if before is not None else end.begun or self._source.positions
+        leaders = self._source.leaders()
+        return [
+            OffsetRange(place, starts.get(place, 0), stop, *leaders[place])
+            for place, stop in sorted(end.positions.items())
+            if stop > starts.get(place, 0) and place in leaders
+        ]
+
+
+def tune(session: SparkSession, parts: list[str]) -> None:
+    """Settings of a session for state: as many pieces as there are cores, unless it was said how many."""
+    if session.conf.get("spark.sql.shuffle.partitions") == "200":
+        session.conf.set("spark.sql.shuffle.partitions", str(session.sparkContext.defaultParallelism))
+    if any(part.startswith("TransformWithState") for part in parts):
+        session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS_DB)
+
+
+def check_stream(spec: PipelineSpec, query: Query, views: list[View]) -> None:
+    """SpecError if Spark would not run the query as a stream in the output mode that is asked for."""
+    assert spec.transform is not None
+    frame = query.apply({view.name: view.stand_in(query.session) for view in views}, is_stream=True)
+    if spec.target.topic is not None:
+        frame = topic_rows(spec, frame, query.field)
+    jvm: Any = query.session.sparkContext._jvm
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[spec.transform.output_mode]()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+    except Exception as error:
+        # Pyspark's own errors tell by themselves; those of Java have a stack in their text.
+        reason = error.java_exception.getMessage() if hasattr(error, "java_exception") else str(error)
+        raise spec.fault(query.field, str(reason).strip().splitlines()[0]) from error

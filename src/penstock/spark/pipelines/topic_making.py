@@ -1,0 +1,66 @@
+"""Topics that a pipeline needs: made if they are not there, and told which consumer to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from penstock.gateway.kafka.protocol import errors, keys
+from penstock.gateway.kafka.protocol.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.gateway.kafka.protocol.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from penstock.spark.cluster import Cluster, RefusedError
+
+TOPIC_RESOURCE: Final = 2
+APPEND: Final = 2
+IMPORTANT: Final = "penstock.important.consumers"
+
+
+def make_topic(cluster: Cluster, name: str, partitions: int | None = None, settings: Mapping[str, str] | None = None) -> bool:
+    """Make a topic if it is not there; whether it was made now. Without a number of partitions it has the broker's default."""
+    if name in cluster.known_topics([name]):
+        return False
+
+    def attempt() -> bool:
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()]
+        wanted = CreatableTopic(name=name, num_partitions=partitions or -1, replication_factor=-1, configs=configs)
+        answer = cluster.call(keys.CREATE_TOPICS, CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
+        for item in answer.topics:
+            if item.error_code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):
+                raise RefusedError(f"topic {name!r} cannot be made", item.error_code, item.error_message or "")
+        return all(item.error_code == errors.NONE for item in answer.topics)
+
+    made = cluster.persist(attempt)
+    cluster.topics([name])  # until it is known everywhere
+    return made
+
+
+def keep_until_read(cluster: Cluster, topics: Iterable[str], consumer: str) -> None:
+    """Have topics keep messages until a consumer has read them, whatever their retention."""
+    change = IncrementalAlterableConfig(name=IMPORTANT, config_operation=APPEND, value=consumer)
+    resources = [
+        IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[change])
+        for topic in sorted(set(topics))
+    ]
+
+    def attempt() -> None:
+        request = IncrementalAlterConfigsRequest(resources=resources)
+        answer = cluster.call(keys.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+        for item in answer.responses:
+            if item.error_code:
+                raise RefusedError(
+                    f"topic {item.resource_name!r} cannot be told to wait for consumer {consumer!r}",
+                    item.error_code,
+                    item.error_message or "vital needs a Penstock broker, and the right to change the topic",
+                )
+
+    cluster.persist(attempt)

@@ -1,0 +1,211 @@
+"""Topics as a pipeline without state reads them: from what its target has committed, in ranges of offsets, a batch at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.protocol import ZERO_UUID
+from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from penstock.spark.connection import Address
+from penstock.spark.errors import DataLossError
+from penstock.spark.options import ReadOptions, read_options
+from penstock.spark.pipelines.errors import ChangedInputError
+from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
+from penstock.spark.pipelines.spec_reading import reading_options
+from penstock.spark.pipelines.topic_making import keep_until_read
+from penstock.spark.planner import Planner
+from penstock.spark.ranges import OffsetRange, limit_offsets, split_ranges
+
+_log = logging.getLogger(__name__)
+
+Offsets = dict[TopicPartition, int]
+
+
+def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOptions:
+    """The options of a read of the pipeline's topics; values are decoded as `value` says, bytes without it."""
+    source = spec.source
+    given = {
+        "kafka.isolation.level": "read_committed",
+        **reading_options(spec.options),
+        "kafka.bootstrap.servers": spec.brokers,
+        "includeHeaders": str(source.headers).lower(),
+        "failOnDataLoss": str(not source.skips_lost_data).lower(),
+    }
+    if source.pattern is not None:
+        given["subscribePattern"] = source.pattern
+    else:
+        given["subscribe"] = ",".join(source.topics)
+    if value is not None and value.is_decoded:
+        given["valueFormat"], given["valueSchema"] = value.format, value.schema or ""
+    found = read_options(given, "any")
+    # Where no record is as late as the time to begin at, what is still to come is later than that.
+    return replace(found, starting=source.start, ending=source.end or found.ending, falls_to_latest=True)
+
+
+class TopicSource:
+    """Where a pipeline stands in its topics. `begin` once; then `next_ranges`, and `advance` when those are committed."""
+
+    def __init__(self, spec: PipelineSpec, cluster: Cluster | None = None) -> None:
+        self.spec = spec
+        self.options = source_options(spec)
+        self.positions: Offsets = {}
+        self.ids: dict[str, str] = {}
+        self.ends: Offsets | None = None  # where it ends by itself; None: never
+        self._cluster = Cluster(self.options.client) if cluster is None else cluster
+        self._planner = Planner(self.options, self._cluster)
+        self._latest: Offsets = {}
+
+    def begin(self, committed: Mapping[TopicPartition, int] | None, ids: Mapping[str, str] | None = None) -> None:
+        """Stand where the target says, or where the file says if the target has nothing. ChangedInputError if that does not fit
+        the topics there are."""
+        places = self._planner.look()
+        if not committed:
+            self.positions = self._planner.starting(places)
+        else:
+            self.check_topics(ids or {})
+            self.positions = dict(committed)
+            self._check_gone(places)
+        self.ids = {**(ids or {}), **self._current_ids()}
+        self._take_new(places)
+        if self.spec.vital:
+            keep_until_read(self._cluster, {place.topic for place in places}, self.spec.consumer)
+        self._tell_consumer()
+
+    def end_at(self, ends: Mapping[TopicPartition, int] | None) -> Offsets:
+        """Never read beyond these offsets; None takes what the file says, as of now."""
+        self.ends = dict(ends) if ends is not None else self._planner.ending(self._planner.look())
+        return self.ends
+
+    def check_topics(self, ids: Mapping[str, str]) -> None:
+        """ChangedInputError if a topic is not the one that it was: its id tells."""
+        now = self._current_ids()
+        for topic, known in sorted(ids.items()):
+            found = now.get(topic)
+            if found is None or found == known:
+                continue
+            self._lose(
+                f"topic {topic!r} was deleted and made again since the target was last written: what had not been read is gone"
+            )
+            for place in [place for place in self.positions if place.topic == topic]:
+                del self.positions[place]
+
+    def next_ranges(self, rows_max: int, tasks_min: int = 1) -> list[OffsetRange]:
+        """What to read next, at most about `rows_max` offsets, in at least `tasks_min` pieces if there is so much; none if there
+        is nothing."""
+        places = self._planner.look(must_exist=False)
+        self.check_topics(self.ids)
+        self.ids.update(self._current_ids())
+        self._check_gone(places)
+        self._take_new(places)
+        first = self._planner.ends(places, EARLIEST)
+        self._latest = self._planner.ends(places, LATEST)
+        for place in places:
+            self._check_there(place, first[place], self._latest[place])
+        latest = self._bounded()
+        ends = limit_offsets(self.positions, latest, rows_max)
+        ranges = []
+        for place, end in sorted(ends.items()):
+            topic = self._planner.topics[place.topic]
+            ranges.append(OffsetRange(place, self.positions[place], end, topic.leaders[place.partition], topic.id))
+        return split_ranges(ranges, tasks_min, None)
+
+    def advance(self, ranges: Iterable[OffsetRange]) -> None:
+        """These are committed in the target; the consumer's positions in the broker follow."""
+        self.positions = self.after(ranges)
+        self._tell_consumer()
+
+    def after(self, ranges: Iterable[OffsetRange]) -> Offsets:
+        """Where it will stand when these are committed."""
+        found = dict(self.positions)
+        for one in ranges:
+            found[one.place] = max(found.get(one.place, 0), one.stop)
+        return found
+
+    def stand_at(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Take positions that another has come to, and tell the broker's consumer."""
+        self.positions = {**self.positions, **positions}
+        self._tell_consumer()
+
+    def look(self) -> None:
+        """See how much there is by now."""
+        self._latest = self._planner.ends(self._planner.look(must_exist=False), LATEST)
+
+    def leaders(self) -> dict[TopicPartition, tuple[Address, bytes]]:
+        """Who leads each partition, and the id of its topic, as far as is known."""
+        return {
+            TopicPartition(name, number): (leader, topic.id)
+            for name, topic in self._planner.topics.items()
+            for number, leader in topic.leaders.items()
+        }
+
+    def lag_rows(self) -> int:
+        """How many offsets there were, when last looked, beyond what is committed."""
+        return sum(max(end - self.positions.get(place, 0), 0) for place, end in self._bounded().items())
+
+    def is_over(self) -> bool:
+        """Whether it has come to its end, if it has one."""
+        return self.ends is not None and all(self.positions.get(place, 0) >= end for place, end in self.ends.items())
+
+    def close(self) -> None:
+        """Hang up."""
+        self._cluster.close()
+
+    def _tell_consumer(self) -> None:
+        """The target is what counts: positions that the broker does not take are told again with the next batch."""
+        try:
+            self._cluster.commit(self.spec.consumer, self.positions)
+        except PenstockError as error:
+            _log.warning("consumer %s stays behind in the broker for now: %s", self.spec.consumer, error)
+
+    def _bounded(self) -> Offsets:
+        if self.ends is None:
+            return self._latest
+        return {place: min(end, self.ends[place]) for place, end in self._latest.items() if place in self.ends}
+
+    def _current_ids(self) -> dict[str, str]:
+        return {name: topic.id.hex() for name, topic in self._planner.topics.items() if topic.id != ZERO_UUID}
+
+    def _check_gone(self, places: list[TopicPartition]) -> None:
+        gone = sorted(set(self.positions) - set(places))
+        if gone:
+            left = ", ".join(f"{place} from offset {self.positions[place]} on" for place in gone)
+            self._lose(f"partitions that are read are not there any more: {left}")
+            for place in gone:
+                del self.positions[place]
+
+    def _take_new(self, places: list[TopicPartition]) -> None:
+        """Partitions that have come into being since are read from their beginning."""
+        fresh = [place for place in places if place not in self.positions]
+        if fresh:
+            self.positions.update(self._planner.ends(fresh, EARLIEST))
+
+    def _check_there(self, place: TopicPartition, first: int, last: int) -> None:
+        position = self.positions[place]
+        if position < first:
+            what = f"{place} begins at offset {first}, but was read only up to {position}: retention or trimming took the rest"
+            self._lose(what, DataLossError)
+            self.positions[place] = first
+        elif position > last and (self.ends is None or position < self.ends.get(place, 0)):
+            self._lose(f"{place} ends at offset {last}, but was read up to {position}: it was cut or is another")
+            self.positions[place] = last
+
+    def _lose(self, what: str, error: type[PenstockError] = ChangedInputError) -> None:
+        if not self.spec.source.skips_lost_data:
+            raise error(f"{what}. Set source.lost_data to skip to go on with what is there")
+        _log.warning("%s; going on with what is there, as source.lost_data is skip", what)
+
+
+def positions_to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets by topic and partition."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def positions_from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Read them back."""
+    return {TopicPartition(topic, int(number)): int(offset) for topic, by in found.items() for number, offset in by.items()}

@@ -1,0 +1,71 @@
+"""A topic as the target of a pipeline: rows of all tasks, dead letters and the new position become visible in one step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import PenstockError
+from penstock.spark.pipelines.fence import Fence, target_options
+from penstock.spark.pipelines.row_sending import TOLD, SendRows, Told, unpack_told
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.topic_making import make_topic
+from penstock.spark.write_options import WriteOptions
+from penstock.spark.writing_cluster import WritingCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
+
+
+class TopicTarget:
+    """The topic, the pipeline's record, and what connects them: one commit."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        assert spec.target.topic is not None
+        self.spec = spec
+        self.topic = spec.target.topic
+        self.options: WriteOptions = target_options(spec, self.topic)
+        self.cluster = WritingCluster(self.options.client)
+        self.fence = Fence(spec, self.cluster)
+
+    def check(self) -> None:
+        """SpecError if the broker cannot do what is asked of it."""
+        if not self.cluster.commits_together():
+            raise self.spec.fault(
+                "target.topic",
+                f"the broker at {self.spec.brokers} is not Penstock: it cannot commit rows and positions as one; use a table",
+            )
+
+    def open(self, *, has_dead_letters: bool) -> Mapping[str, Any]:
+        """Make topics that are missing, and take the pipeline over; what its record held."""
+        self.check()
+        make_topic(self.cluster, self.topic, self.spec.target.partitions)
+        if has_dead_letters and self.spec.dead_letters.topic is not None:
+            make_topic(self.cluster, self.spec.dead_letters.topic)
+        return self.fence.take()
+
+    def send(self, rows: DataFrame) -> list[Told]:
+        """Send the rows of a DataFrame, seen by nobody yet."""
+        task = SendRows(self.options, f"{self.fence.prefix}rows/")
+        return unpack_told(rows.mapInArrow(task, TOLD).collect())
+
+    def dead_sending(self) -> tuple[WriteOptions, str]:
+        """How dead letters are sent: options, and the prefix of transactional ids."""
+        return replace(self.options, topic=self.spec.dead_letters.topic), self.fence.prefix
+
+    def commit(self, told: Sequence[Told], changes: Mapping[str, Any]) -> None:
+        """Make all of it visible, and note `changes` with it."""
+        self.fence.commit([one.transaction for one in told if one.transaction is not None], changes)
+        try:
+            self.fence.abort_left_behind()
+        except PenstockError as error:
+            # Readers of committed rows wait for them until they time out; nothing is lost or doubled by that.
+            _log.warning("transactions of lost tasks stay open until they time out: %s", error)
+
+    def close(self) -> None:
+        """Hang up. What was sent and not committed is taken back by whoever comes next."""
+        self.cluster.close()

@@ -1,0 +1,128 @@
+"""Transform without state: topics to a topic, a batch of offsets at a time; rows and offsets are committed in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.spark.pipelines.batch_rows import BatchRows
+from penstock.spark.pipelines.dead_letters import send_dead
+from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.kinds import make_job_of
+from penstock.spark.pipelines.plan_text import plan_lines
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.topic_rows import topic_rows
+from penstock.spark.pipelines.topic_source import TopicSource, positions_from_json, positions_to_json
+from penstock.spark.pipelines.topic_target import TopicTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def transform_job(spec: PipelineSpec) -> Job:
+    """The job of a transform; with or without state is known when its query is."""
+    return TransformJob(spec)
+
+
+class TransformJob:
+    """Finds out whether the query needs state, and is then the job that fits."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self._job: Job | None = None
+
+    def plan(self) -> list[str]:
+        """As `Job` says."""
+        return plan_lines(self.spec)
+
+    def check(self, spark: SparkSession) -> None:
+        """As `Checked` says."""
+        self._chosen(spark)
+
+    def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
+        self._job = self._chosen(spark)
+        self._job.start(spark)
+
+    def step(self) -> BatchDone | None:
+        """As `Job` says."""
+        assert self._job is not None
+        return self._job.step()
+
+    def lag_rows(self) -> int:
+        """As `Job` says."""
+        return 0 if self._job is None else self._job.lag_rows()
+
+    def close(self) -> None:
+        """As `Job` says."""
+        if self._job is not None:
+            self._job.close()
+
+    def _chosen(self, spark: SparkSession) -> Job:
+        from penstock.spark.pipelines.stateful import StatefulTransform, check_stream
+
+        rows = BatchRows(self.spec, spark)
+        assert rows.query is not None
+        assert self.spec.transform is not None
+        parts = rows.query.stateful_parts()
+        wanted = self.spec.transform.state
+        if parts and wanted == "stateless":
+            raise self.spec.fault(
+                "transform.state", f"the query remembers rows from one batch to the next ({', '.join(parts)}); set it to auto"
+            )
+        if parts or wanted == "stateful":
+            check_stream(self.spec, rows.query, rows.views)
+            return StatefulTransform(self.spec)
+        if self.spec.target.topic is not None:
+            topic_rows(self.spec, rows.frame([]), rows.query.field)
+            return StatelessTransform(self.spec)
+        return make_job_of("export", self.spec)
+
+
+class StatelessTransform:
+    """The loop: what is new, one Spark job over it, one commit."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self._source = TopicSource(spec)
+        self._target = TopicTarget(spec)
+        self._rows: BatchRows | None = None
+        self._spark: SparkSession | None = None
+
+    def plan(self) -> list[str]:
+        """As `Job` says."""
+        return plan_lines(self.spec)
+
+    def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
+        self._spark = spark
+        self._rows = BatchRows(self.spec, spark)
+        record = self._target.open(has_dead_letters=any(view.is_decoded for view in self._rows.views))
+        self._source.begin(positions_from_json(record.get("offsets", {})), record.get("ids"))
+
+    def step(self) -> BatchDone | None:
+        """As `Job` says."""
+        assert self._spark is not None
+        assert self._rows is not None
+        assert self._rows.query is not None
+        ranges = self._source.next_ranges(self.spec.rows_max, self._rows.tasks_min)
+        if not ranges:
+            return None
+        told = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
+        tally = self._rows.tally()
+        if tally.dead:
+            told += send_dead(
+                self._spark, self.spec, self._rows.views, (one for one, _ in tally.dead), self._target.dead_sending()
+            )
+        changes = {"offsets": positions_to_json(self._source.after(ranges)), "ids": self._source.ids}
+        self._target.commit(told, changes)
+        self._source.advance(ranges)
+        return BatchDone(tally.rows, sum(one.rows for one in told), sum(one.dead for one in told))
+
+    def lag_rows(self) -> int:
+        """As `Job` says."""
+        return self._source.lag_rows()
+
+    def close(self) -> None:
+        """As `Job` says."""
+        self._source.close()
+        self._target.close()

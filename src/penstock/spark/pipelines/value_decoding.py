@@ -1,0 +1,64 @@
+"""Decoding values in the middle of a stream: rows as they are stored to the columns of a view, and the bad ones counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.malformed import Malformed
+from penstock.spark.pipelines.views import View, spread
+from penstock.spark.value_formats import ValueFormat, value_format
+
+
+class DecodeValues:
+    """A task that decodes the first column of its rows. Places with bad values are added to the accumulator `counts`."""
+
+    def __init__(self, view: View, counts: Any) -> None:
+        self._format = view.options.value_format
+        self._schema = view.options.value_schema
+        self._kind = view.layout.value_type
+        self._names = view.columns.names
+        self._counts = counts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        form = value_format(self._format, self._kind, self._schema, fails=False)
+        assert form is not None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            bad: list[Malformed] = []
+            form.malformed = bad
+            decoded = decode_column(form, batch.column(0))
+            rows = pa.RecordBatch.from_arrays([decoded, *batch.columns[1:]], names=batch.schema.names)
+            if bad:
+                places = [one.row for one in bad]
+                topics, partitions = (
+                    batch.column("topic").take(pa.array(places)),
+                    batch.column("partition").take(pa.array(places)),
+                )
+                for topic, partition in set(zip(topics.to_pylist(), partitions.to_pylist(), strict=True)):
+                    self._counts.add({(topic, partition): (0, 1)})
+                is_good = np.ones(batch.num_rows, bool)
+                is_good[places] = False
+                rows = rows.filter(pa.array(is_good))
+            yield spread(rows, self._names)
+
+
+def decode_column(form: ValueFormat, values: pa.Array) -> pa.Array:
+    """A column of bytes decoded."""
+    valid = values
+    if form.wrapping is not None:
+        before, after, null = form.wrapping
+        values = pc.binary_join_element_wise(
+            pa.scalar(before, pa.binary()), pc.fill_null(values, null), pa.scalar(after, pa.binary()), pa.scalar(b"", pa.binary())
+        )
+    elif values.offset:
+        values = pa.concat_arrays([values, pa.nulls(0, values.type)])
+    _, starts, data = values.buffers()
+    offsets = np.frombuffer(starts, np.int32)[values.offset : values.offset + len(values) + 1]
+    bits = pa.array(np.packbits(valid.is_valid().to_numpy(zero_copy_only=False), bitorder="little")).buffers()[1]
+    return form.decode(data if data is not None else pa.py_buffer(b""), offsets, bits if valid.null_count else None, offsets)

@@ -1,0 +1,134 @@
+"""Topics as views for SQL and functions: the columns of decoded values, and key, timestamp, topic, partition and offset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.spark.columns import TYPES, Layout, layout
+from penstock.spark.errors import OptionError
+from penstock.spark.options import ReadOptions
+from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
+from penstock.spark.pipelines.topic_source import source_options
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.value_formats import value_format, value_type_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ALL_TOPICS: Final = "source"  # the view of a pattern's topics, or of the only topic
+META: Final = ("key", "timestamp", "topic", "partition", "offset")
+
+Counts = dict[Any, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: which topics are in it (None is all), how they are read, and the columns it has."""
+
+    name: str
+    topics: tuple[str, ...] | None
+    field: str  # of the pipeline's file, for errors
+    options: ReadOptions
+    layout: Layout
+    columns: StructType
+    is_decoded: bool
+
+    def holds(self, one: OffsetRange) -> bool:
+        """Whether a range is of this view."""
+        return self.topics is None or one.place.topic in self.topics
+
+    def frame(self, spark: SparkSession, ranges: Iterable[OffsetRange], counts: Any = None) -> DataFrame:
+        """The rows of ranges that can be decoded. What was read of each is added to the accumulator `counts`."""
+        own = [one for one in ranges if self.holds(one)]
+        task = ReadRanges(self, own, counts)
+        return spark.range(0, len(own), 1, max(len(own), 1)).mapInArrow(task, self.columns)
+
+    def stand_in(self, spark: SparkSession) -> DataFrame:
+        """A stream with the same columns and no rows, to find out what Spark makes of a query."""
+        from pyspark.sql.functions import lit
+
+        stream = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+        return stream.select([lit(None).cast(field.dataType).alias(field.name) for field in self.columns.fields])
+
+
+class ReadRanges:
+    """A task that reads the ranges whose numbers it is given, and spreads decoded values out."""
+
+    def __init__(self, view: View, ranges: list[OffsetRange], counts: Any) -> None:
+        self._options, self._layout, self._is_decoded = view.options, view.layout, view.is_decoded
+        self._names = view.columns.names
+        self._ranges = ranges
+        self._counts = counts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from penstock.spark.range_read import read_range_with_dead
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                one = self._ranges[number]
+                rows = dead = 0
+                for good, bad in read_range_with_dead(self._options, self._layout, one):
+                    rows += good.num_rows
+                    dead += 0 if bad is None else bad.num_rows
+                    yield spread(good, self._names) if self._is_decoded else good
+                if self._counts is not None:
+                    self._counts.add({(one.place, one.start, one.stop): (rows, dead)})
+
+
+def spread(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The fields of the first column, a struct, in its place."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([*rows.column(0).flatten(), *rows.columns[1:]], names=names)
+
+
+def make_views(spec: PipelineSpec) -> list[View]:
+    """The views of a pipeline's topics; SpecError if a schema cannot be read. Needs a session."""
+    source = spec.source
+    if source.pattern is not None or len(source.topics) == 1:
+        value = source.value if source.pattern is not None else source.value_of(source.topics[0])
+        field = "source.value" if source.pattern is not None or not source.values else f"source.values.{source.topics[0]}"
+        name = ALL_TOPICS if source.pattern is not None else source.topics[0]
+        return [_view(spec, name, None, value, field)]
+    return [
+        _view(
+            spec, topic, (topic,), source.value_of(topic), f"source.values.{topic}" if topic in source.values else "source.value"
+        )
+        for topic in source.topics
+    ]
+
+
+def identifier(name: str) -> str:
+    """A topic's name as SQL takes it without quotes, and Python as the name of a parameter."""
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{found}" if found[:1].isdigit() else found
+
+
+def _view(spec: PipelineSpec, name: str, topics: tuple[str, ...] | None, value: ValueSpec, field: str) -> View:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructField, StructType
+
+    options = source_options(spec, value)
+    meta = [*META, *(["headers"] if spec.source.headers else [])]
+    try:
+        types = {**TYPES, "value": value_type_of(options.value_format, options.value_schema) or TYPES["value"]}
+        read = StructType.fromDDL(", ".join(f"`{one}` {types[one]}" for one in ("value", *meta)))
+        assert isinstance(read, StructType)
+        columns = layout(read, options)
+        value_format(options.value_format, columns.value_type, options.value_schema, fails=False)
+    except (PySparkException, OptionError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise spec.fault(f"{field}.schema", f"it is no schema of {value.format} values: {reason}") from error
+    fields = [read.fields[0]]
+    if value.is_decoded:
+        decoded = read.fields[0].dataType
+        assert isinstance(decoded, StructType)
+        fields = list(decoded.fields)
+    taken = {one.name for one in fields}
+    fields += [StructField(f"_{one.name}" if one.name in taken else one.name, one.dataType) for one in read.fields[1:]]
+    return View(name, topics, field, options, columns, StructType(fields), value.is_decoded)
