@@ -6,13 +6,13 @@ import pytest
 
 from penstock.broker.queue_agent.rates import DAY_S, HOUR_S, Rate
 from penstock.broker.queue_agent.statuses import Disposition, disposition, shown_time
-from penstock.broker.queue_agent.trimming import TrimConfig, VitalConsumer, decide
+from penstock.broker.queue_agent.trimming import TrimConfig, Holder, decide
 
 ON = TrimConfig(enable=True)
 
 
-def vital(*offsets: int | None) -> list[VitalConsumer]:
-    return [VitalConsumer(f"c{at}", offset, "gone") for at, offset in enumerate(offsets)]
+def vital(*offsets: int | None) -> list[Holder]:
+    return [Holder(f"c{at}", offset, "gone") for at, offset in enumerate(offsets)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage, TabletStorage
 from penstock.blob.topology import Erasure, VDiskId
-from penstock.blob.vdisk import VDiskOptions
+from penstock.blob.vdisk import VDisk, VDiskOptions
 from penstock.blob.vector import Content, Vector, contiguous
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "Status",
     "TabletInfo",
     "TabletStorage",
+    "VDisk",
     "VDiskId",
     "VDiskOptions",
     "Vector",

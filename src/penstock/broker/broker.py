@@ -125,7 +125,7 @@ class Broker:
         self._random = random
         cache = BlobCache(options.cache_bytes)
         self._routes: dict[tuple[str | bytes, int], Route] = {}
-        self.probe = BrokerProbe()
+        self.probe = BrokerProbe(clock)
         self._tablets = Tablets(
             storage,
             options.group,
@@ -185,7 +185,7 @@ class Broker:
             raise
         needed_from = broker.queue_agent.needed_from
         interval_s, probe = options.retention_interval_s, broker.probe
-        retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, interval_s, probe)
+        retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, interval_s, probe=probe)
         broker.needed_from = retention.needed_from
         broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
         compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random, probe=probe)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.consumers import OBJECT_PREFIX
 from penstock.broker.namespace import consumer_name
+from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.probe import Durations
 from penstock.queue import BlobCache, QueueProbe
@@ -33,8 +34,8 @@ class BrokerProbe:
         "tablets",
     )
 
-    def __init__(self) -> None:
-        self.tablets = TabletProbe()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.tablets = TabletProbe(clock)
         self.tablet_starts = 0
         self.compaction = Durations()
         self.compaction_bytes_read = 0
@@ -72,10 +73,6 @@ class BrokerReading:
             probe_of, topics = broker._tablets.probe_of, broker.catalog.topics()
             self._probes = (version, [(topic, [probe_of(one) for one in sorted(set(topic.tablets))]) for topic in topics])
         return self._probes[1]
-
-    def gone(self) -> QueueProbe:
-        """What was written to and read from topics that are deleted by now."""
-        return self._broker._tablets.gone
 
     def tablets(self) -> tuple[int, int]:
         """How many tablets of topics there are, and how many of them serve."""

@@ -30,6 +30,7 @@ class Retention:
         tablets: Tablets,
         vital_from: NeededFrom,
         interval_s: float,
+        *,
         probe: BrokerProbe | None = None,
     ) -> None:
         self._probe = probe or BrokerProbe()

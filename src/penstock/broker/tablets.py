@@ -60,7 +60,6 @@ class Tablets:
         self.cache = cache
         self._probe = probe
         self._probes: dict[int, QueueProbe] = {}
-        self.gone = QueueProbe()  # of tablets that were erased
         self._clock = clock
         self._random = random
         self._changed = changed  # called when a tablet comes up or goes down
@@ -116,7 +115,7 @@ class Tablets:
         self._changed()
         if hosted is not None:
             await self._stop(hosted)
-        self.gone.add(self._probes.pop(tablet_id, QueueProbe()))
+        self._probes.pop(tablet_id, None)
         reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
         if reply.status is not Status.OK:
             raise UnavailableError(f"the data of tablet {tablet_id} cannot be let go of now: {reply.reason}")

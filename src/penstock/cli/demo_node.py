@@ -36,7 +36,7 @@ class DemoNode:
     @property
     def console(self) -> str:
         """Where a browser goes."""
-        return f"http://{self.host}:{self._ports.get('http', 0)}"
+        return f"http://{self.host}:{self._ports['http']}"
 
     def start(self) -> float:
         """Start it and wait until it is ready; how long that took, in seconds."""
@@ -49,7 +49,7 @@ class DemoNode:
                 [*PENSTOCK, "up", *options], stdout=subprocess.PIPE, stderr=log, env=_environment(), start_new_session=True
             )
         listeners = json.loads(self._first_line(self._process))["listeners"]
-        self._ports = {name: listeners[name]["port"] for name in self._ports if name in listeners}
+        self._ports = {name: listeners[name]["port"] for name in self._ports}
         return time.monotonic() - began
 
     def kill(self) -> None:

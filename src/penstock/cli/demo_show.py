@@ -79,7 +79,9 @@ class Show:
             self._lines.act("spark", f"left out: {reason}")
             return
         self._spark = DemoSpark(self._node.bootstrap, EVENTS, TOTALS, self._folder)
-        self._lines.act("spark", f"starts: totals of {EVENTS} by window into {TOTALS}, all events into a table of Parquet files")
+        self._lines.act(
+            "spark", f"starts two pipelines: totals by window into {TOTALS}, all events into a {self._spark.format} table"
+        )
 
     def _let_it_run(self, sender: Sender, reader: SlowReader) -> None:
         """Half of the time, or until Spark is at work; then the kill; then the other half."""
@@ -112,9 +114,9 @@ class Show:
         verdict, totals = check_topic(bootstrap, EVENTS, sender)
         self._judge(verdict)
         if self._spark is not None:
-            table = self._spark.table()
+            self._spark.catch_up(sender.acknowledged)
             self._judge(check_totals(bootstrap, TOTALS, totals))
-            self._judge(check_table(table, sender))
+            self._judge(check_table(self._spark.table(), sender))
         self._judge(check_positions(bootstrap, EVENTS, GROUP, reader))
         held = all(verdict.held for verdict in self._verdicts)
         self._lines.text(
@@ -139,6 +141,7 @@ class Show:
         behind = sender.acknowledged - sum(reader.positions.values())
         figures = [f"{sender.acknowledged:,} events", f"{GROUP} {behind:,} behind"]
         if self._spark is not None:
+            self._spark.look()
             figures += [f"{name} {count:,}" for name, count in self._spark.rows.items()]
         self._lines.status(" · ".join(figures))
         time.sleep(TICK_S * 4)

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "access": "say which users may do what",
     "produce": "write messages to a topic",
     "consume": "read messages from a topic",
+    "pipeline": "declare, check, run and watch pipelines on Spark",
     "demo": "show live data going through a broker, Spark and a table, and surviving a kill -9",
     "doctor": "check this machine and its settings, and say what to do",
     "completion": "print a script by which bash, zsh or fish completes commands",

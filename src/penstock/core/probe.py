@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
+from penstock.core.clock import Clock, SystemClock
+
 DURATION_BOUNDS_S: Final = (
     0.0001,
     0.00025,
@@ -80,9 +82,10 @@ class Tracing(Protocol):
 class RequestProbe:
     """The requests of one gateway: how long each kind took and how it ended, and what came and went with them."""
 
-    __slots__ = ("bytes_in", "bytes_out", "connections_opened", "durations", "throttled", "throttled_s", "tracing")
+    __slots__ = ("bytes_in", "bytes_out", "connections_opened", "durations", "now", "throttled", "throttled_s", "tracing")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.now = (clock or SystemClock()).monotonic
         self.durations: dict[tuple[str | int, str], Durations] = {}
         self.bytes_in = 0
         self.bytes_out = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextvars import Token
 from types import TracebackType
@@ -16,7 +15,7 @@ class MeasuredRequest:
     """A context around the serving of a request. It is `ok` unless an error leaves it, or `outcome` is set. The trace that the
     client named, or our part of it, is the current one within it."""
 
-    __slots__ = ("_api", "_began", "_loop", "_parent", "_probe", "_span", "_token", "_tracks", "outcome")
+    __slots__ = ("_api", "_began", "_parent", "_probe", "_span", "_token", "_tracks", "outcome")
 
     def __init__(
         self,
@@ -34,8 +33,7 @@ class MeasuredRequest:
         self._tracks = (name or api, attributes)
         self._span: Span | None = None
         self._token: Token[str | None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
+        self._began = probe.now()
 
     def __enter__(self) -> MeasuredRequest:
         tracing = self._probe.tracing
@@ -51,7 +49,7 @@ class MeasuredRequest:
         outcome = self.outcome
         if outcome is None:
             outcome = _outcome_of(error)
-        self._probe.note(self._api, outcome, self._loop.time() - self._began)
+        self._probe.note(self._api, outcome, self._probe.now() - self._began)
         if self._span is not None:
             self._span.end(outcome)
         if self._token is not None:

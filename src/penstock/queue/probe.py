@@ -27,10 +27,3 @@ class QueueProbe:
         self.reads += 1
         self.messages_out += messages
         self.bytes_out += size
-
-    def add(self, other: QueueProbe) -> None:
-        """Take in all of another."""
-        self.wrote(other.batches_in, other.messages_in, other.bytes_in)
-        self.reads += other.reads
-        self.messages_out += other.messages_out
-        self.bytes_out += other.bytes_out

@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,11 +28,14 @@ from penstock.server.errors import (
     DirectoryUnusableError,
     ListenError,
 )
+from penstock.server.metrics import Observatory, Sources
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from penstock.server.http import HttpListener
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,8 @@ class Node:
         self.made = directory.made
         self.data_dir = directory.path
         self.listeners: dict[str, Listener] = {}
+        self.observatory = Observatory(clock=SystemClock())
+        self._http: HttpListener | None = None
         self._closing = AsyncExitStack()
 
     @classmethod
@@ -72,12 +78,16 @@ class Node:
             storage = await node._open_storage(directory, random)
             broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
             node._closing.push_async_callback(broker.stop)
+            # It starts last and stops before none but the broker: whoever watches the node sees how it drains.
+            node._closing.push_async_callback(node._stop_http)
             await node._listen(broker, tls)
             await node._listen_ydb(broker, random)
             await node._listen_yt(broker, tls, random)
             streams = await listen_streams(config, broker, node._closing, random)
             for name, port in streams.ports.items():
                 node.listeners[name] = Listener(config.host, port)
+            for gateway in streams.gateways:
+                node.observatory.watch("stream", gateway)
             await node._listen_http(storage, broker, streams.engine, tls, mount_console)
         except BaseException:
             await node._closing.aclose()
@@ -86,6 +96,7 @@ class Node:
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, then stop the broker and close the storage."""
+        self.observatory.drain()
         await self._closing.aclose()
 
     async def _open_storage(self, directory: DataDirectory, random: Random) -> BlobStorage:
@@ -138,6 +149,7 @@ class Node:
             raise _cannot_listen(f"{name}_port", config.host, port, error) from error
         self._closing.push_async_callback(gateway.stop)
         self.listeners[name] = Listener(config.host, gateway.port)
+        self.observatory.watch("kafka", gateway)
 
     async def _listen_yt(self, broker: Broker, tls: SSLContext | None, random: Random) -> None:
         config = self.config
@@ -168,6 +180,7 @@ class Node:
             raise _cannot_listen("yt_port", config.host, config.yt_port, error) from error
         self._closing.push_async_callback(gateway.stop)
         self.listeners["yt"] = Listener(config.host, gateway.port)
+        self.observatory.watch("yt", gateway)
 
     async def _listen_ydb(self, broker: Broker, random: Random) -> None:
         config = self.config
@@ -197,6 +210,7 @@ class Node:
             raise _cannot_listen("ydb_port", config.host, config.ydb_port, error) from error
         self._closing.push_async_callback(gateway.stop)
         self.listeners["ydb"] = Listener(config.host, gateway.port)
+        self.observatory.watch("ydb", gateway)
 
     async def _listen_http(
         self,
@@ -212,6 +226,8 @@ class Node:
             return
         # It takes a while to import, and not every node listens.
         from penstock.server.http import Figures, HttpListener, Served
+        from penstock.server.metrics.pipeline_reports import PipelineReports
+        from penstock.server.metrics.routes import add_routes
 
         clock = broker.clock
         figures = Figures(broker, clock)
@@ -228,21 +244,30 @@ class Node:
             clock=clock,
             started_ms=int(clock.wall() * 1000),
             figures=figures,
+            observatory=self.observatory,
         )
         listener = HttpListener(
             served,
             host=config.host,
             port=config.http_port,
             advertised_host=_advertised_host(config),
-            mounts=() if mount_console is None else (mount_console,),
+            mounts=(partial(add_routes, observatory=self.observatory), *(() if mount_console is None else (mount_console,))),
             tls=tls,
         )
         try:
             await listener.start()
         except OSError as error:
             raise _cannot_listen("http_port", config.host, config.http_port, error) from error
-        self._closing.push_async_callback(listener.stop)
+        self._http = listener
         self.listeners["http"] = Listener(config.host, listener.port)
+        life = await storage.life(GROUP)
+        sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(served).read)
+        self.observatory.serve(sources)
+
+    async def _stop_http(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
+        await self.observatory.stop()
 
 
 async def _open_disk(group: GroupConfig, order: int, *, durable: bool) -> Disk:
@@ -280,6 +305,11 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
             heartbeat_interval_ms=max(int(config.consumer_heartbeat_interval_s * 1000), 1),
         ),
     )
+
+
+def _expected_listeners(config: NodeConfig) -> frozenset[str]:
+    names = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
+    return frozenset(name for name in names if getattr(config, f"{name}_port") is not None)
 
 
 def _advertised_host(config: NodeConfig) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker import Broker
 from penstock.broker.streams import StreamEngine, StreamOptions, Streams
@@ -12,9 +12,13 @@ from penstock.server.config import NodeConfig
 from penstock.server.errors import BadSettingError, ListenError
 from penstock.server.security import tls_context
 
+if TYPE_CHECKING:
+    from penstock.gateway.stream.probe import StreamProbe
+
 
 class _Gateway(Protocol):
     port: int
+    probe: StreamProbe
 
     async def start(self) -> None: ...
 
@@ -22,17 +26,18 @@ class _Gateway(Protocol):
 
 
 class StreamListeners(NamedTuple):
-    """Streams of a node, None if they are off, and the ports of their listeners by name."""
+    """Streams of a node, None if they are off, the ports of their listeners by name, and those themselves."""
 
     engine: StreamEngine | None
     ports: dict[str, int]
+    gateways: list[_Gateway]
 
 
 async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> StreamListeners:
     """Start streams and their listeners, if there are to be any."""
     asked = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
     if not asked:
-        return StreamListeners(None, {})
+        return StreamListeners(None, {}, [])
     try:
         # Only those who want it need what it is made with.
         from penstock.gateway.stream import Admission, StreamGateway, StreamHttp
@@ -44,12 +49,14 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
     closing.push_async_callback(streams.stop)
     admission = Admission(streams, broker)
     found: dict[str, int] = {}
+    started: list[_Gateway] = []
     if config.stream_port is not None:
         tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
         gateway = StreamGateway(
             admission, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls
         )
         found["stream"] = await _listen("stream_port", gateway, config.host, closing)
+        started.append(gateway)
     if config.stream_http_port is not None:
         http = StreamHttp(
             admission,
@@ -59,7 +66,8 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
             tls=tls_context(config),
         )
         found["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
-    return StreamListeners(streams, found)
+        started.append(http)
+    return StreamListeners(streams, found, started)
 
 
 async def _open_engine(config: NodeConfig, broker: Broker, random: Random) -> StreamEngine:

@@ -76,12 +76,9 @@ Question = Read | ReadRange | GetStatus
 class KvTablet:
     """One KV tablet of one generation. Make it with `boot`; once it has stopped, it stays so."""
 
-    def __init__(
-        self, storage: TabletStorage, generation: int, state: BootState, options: KvOptions, probe: TabletProbe
-    ) -> None:
+    def __init__(self, storage: TabletStorage, generation: int, state: BootState, options: KvOptions, probe: TabletProbe) -> None:
         self._storage = storage
         self._probe = probe
-        self._loop = asyncio.get_running_loop()
         self.generation = generation
         self.index: KeyIndex = state.index
         self.options = options
@@ -252,9 +249,9 @@ class KvTablet:
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
         from_reserve = not group or group[0].request.makes_room
-        began = self._loop.time()
+        began = self._probe.now()
         trouble = _worst(await self._storage.put_all(puts, from_reserve=from_reserve))
-        self._probe.commits.note(self._loop.time() - began)
+        self._probe.commits.note(self._probe.now() - began)
         self._probe.requests += len(staged)
         if trouble is not None:
             self._probe.failures += 1

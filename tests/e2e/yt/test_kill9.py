@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -20,6 +23,28 @@ SCHEMA = [{"name": "data", "type": "string"}, {"name": "$cumulative_data_weight"
 
 def rows(*numbers: int) -> list[dict[str, Any]]:
     return [{"data": str(number), "$sequence_number": number} for number in numbers]
+
+
+def test_a_mutation_that_is_sent_again_after_a_restart_is_answered_again(tmp_path: Path) -> None:
+    with yt_clusters(tmp_path, "pythia") as clusters:
+
+        def create(mutation_id: str) -> tuple[int, bytes]:
+            url = f"http://127.0.0.1:{clusters.ports['pythia']}/api/v4/create"
+            body = f'{{type=map_node;path="//tmp/once";mutation_id="{mutation_id}"}}'.encode()
+            request = Request(url, body, {"Content-Type": "application/x-yt-yson-text"}, method="POST")
+            try:
+                with urlopen(request, timeout=30) as answer:
+                    return answer.status, answer.read()
+            except HTTPError as error:
+                with error:
+                    return error.code, b""
+
+        first = create("1-2-3-4")
+        assert first[0] == 200
+        time.sleep(0.5)  # it is stored a moment after it was sent
+        clusters.kill("pythia")
+        assert create("1-2-3-4") == first
+        assert create("1-2-3-5")[0] == 400
 
 
 def test_nothing_is_lost_between_commands(tmp_path: Path) -> None:

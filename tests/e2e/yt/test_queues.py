@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -99,6 +100,54 @@ def test_rows_are_pulled_with_their_places(make: Make) -> None:
     assert objects.data(offset=3) == objects.data(offset=1000) == []
     assert len(objects.pull(max_row_count=1)) == 1
     assert len(objects.pull(max_data_weight=1)) >= 1
+
+
+def test_a_thousand_rows_come_unless_more_are_asked_for(make: Make) -> None:
+    objects = make()
+    objects.insert(*(str(number) for number in range(1500)))
+    assert len(objects.pull()) == 1000
+    assert len(objects.pull(offset=1000)) == 500
+    assert len(objects.pull(max_row_count=5000)) == 1500
+    large = "x" * (6 << 20)
+    for _ in range(4):
+        objects.insert(large, tablet=0)
+    found = len(objects.pull(offset=1500))
+    assert 1 <= found < 4  # at most about 16 MB come at once
+
+
+def test_only_an_empty_answer_means_that_there_is_nothing(make: Make) -> None:
+    objects = make(tablets=2)
+    with objects.client.Transaction(type="tablet"):
+        objects.insert("a", tablet=0)
+        objects.insert("b", tablet=1)
+    objects.insert("c", tablet=0)
+    rows = objects.pull(offset=1)  # here the transaction ends, which is no row
+    assert [row["data"] for row in rows] == ["c"]
+    assert rows[0]["$row_index"] >= 1
+    assert objects.pull(offset=rows[0]["$row_index"] + 1) == []
+
+
+def test_rows_without_a_tablet_go_to_any_and_carry_the_time_of_their_commit(make: Make) -> None:
+    objects = make(tablets=3)
+    began_s = int(time.time())
+    for number in range(12):
+        objects.client.insert_rows(objects.queue, [{"data": str(number)}, {"data": f"{number} too"}])
+    found = [objects.pull(tablet=tablet) for tablet in range(3)]
+    assert sorted(len(rows) for rows in found) != [0, 0, 24]
+    assert sum(len(rows) for rows in found) == 24
+    for rows in found:
+        stamps = [row["$timestamp"] for row in rows]
+        assert stamps == sorted(stamps)
+        assert all(began_s <= stamp >> 30 <= time.time() for stamp in stamps)
+
+
+def test_a_pull_tells_where_it_began(make: Make) -> None:
+    objects = make()
+    objects.insert("a", "b", "c")
+    objects.client.trim_rows(objects.queue, 0, 2)
+    for offset, expected in ((0, 2), (2, 2), (3, 3)):
+        rows = objects.client.pull_queue(objects.queue, offset=offset, partition_index=0, raw=True, format="yson")
+        assert rows.response_parameters["start_offset"] == expected
 
 
 def test_reading_below_what_is_trimmed_begins_with_the_first_row_kept(make: Make) -> None:

@@ -106,6 +106,33 @@ def test_a_consumer_reads_what_its_user_may_not_read_otherwise(admin: Any, anna:
     anna.unregister_queue_consumer(QUEUE, CONSUMER)
 
 
+def test_registering_needs_the_right_that_fits(node: RunningNode, admin: Any, anna: Any) -> None:
+    topic = str(admin.get(f"{QUEUE}/@topic"))
+    for name, operation in (("reader", AclOperation.READ), ("owner", AclOperation.ALTER)):
+        admit(node, name, (ResourceType.GROUP, CONSUMER, AclOperation.READ), (ResourceType.TOPIC, topic, operation))
+    reader, owner = client_of(node, "reader:pass"), client_of(node, "owner:pass")
+    refused(lambda: reader.register_queue_consumer(QUEUE, CONSUMER, vital=True))
+    reader.register_queue_consumer(QUEUE, CONSUMER, vital=False)
+    # Who may register a vital consumer may register any.
+    owner.register_queue_consumer(QUEUE, CONSUMER, vital=True)
+    owner.register_queue_consumer(QUEUE, CONSUMER, vital=False)
+    owner.unregister_queue_consumer(QUEUE, CONSUMER)
+
+
+def test_an_exported_table_is_for_those_who_may_read_its_queue(node: RunningNode, admin: Any, anna: Any) -> None:
+    admit(node, "analyst", (ResourceType.TOPIC, str(admin.get(f"{QUEUE}/@topic")), AclOperation.READ))
+    admin.create("map_node", "//tmp/secret_exports")
+    export = {"export_directory": "//tmp/secret_exports", "export_period": 1000}
+    refused(lambda: anna.set(f"{QUEUE}/@static_export_config", {"main": export}))
+    admin.set(f"{QUEUE}/@static_export_config", {"main": export})
+    wait_until(lambda: len(admin.list("//tmp/secret_exports")) > 0)
+    table = f"//tmp/secret_exports/{admin.list('//tmp/secret_exports')[0]}"
+    assert [row["data"] for row in client_of(node, "analyst:pass").read_table(table)] == ["a"]
+    refused(lambda: list(anna.read_table(table)))
+    refused(lambda: client_of(node, "analyst:pass").remove(table))
+    admin.remove(f"{QUEUE}/@static_export_config")
+
+
 def test_between_clusters_each_checks_its_own_side(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret")
     (tmp_path / "token").write_text("peer:pass\n")

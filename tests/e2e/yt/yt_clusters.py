@@ -22,6 +22,12 @@ COMMAND_S = 60.0
 WAIT_S = 20.0
 # Without these, a client that is refused tries for minutes.
 NO_RETRIES = "{proxy={retries={enable=%false}};dynamic_table_retries={enable=%false}}"
+NO_CLIENT_RETRIES = {
+    "proxy": {"retries": {"enable": False}},
+    "dynamic_table_retries": {"enable": False},
+    # A ping that finds the node killed would interrupt the whole test run; the commit tells as well.
+    "ping_failed_mode": "pass",
+}
 
 
 class YtFailedError(Exception):
@@ -83,13 +89,7 @@ class YtClusters:
         """The Python client of a cluster, which does not try again."""
         import yt.wrapper
 
-        config = {
-            "proxy": {"retries": {"enable": False}},
-            "dynamic_table_retries": {"enable": False},
-            # A ping that finds the node killed would interrupt the whole test run; the commit tells as well.
-            "ping_failed_mode": "pass",
-        }
-        return yt.wrapper.YtClient(proxy=f"http://127.0.0.1:{self.ports[name]}", config=config)
+        return yt.wrapper.YtClient(proxy=f"http://127.0.0.1:{self.ports[name]}", config=NO_CLIENT_RETRIES)
 
 
 @contextmanager

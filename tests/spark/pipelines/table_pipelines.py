@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.spark.pipelines.job import BatchDone, Checked, Job
-from penstock.spark.pipelines.runner import make_job
+from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.spec import Origin, PipelineSpec, RunSpec
 from penstock.spark.pipelines.spec_file import Declaration
 from penstock.spark.pipelines.spec_reading import check
@@ -26,7 +26,14 @@ CLICKS = "id BIGINT, page STRING"
 
 
 def declare(
-    bootstrap: str, directory: Path, topic: str, form: str, *, kind: str = "export", table: Mapping[str, Any] | None = None, **more: Any
+    bootstrap: str,
+    directory: Path,
+    topic: str,
+    form: str,
+    *,
+    kind: str = "export",
+    table: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> PipelineSpec:
     """A pipeline from a topic of clicks to a table in a directory."""
     target = {"format": form, "location": "lake", **({"name": "db.clicks"} if form == "iceberg" else {}), **(table or {})}
@@ -95,7 +102,9 @@ def read_table(form: str, location: Path) -> pa.Table:
             catalog.close()
     import duckdb
 
-    return duckdb.sql(f"SELECT * FROM read_parquet('{location}/**/*.parquet', union_by_name = true)").to_arrow_table()
+    found = duckdb.sql(f"SELECT * FROM read_parquet('{location}/**/*.parquet', union_by_name = true)")
+    assert found is not None
+    return found.to_arrow_table()
 
 
 def ids(form: str, location: Path) -> list[int]:

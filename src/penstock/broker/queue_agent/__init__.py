@@ -1,10 +1,11 @@
 """The Queue Agent: rates, statuses, automatic trimming and exports of queues (seed 002)."""
 
-from penstock.broker.queue_agent.agent import AGENT_INTERVAL_S, QueueAgent, RemoteClusters
+from penstock.broker.queue_agent.agent import AGENT_INTERVAL_S, QueueAgent
 from penstock.broker.queue_agent.export_config import InvalidExportError, exports_of
 from penstock.broker.queue_agent.export_progress import DESTINATION, PROGRESS
-from penstock.broker.queue_agent.exporter import Exporter
+from penstock.broker.queue_agent.exporter import EXPORTS, Exporter
 from penstock.broker.queue_agent.exports import EXPIRATION, StaticExports
+from penstock.broker.queue_agent.remotes import RemoteClusters
 from penstock.broker.queue_agent.statuses import Status, StatusError
 from penstock.broker.queue_agent.trimming import TrimConfig
 
@@ -12,6 +13,7 @@ __all__ = [
     "AGENT_INTERVAL_S",
     "DESTINATION",
     "EXPIRATION",
+    "EXPORTS",
     "PROGRESS",
     "Exporter",
     "InvalidExportError",

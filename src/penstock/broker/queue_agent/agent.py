@@ -7,18 +7,19 @@ asked at once for all of them, with a deadline, and whoever does not answer coun
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.broker.consumers import Consumers, Position, Queue
 from penstock.broker.namespace import MountState, Namespace, Node, consumer_name
 from penstock.broker.namespace.namespace import remote_queue_id
+from penstock.broker.queue_agent.exporter import EXPORTS
 from penstock.broker.queue_agent.exports import StaticExports
 from penstock.broker.queue_agent.rates import Rate, summed
+from penstock.broker.queue_agent.remotes import Remotes
 from penstock.broker.queue_agent.statuses import (
     GENERIC_CODE,
     PartitionState,
@@ -33,7 +34,7 @@ from penstock.broker.queue_agent.statuses import (
     registrations_shown,
     tablet_id,
 )
-from penstock.broker.queue_agent.trimming import Holder, TrimConfig, decide
+from penstock.broker.queue_agent.trimmer import Trimmer
 from penstock.broker.registrations import Ref, Registration, Registrations
 from penstock.broker.topic import Topic
 from penstock.broker.weights import Weights, batch_at, weight_before
@@ -44,30 +45,9 @@ from penstock.queue import Partition
 log = logging.getLogger(__name__)
 
 AGENT_INTERVAL_S = 1.0
-REMOTE_TIMEOUT_S = 3.0
-EXPORTS = "static_export_config"
 AT_ONCE = 500  # partitions looked at before others are served
 
-T = TypeVar("T")
-Offsets = dict[int, int]
 PartitionOf = Callable[[Topic, int], Partition]
-
-
-class RemoteClusters(Protocol):
-    """What the agent asks of other clusters."""
-
-    async def consumer_offsets(self, consumer: Ref, queue: Ref) -> Offsets:
-        """Where a consumer of another cluster stands in a queue, by partition. PenstockError if it cannot be known."""
-        ...
-
-    async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
-        """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
-        ...
-
-    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
-        """When the row at an offset of such a queue was committed, in milliseconds, and the weight of all rows before it; None
-        where it is not known."""
-        ...
 
 
 class _Watch(NamedTuple):
@@ -81,7 +61,8 @@ class _Watch(NamedTuple):
 
 
 class QueueAgent:
-    """Make it, then `run` it as a task. `remote` is set by whoever can reach other clusters."""
+    """Make it, then `run` it as a task. Of several nodes one has an agent that works: the one that serves the tablet of the
+    namespace, of which there is never more than one generation."""
 
     def __init__(
         self,
@@ -97,7 +78,7 @@ class QueueAgent:
         clock: Clock,
     ) -> None:
         self.cluster = cluster
-        self.remote: RemoteClusters | None = None
+        self.remotes = Remotes()
         self._namespace = namespace
         self._registrations = registrations
         self._consumers = consumers
@@ -111,7 +92,15 @@ class QueueAgent:
         self._reads: dict[tuple[Ref, Ref, int], _Watch] = {}
         self._read_weights: dict[tuple[Ref, Ref, int], tuple[int, int | None]] = {}
         self._alerts: dict[UUID, dict[str, str]] = {}
-        self._remote_offsets: dict[tuple[Ref, Ref], Offsets | PenstockError] = {}
+        self._trimmer = Trimmer(
+            cluster,
+            namespace=namespace,
+            registrations=registrations,
+            consumers=consumers,
+            exports=exports,
+            remotes=self.remotes,
+            clock=clock,
+        )
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
@@ -127,14 +116,13 @@ class QueueAgent:
     async def once(self) -> None:
         """One pass over all queues."""
         self._weights.sweep()
-        await self._ask_remote()
+        await self._trimmer.ask_remote()
         now_s = self._clock.monotonic()
         looked_at = 0
         seen: set[tuple[UUID, int]] = set()
         exporting: list[Node] = []
         for node, topic in self._namespace.queues():
-            vital = [one for one in self._registrations.of_queue(self.ref(node.path)) if one.vital]
-            config = trim_config_of(node)
+            asked = self._trimmer.asked_by(node)
             alerts: dict[str, str] = {}
             if EXPORTS in node.attributes:
                 exporting.append(node)
@@ -146,8 +134,8 @@ class QueueAgent:
                     continue
                 seen.add((topic.id, number))
                 self._note_writes(now_s, topic, partition)
-                if config.trim.enable or config.ttl_ms is not None:
-                    await self._trim(node, topic, partition, config, vital=vital, alerts=alerts)
+                if asked.is_asked_for:
+                    alerts |= await self._trimmer.trim(node, topic, partition, asked)
                 looked_at += 1
                 if looked_at % AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -170,15 +158,8 @@ class QueueAgent:
         return {topic_id: alerts for topic_id, alerts in self._alerts.items() if alerts}
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
-        """The first row that a vital consumer or an export still needs; None if there is neither. One that cannot be asked needs
-        everything."""
-        path = self._namespace.path_of(topic)
-        vital = [one for one in self._registrations.of_queue(self.ref(path)) if one.vital and one.covers(number)]
-        holders = [self._vital_consumer(one, topic.id, number) for one in vital]
-        node = self._namespace.find(path)
-        if node is not None and EXPORTS in node.attributes:
-            holders += self._exports.holders(node, number)
-        return min((0 if holder.offset is None else holder.offset for holder in holders), default=None)
+        """The first row that a vital consumer or an export still needs; None if there is neither."""
+        return self._trimmer.needed_from(topic, number)
 
     def queue_status(self, node: Node, *, has_timestamp: bool, has_weight: bool) -> Status:
         """`@queue_status`."""
@@ -259,75 +240,6 @@ class QueueAgent:
                 found[str(registration.queue)] = StatusError(GENERIC_CODE, str(trouble), {}).shown(self._now_ms(), self._host)
         return found
 
-    # Trimming.
-
-    async def _trim(
-        self,
-        node: Node,
-        topic: Topic,
-        partition: Partition,
-        config: AgentConfig,
-        *,
-        vital: list[Registration],
-        alerts: dict[str, str],
-    ) -> None:
-        if node.mount_state is not MountState.MOUNTED:
-            return
-        number = partition.number
-        try:
-            offset = await self._first_since(partition, config.ttl_ms) if config.ttl_ms is not None else None
-            young_from = None
-            if config.trim.enable and config.trim.retained_lifetime_ms is not None:
-                young_from = await self._first_since(partition, config.trim.retained_lifetime_ms)
-            known = [self._vital_consumer(one, topic.id, number) for one in vital if one.covers(number)]
-            start, end = partition.start_offset, partition.stable_offset
-            exports = self._exports.holders(node, number) if EXPORTS in node.attributes else []
-            decision = decide(config.trim, start=start, end=end, vital=known, exports=exports, young_from=young_from)
-            if decision.alert is not None:
-                alerts["queue_agent_queue_controller_trim_failed"] = decision.alert
-            offsets = [one for one in (offset, decision.offset) if one is not None]
-            if offsets and max(offsets) > start:
-                await partition.trim(min(max(offsets), end))
-        except PenstockError as error:
-            log.warning("trimming of %s, partition %d, will be tried again: %s", node.path, number, error)
-            alerts["queue_agent_queue_controller_trim_failed"] = str(error)
-
-    async def _first_since(self, partition: Partition, age_ms: int) -> int:
-        """The first row that is not older than this; the end if all are."""
-        found = await partition.find_time(self._now_ms() - age_ms)
-        return partition.stable_offset if found is None else found[0]
-
-    def _vital_consumer(self, registration: Registration, topic_id: UUID, number: int) -> Holder:
-        consumer = registration.consumer
-        if consumer.cluster != self.cluster:
-            known = self._remote_offsets.get((consumer, registration.queue))
-            if isinstance(known, dict):
-                return Holder(str(consumer), known.get(number, 0))
-            return Holder(str(consumer), None, "it was not asked yet" if known is None else str(known))
-        node = self._namespace.consumer(consumer.path)
-        if node is None:
-            return Holder(str(consumer), None, "there is no such consumer")
-        if node.mount_state is MountState.UNMOUNTED:
-            return Holder(str(consumer), None, "its table is not mounted")
-        position = self._consumers.position(consumer_name(node), Queue(topic_id, number))
-        return Holder(str(consumer), 0 if position is None else position.offset)
-
-    async def _ask_remote(self) -> None:
-        """Ask for the offsets of all vital consumers on other clusters."""
-        asked = [
-            (one.consumer, one.queue)
-            for one in self._registrations
-            if one.vital and one.queue.cluster == self.cluster and one.consumer.cluster != self.cluster
-        ]
-        answers = await asyncio.gather(*(self._ask(*pair) for pair in asked))
-        self._remote_offsets = dict(zip(asked, answers, strict=True))
-
-    async def _ask(self, consumer: Ref, queue: Ref) -> Offsets | PenstockError:
-        try:
-            return await _in_time(self._remote(consumer).consumer_offsets(consumer, queue), consumer.cluster)
-        except PenstockError as error:
-            return error
-
     # What is known.
 
     def _note_writes(self, now_s: float, topic: Topic, partition: Partition) -> None:
@@ -370,8 +282,7 @@ class QueueAgent:
 
     async def _reading(self, queue: Ref, number: int, position: Position) -> Reading:
         if queue.cluster != self.cluster:
-            asked = self._remote(queue).row_at(queue, number, position.offset)
-            commit_ms, weight = await _in_time(asked, queue.cluster)
+            commit_ms, weight = await self.remotes.row_at(queue, number, position.offset)
             return Reading(position.offset, position.commit_time_ms, commit_ms, weight)
         topic = self._namespace.topic(self._namespace.node(queue.path))
         return await _reading(self._partition_of(topic, number), position)
@@ -396,16 +307,8 @@ class QueueAgent:
 
     async def _partition_count(self, queue: Ref) -> int:
         if queue.cluster != self.cluster:
-            return len(await self._remote_partitions(queue))
+            return len(await self.remotes.queue_partitions(queue))
         return self._namespace.topic(self._namespace.node(queue.path)).partitions
-
-    async def _remote_partitions(self, queue: Ref) -> list[dict[str, Any]]:
-        return await _in_time(self._remote(queue).queue_partitions(queue), queue.cluster)
-
-    def _remote(self, ref: Ref) -> RemoteClusters:
-        if self.remote is None:
-            raise UnavailableError(f"cluster {ref.cluster!r} cannot be reached: no --peer-cluster names it")
-        return self.remote
 
     def _check_mounted(self, node: Node) -> None:
         if node.mount_state is MountState.UNMOUNTED:
@@ -428,7 +331,7 @@ class QueueAgent:
 
     async def _states(self, queue: Ref) -> list[PartitionState]:
         if queue.cluster != self.cluster:
-            return [_remote_state(one) for one in await self._remote_partitions(queue)]
+            return [_remote_state(one) for one in await self.remotes.queue_partitions(queue)]
         topic = self._namespace.topic(self._namespace.node(queue.path))
         partitions = [self._partition_of(topic, number) for number in range(topic.partitions)]
         return [await self._state(partition) for partition in partitions]
@@ -445,33 +348,6 @@ class UnreadableConsumerError(PenstockError):
     def __init__(self, error: StatusError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-class AgentConfig(NamedTuple):
-    """What the attributes of a queue ask of the agent."""
-
-    trim: TrimConfig
-    ttl_ms: int | None = None
-
-
-def trim_config_of(node: Node) -> AgentConfig:
-    """What a queue asks for; attributes are JSON, and were checked when they were set."""
-    if not node.attributes:
-        return AgentConfig(TrimConfig())
-    raw = json.loads(node.attributes.get("auto_trim_config", b"null")) or {}
-    trim = TrimConfig(bool(raw.get("enable")), raw.get("retained_rows"), raw.get("retained_lifetime_duration"))
-    keeps_none = json.loads(node.attributes.get("min_data_versions", b"1")) == 0
-    ttl_ms = json.loads(node.attributes.get("max_data_ttl", b"null")) if keeps_none else None
-    return AgentConfig(trim, ttl_ms)
-
-
-async def _in_time(asked: Awaitable[T], cluster: str) -> T:
-    """What another cluster answers. UnavailableError if it takes too long."""
-    try:
-        async with asyncio.timeout(REMOTE_TIMEOUT_S):
-            return await asked
-    except TimeoutError as error:
-        raise UnavailableError(f"cluster {cluster!r} did not answer in {REMOTE_TIMEOUT_S} s") from error
 
 
 def _remote_state(shown: dict[str, Any]) -> PartitionState:

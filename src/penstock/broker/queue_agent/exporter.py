@@ -33,6 +33,7 @@ from penstock.core.errors import PenstockError, UnavailableError
 from penstock.core.record_format import header_at
 from penstock.queue import Aborted, Partition, ReadResult, committed_batches, scan_batch
 
+EXPORTS = "static_export_config"
 CHUNK_BYTES = 4 << 20
 TRIES = 10
 PAUSE_S = 0.2
@@ -212,7 +213,7 @@ class Exporter:
 
 def exports_in(queue: Node) -> list[ExportConfig]:
     """The exports that a queue asks for; attributes are JSON, and were checked when they were set."""
-    raw = queue.attributes.get("static_export_config")
+    raw = queue.attributes.get(EXPORTS)
     return [] if raw is None else exports_of(json.loads(raw))
 
 

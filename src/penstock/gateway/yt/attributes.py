@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.broker.namespace import Kind, Node
-from penstock.broker.queue_agent import DESTINATION, EXPIRATION, PROGRESS, exports_of
+from penstock.broker.queue_agent import DESTINATION, EXPIRATION, EXPORTS, PROGRESS, exports_of
 from penstock.broker.queue_agent.statuses import cell_id, shown_time, tablet_id
 from penstock.gateway.yt.call import flag_of
 from penstock.gateway.yt.cluster import Cluster
@@ -62,7 +62,6 @@ _STATIC = frozenset(
         "replication_factor",
     }
 )
-_EXPORTS = "static_export_config"
 _TREATED = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
 SECOND_MS = 1000
 
@@ -74,12 +73,12 @@ def is_builtin(name: str) -> bool:
 
 def check_attribute(kind: Kind, name: str, value: Any) -> Any:
     """The value of an attribute that means something at such a node, if it may be so."""
-    for one, only in ((_EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
+    for one, only in ((EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
         if name == one and kind is not only:
             raise YtError(GENERIC, f"{name} means nothing here: it is an attribute of a {only.value}")
     if name in _TREATED:
         return flag_of(value, name)
-    if name == _EXPORTS:
+    if name == EXPORTS:
         return _check_exports(value)
     if name == DESTINATION:
         owner = value.get("originating_queue_id") if isinstance(value, dict) else None

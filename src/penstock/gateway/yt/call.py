@@ -115,6 +115,7 @@ class Command(NamedTuple):
     is_volatile: bool = False
     is_heavy: bool = False
     takes_transaction: bool = False  # it is part of the transaction it names, or about that
+    is_forgotten: bool = False  # what it makes does not outlive the process
 
     @property
     def method(self) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import socket
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -32,6 +31,7 @@ from penstock.gateway.yt import (
     table_commands,
     transaction_commands,
 )
+from penstock.gateway.yt.answers import Answer, Answers
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, YtError, as_yt_error, error_headers
@@ -81,7 +81,7 @@ COMMANDS: dict[str, Command] = {
     **read_command.COMMANDS,
     **read_locks.COMMANDS,
 }
-MUTATIONS_KEPT = 10_000
+ANSWERS_TABLET = 9
 HEAVY_AT_ONCE = 16  # each may hold a body of many megabytes
 VERSIONS = ("v3", "v4")
 OUTCOME = "penstock.outcome"  # of a response whose status does not tell
@@ -116,7 +116,8 @@ class YtGateway:
         self._tokens = Tokens(broker, clock or SystemClock())
         self._runner: web.AppRunner | None = None
         self.probe = RequestProbe()
-        self._done: OrderedDict[str, web.Response] = OrderedDict()  # answers to mutations, for those who ask again
+        self._clock = clock or SystemClock()
+        self._answers: Answers | None = None
 
     @property
     def connections(self) -> int:
@@ -126,6 +127,7 @@ class YtGateway:
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
+        self._answers = Answers(await self._cluster.broker.system_tablet(ANSWERS_TABLET), self._clock)
         await self._cluster.transactions.recover()
         await producer_sessions.recover_sessions(self._cluster.broker)
         app = web.Application(client_max_size=0)
@@ -152,13 +154,15 @@ class YtGateway:
         site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
-        self._cluster.broker.queue_agent.remote = self._peers
+        self._cluster.broker.queue_agent.remotes.clusters = self._peers
 
     async def stop(self) -> None:
         """Take no more requests, and finish those under way."""
-        self._cluster.broker.queue_agent.remote = None
+        self._cluster.broker.queue_agent.remotes.clusters = None
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._answers is not None:
+            await self._answers.stop()
         await self._peers.close()
 
     async def _versions(self, _: web.Request) -> web.Response:
@@ -190,7 +194,6 @@ class YtGateway:
         return response
 
     async def _carry_out(self, request: web.Request, name: str) -> web.StreamResponse:
-        mutation_id: str | None = None
         try:
             command = COMMANDS.get(name)
             if command is None:
@@ -200,16 +203,16 @@ class YtGateway:
             async with nullcontext() if command.input_type is None else self._heavy:
                 body = await read_body(request)
                 parameters = parameters_of(request, body, in_body=command.input_type is None)
-                mutation_id = _mutation_id(command, parameters, user)
-                if mutation_id is not None and mutation_id in self._done:
-                    return _again(self._done[mutation_id])
                 authorization = request.headers.get("Authorization")
                 call = Call(self._cluster, name, parameters, body, user, request.remote or "", peer, authorization)
                 _check_transaction(call, command)
+                mutation_id = _mutation_id(call, command)
+                if mutation_id is not None:
+                    return await self._once(call, command, mutation_id)
                 reply = await command.handler(call)
                 if reply.stream is not None:
                     return await self._streamed(request, call, reply)
-                response = self._answer(call, command, reply)
+                return _response(_answer(call, command, reply))
         except BadTokenError as error:
             return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
         except PenstockError as error:
@@ -219,11 +222,20 @@ class YtGateway:
             answer = self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
             answer[OUTCOME] = FAILED
             return answer
-        if mutation_id is not None:
-            self._done[mutation_id] = response
-            if len(self._done) > MUTATIONS_KEPT:
-                self._done.popitem(last=False)
-        return response
+
+    async def _once(self, call: Call, command: Command, mutation_id: str) -> web.Response:
+        """Carry a command out, unless it was before."""
+        answers = self._answers
+        assert answers is not None
+        known = await answers.begin(mutation_id)
+        if known is not None:
+            return _response(known)
+        answer: Answer | None = None
+        try:
+            answer = _answer(call, command, await command.handler(call))
+        finally:
+            answers.end(mutation_id, answer, is_stored=not command.is_forgotten)
+        return _response(answer)
 
     async def _streamed(self, request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
         """Send rows as they are read. What fails before the first of them is answered as any error; after that the connection is
@@ -244,15 +256,6 @@ class YtGateway:
         else:
             await response.write_eof()
         return response
-
-    def _answer(self, call: Call, command: Command, reply: Reply) -> web.Response:
-        headers = _headers(reply)
-        format_ = call.output_format()
-        if reply.rows is not None:
-            content = reply.rows
-        else:
-            content = b"" if command.output_type is None else write_value(format_, reply.value)
-        return web.Response(body=content, headers=headers, content_type=format_.content_type)
 
     def _failed(self, name: str, trouble: PenstockError, status: int = 400) -> web.Response:
         error = as_yt_error(trouble)
@@ -278,11 +281,18 @@ def _check_transaction(call: Call, command: Command) -> None:
         raise YtError(GENERIC, f"{call.name} takes effect at once and cannot be part of a transaction; leave the transaction out")
 
 
-def _mutation_id(command: Command, parameters: dict[str, object], user: str) -> str | None:
-    given = parameters.get("mutation_id")
-    return f"{user}/{given}" if command.is_volatile and isinstance(given, str) else None
+def _mutation_id(call: Call, command: Command) -> str | None:
+    given = call.get("mutation_id")
+    return f"{call.user}/{given}" if command.is_volatile and isinstance(given, str) else None
 
 
-def _again(response: web.Response) -> web.Response:
-    """The same answer once more; one object cannot be sent twice."""
-    return web.Response(status=response.status, body=response.body, headers=response.headers)
+def _answer(call: Call, command: Command, reply: Reply) -> Answer:
+    format_ = call.output_format()
+    content = reply.rows
+    if content is None:
+        content = b"" if command.output_type is None else write_value(format_, reply.value)
+    return Answer(content, {**_headers(reply), "Content-Type": format_.content_type})
+
+
+def _response(answer: Answer) -> web.Response:
+    return web.Response(body=answer.body, headers=answer.headers)

@@ -34,7 +34,9 @@ async def register(call: Call) -> Reply:
     for ref, kind in ((queue, Kind.QUEUE), (consumer, Kind.CONSUMER)):
         if ref.cluster == call.cluster.name:
             node = call.cluster.consumer(ref.path) if kind is Kind.CONSUMER else call.cluster.table(_local(ref), kind)
-            check(call, Operation.ALTER if kind is Kind.QUEUE and registration.vital else Operation.READ, node)
+            # The right to register vital consumers covers all others.
+            if kind is Kind.CONSUMER or not may_node(call, Operation.ALTER, node):
+                check(call, Operation.ALTER if kind is Kind.QUEUE and registration.vital else Operation.READ, node)
     for cluster in _clusters(queue, consumer):
         if cluster == call.cluster.name:
             await call.cluster.broker.registrations.register(registration)

@@ -75,4 +75,4 @@ async def lock(call: Call) -> Reply:
     return Reply({"lock_id": lock_id, "node_id": node.id, "revision": node.changed_ms})
 
 
-COMMANDS = {"lock": Command(lock, is_volatile=True, takes_transaction=True)}
+COMMANDS = {"lock": Command(lock, is_volatile=True, takes_transaction=True, is_forgotten=True)}

@@ -74,11 +74,11 @@ async def generate_timestamp(call: Call) -> Reply:
 
 
 COMMANDS = {
-    "start_transaction": Command(start_transaction, is_volatile=True, takes_transaction=True),
+    "start_transaction": Command(start_transaction, is_volatile=True, takes_transaction=True, is_forgotten=True),
     "commit_transaction": Command(commit_transaction, is_volatile=True, takes_transaction=True),
     "abort_transaction": Command(abort_transaction, is_volatile=True, takes_transaction=True),
     "ping_transaction": Command(ping_transaction, is_volatile=True, takes_transaction=True),
-    "start_tx": Command(start_transaction, is_volatile=True, takes_transaction=True),
+    "start_tx": Command(start_transaction, is_volatile=True, takes_transaction=True, is_forgotten=True),
     "commit_tx": Command(commit_transaction, is_volatile=True, takes_transaction=True),
     "abort_tx": Command(abort_transaction, is_volatile=True, takes_transaction=True),
     "ping_tx": Command(ping_transaction, is_volatile=True, takes_transaction=True),

@@ -121,14 +121,15 @@ class ConsumerDirectory:
             group = groups.consumer.group(consumer.key)
             found = [] if group is None else list(group.members.values())
             return [
-                MemberKnown(one.id, one.client_id, one.client_host, self._by_topic(one.assigned | one.revoking)) for one in found
+                MemberKnown(one.id, one.client_id, one.client_host.lstrip("/"), self._by_topic(one.assigned | one.revoking))
+                for one in found
             ]
         described = groups.describe_classic(consumer.key)
         return [
             MemberKnown(
                 one.member_id,
                 one.client_id,
-                one.client_host,
+                one.client_host.lstrip("/"),
                 {topic: list(numbers) for topic, numbers in (assigned_partitions(one.assignment) or {}).items()},
             )
             for one in described.members

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from ssl import SSLContext
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from penstock.server.http.api import api_resources
 from penstock.server.http.app import Mount, make_app, own_hosts
@@ -15,6 +17,21 @@ from penstock.server.http.ending import ENDING
 from penstock.server.http.served import Served
 
 KEEP_ALIVE_S: Final = 30.0
+LINE_BYTES_MAX: Final = 32 << 10  # of the address, and of a header: a cursor and Last-Event-ID have their place there
+
+
+class _OnlyOwnFaults(logging.Filter):
+    """What is not HTTP is refused, and is nobody's business here: whoever can connect could fill the log with it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def _quiet_logger() -> logging.Logger:
+    logger = logging.getLogger("penstock.server.http.protocol")
+    if not logger.filters:
+        logger.addFilter(_OnlyOwnFaults())
+    return logger
 
 
 class HttpListener:
@@ -34,7 +51,15 @@ class HttpListener:
         app[ENDING] = self._ending
         drain_s = served.config.drain_timeout_s
         # What was begun is finished, though whoever asked for it may have gone: half a change helps nobody.
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=KEEP_ALIVE_S, shutdown_timeout=drain_s)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_quiet_logger(),
+            keepalive_timeout=KEEP_ALIVE_S,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
+            shutdown_timeout=drain_s,
+        )
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""

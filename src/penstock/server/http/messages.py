@@ -41,7 +41,7 @@ class MessagesQuery(Asked, frozen=True, kw_only=True):
     start: Start = "newest"
     limit: Limit = 50
     search: Annotated[str, msgspec.Meta(max_length=500, description="a text in key, value or headers; case is ignored")] = ""
-    cursor: Annotated[str, msgspec.Meta(max_length=20_000, description="'next' of the answer before, to go on")] = ""
+    cursor: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_=-]*$", description="'next' of the answer before, to go on")] = ""
     full: Annotated[bool, msgspec.Meta(description="do not cut long keys and values, up to 2 MiB each")] = False
     isolation: Isolation = "committed"
 

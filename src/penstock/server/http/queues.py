@@ -9,7 +9,6 @@ import msgspec
 from penstock.broker import INTERNAL_TOPICS, Operation, Topic
 from penstock.broker.namespace import Node
 from penstock.broker.queue_agent import Status
-from penstock.broker.queue_agent.agent import trim_config_of
 from penstock.core.errors import PenstockError
 from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route, Shown
 from penstock.server.http.served import Served
@@ -146,7 +145,6 @@ class QueueResource(Resource):
 
     def _queue(self, topic: Topic, node: Node) -> QueueShown:
         status = self._broker.queue_agent.queue_status(node, has_timestamp=False, has_weight=False)
-        trim = trim_config_of(node).trim
         return QueueShown(
             name=topic.name,
             path=node.path,
@@ -157,7 +155,7 @@ class QueueResource(Resource):
             write_data_weight_rate=_rates(status["write_data_weight_rate"]),
             registrations=len(status["registrations"]),
             vital=sum(1 for one in status["registrations"] if one["vital"]),
-            trim=TrimShown(enable=trim.enable, retained_rows=trim.retained_rows, retained_lifetime_ms=trim.retained_lifetime_ms),
+            trim=_trim(node),
             alerts=len(status.get("alerts", {})),
         )
 
@@ -176,6 +174,16 @@ class QueueResource(Resource):
             except PenstockError as error:
                 status = {"error": {"message": str(error)}}
         return RegistrationShown(consumer=consumer, vital=registration["vital"], status=status, partitions=partitions)
+
+
+def _trim(node: Node) -> TrimShown:
+    """What the attributes of a queue say; they are JSON, and were checked when they were set."""
+    raw = msgspec.json.decode(node.attributes.get("auto_trim_config", b"null")) or {}
+    return TrimShown(
+        enable=bool(raw.get("enable")),
+        retained_rows=raw.get("retained_rows"),
+        retained_lifetime_ms=raw.get("retained_lifetime_duration"),
+    )
 
 
 def _rates(given: dict[str, float]) -> Rates:

@@ -14,6 +14,7 @@ from penstock.server.config import NodeConfig
 
 if TYPE_CHECKING:
     from penstock.server.http.figures import Figures
+    from penstock.server.metrics import Observatory
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Served:
     clock: Clock
     started_ms: int
     figures: Figures
+    observatory: Observatory
 
     def now_ms(self) -> int:
         """The wall clock."""

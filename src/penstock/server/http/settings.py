@@ -44,14 +44,16 @@ class SettingResource(Resource):
         call.caller.check_cluster(Operation.DESCRIBE_CONFIGS)
         part = call.query.search.lower()
         found = [setting for key, setting in SETTINGS.items() if part in key]
-        return Page([_shown(setting, self._served.config) for setting in call.query.page(found)], len(found))
+        # What was left to the data directory is shown as it was made.
+        made = {"erasure": self._served.erasure, "node_id": self._served.node_id}
+        return Page([_shown(setting, self._served.config, made) for setting in call.query.page(found)], len(found))
 
 
-def _shown(setting: Setting, config: NodeConfig) -> SettingShown:
+def _shown(setting: Setting, config: NodeConfig, made: Mapping[str, object]) -> SettingShown:
     value = getattr(config, setting.key)
     return SettingShown(
         key=setting.key,
-        value=_text(setting, value),
+        value=_text(setting, made.get(setting.key, value)),
         default=setting.default,
         is_default=value == getattr(NodeConfig(), setting.key),
         takes=setting.kind.allowed,

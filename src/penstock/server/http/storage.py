@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
-from penstock.blob import GroupConfig, GroupLife, VDiskId, group_state
+from penstock.blob import GroupConfig, GroupLife, VDisk, VDiskId, group_state
 from penstock.broker import Operation
 from penstock.core.errors import PenstockError
 from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
@@ -156,8 +156,14 @@ async def group_space(config: GroupConfig, life: GroupLife) -> Space:
         if order in life.vdisks and life.vdisks[order].space is not None
     }
     known = [space for space in spaces.values() if space is not None]
-    used = sum(use.size for vdisk in life.vdisks.values() for use in vdisk.index.chunks.values())
+    used = sum(_used(vdisk) for vdisk in life.vdisks.values())
     return Space(used, sum(space.free for space in known), sum(space.total for space in known))
+
+
+def _used(vdisk: VDisk) -> int:
+    """What the chunks take; the one that is being written knows its size when it is full."""
+    sealed = sum(use.size for number, use in vdisk.index.chunks.items() if number != vdisk.journal.chunk)
+    return sealed + vdisk.journal.offset
 
 
 def _devices(paths: list[Path]) -> list[int]:
@@ -185,7 +191,7 @@ def _vdisk(config: GroupConfig, life: GroupLife, order: int) -> VDiskShown:
         fail_domain=vdisk_id.domain,
         path=str(config.disks[order]),
         state=state,
-        used=sum(use.size for use in chunks),
+        used=0 if vdisk is None else _used(vdisk),
         live=sum(use.live for use in chunks),
         chunks=len(chunks),
         parts=0 if vdisk is None else vdisk.index.parts,

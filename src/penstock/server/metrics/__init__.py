@@ -5,7 +5,7 @@ them. The routes are in penstock.server.metrics.routes, which needs aiohttp.
 """
 
 from penstock.server.metrics.alerts import Alert
-from penstock.server.metrics.catalogue import METRICS, catalogue
+from penstock.server.metrics.declarations import METRICS, catalogue
 from penstock.server.metrics.flows import TopicRates
 from penstock.server.metrics.history import HISTORY_METRICS
 from penstock.server.metrics.observatory import Observatory

@@ -22,13 +22,16 @@ _PIPELINE_ALIVE: Final = frozenset({"starting", "running", "waiting", "restartin
 
 
 class Alert(NamedTuple):
-    """One thing, what to do about it, and where the console shows it."""
+    """One thing, what to do about it, and where the console shows it. What it is about, `cluster`, `topic`, `consumer` or
+    `pipeline`, and the name of that decide who may see it."""
 
     level: str
     code: str
     message: str
     what_to_do: str
     link: str
+    about: str = "cluster"
+    name: str = ""
 
 
 class DiskFacts(NamedTuple):
@@ -140,6 +143,8 @@ def _retention(facts: Facts) -> Iterator[Alert]:
             f"it has not read is about to be deleted",
             f"see why {lag.consumer} is slow or stopped; to be safe, raise retention.ms of {lag.topic} until it has caught up",
             _link("consumers", lag.consumer),
+            "consumer",
+            lag.consumer,
         )
 
 
@@ -153,6 +158,8 @@ def _growing(facts: Facts) -> Iterator[Alert]:
                 f"more every minute",
                 "give it more members or time; a topic needs at least as many partitions as its consumer has members",
                 _link("consumers", lag.consumer),
+                "consumer",
+                lag.consumer,
             )
 
 
@@ -164,6 +171,8 @@ def _blocked(facts: Facts) -> Iterator[Alert]:
             f"topic {topic} keeps more than it should: {why}",
             "have that consumer go on, or make it no longer vital (or important); until then the topic grows",
             _link("topics", topic),
+            "topic",
+            topic,
         )
 
 
@@ -178,6 +187,8 @@ def _pipelines(facts: Facts) -> Iterator[Alert]:
                 f"pipeline {name} has {'failed' if state == 'failed' else 'been taken over by another copy'}: {error}",
                 f"mend the cause and run it again; it goes on where its target stands (penstock pipeline status {name})",
                 _link("pipelines", name),
+                "pipeline",
+                name,
             )
         elif state == "restarting":
             yield Alert(
@@ -186,6 +197,8 @@ def _pipelines(facts: Facts) -> Iterator[Alert]:
                 f"pipeline {name} is restarting after an error: {error}",
                 f"see the error; it is tried again by itself (penstock pipeline status {name})",
                 _link("pipelines", name),
+                "pipeline",
+                name,
             )
         elif state in _PIPELINE_ALIVE and facts.now_ms - int(one.get("updated_ms") or facts.now_ms) > PIPELINE_SILENT_MS:
             yield Alert(
@@ -194,6 +207,8 @@ def _pipelines(facts: Facts) -> Iterator[Alert]:
                 f"pipeline {name} says it is {state}, but has said nothing for a minute",
                 f"see whether its process on {one.get('host') or 'its host'} still runs, and start it again if not",
                 _link("pipelines", name),
+                "pipeline",
+                name,
             )
 
 

@@ -2,7 +2,7 @@
 
 A topic gets a series of its own when something is first written to it or read from it, up to `SHOWN_MAX`; the others are counted
 together as `_other`. When all are taken, one that was idle for `IDLE_S` gives way. What a topic did without a series stays with
-the others, so that no counter ever jumps.
+the others, so that no counter ever jumps and nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -50,16 +50,21 @@ class TopicRates(NamedTuple):
     fetch_bytes_per_s: float = 0.0
 
 
+NO_RATES: Final = TopicRates()
+
+
 class _Flow:
     """What is known of a topic that was ever used."""
 
-    __slots__ = ("active_s", "activity", "counts", "is_shown", "name", "rates")
+    __slots__ = ("active_s", "activity", "counts", "elsewhere", "is_shown", "name", "rated", "rates")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.activity = 0
         self.counts = NOTHING
-        self.rates = TopicRates()
+        self.elsewhere = NOTHING  # what of that is counted with the others
+        self.rated = NOTHING  # what the rates were told from last
+        self.rates = NO_RATES
         self.active_s = 0.0
         self.is_shown = False
 
@@ -72,36 +77,52 @@ class TopicFlows:
         self._by_name: dict[str, _Flow] = {}
         self._others = NOTHING
         self._updated_s: float | None = None
-        self.total = NOTHING
-        self.rates = TopicRates()
+        self.rates = NO_RATES  # of all topics together
         self.hidden = 0  # topics that are used and have no series
 
-    def update(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], gone: QueueProbe, now_s: float) -> None:
-        """Look at every topic."""
+    def update(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
+        """Look at every topic, and say what has flowed since the last time."""
         before_s = self._updated_s
         if before_s is not None and now_s - before_s < len(flows) / TOPICS_PER_PASS:
             return
-        elapsed_s = 0.0 if before_s is None else max(now_s - before_s, 1e-3)
         self._updated_s = now_s
-        total = counts_of([gone])
+        elapsed_s = 0.0 if before_s is None else max(now_s - before_s, 1e-3)
+        self.refresh(flows, now_s)
+        total = NOTHING
+        for flow in self._flows.values():
+            grown = NOTHING if flow.counts is flow.rated else flow.counts.minus(flow.rated)
+            flow.rated = flow.counts
+            if grown is not NOTHING:
+                total = total.plus(grown)
+            flow.rates = _rates(grown, elapsed_s) if elapsed_s and grown is not NOTHING else NO_RATES
+        self.rates = _rates(total, elapsed_s) if elapsed_s else NO_RATES
+
+    def refresh(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
+        """Take the counts as they are now, without a word on rates."""
         seen: set[object] = set()
+        unshown: list[tuple[_Flow, Counts]] = []
         for topic, probes in flows:
             activity = 0
             for probe in probes:
                 activity += probe.batches_in + probe.reads
             if not activity:
                 continue
+            seen.add(topic.id)
             flow = self._flows.get(topic.id)
             if flow is None:
                 flow = self._flows[topic.id] = self._by_name[topic.name] = _Flow(topic.name)
-            self._advance(flow, activity, probes, elapsed_s, now_s)
-            seen.add(topic.id)
-            total = total.plus(flow.counts)
+            if activity != flow.activity:
+                before, flow.counts = flow.counts, counts_of(probes)
+                flow.activity, flow.active_s = activity, now_s
+                if not flow.is_shown:
+                    unshown.append((flow, flow.counts.minus(before)))
         for topic_id in [one for one in self._flows if one not in seen]:
             self._forget(self._flows.pop(topic_id))
-        self.rates = _rates(total.minus(self.total), elapsed_s) if elapsed_s else TopicRates()
-        self.total = total
         self._share_out(now_s)
+        for flow, grown in unshown:
+            if not flow.is_shown:
+                flow.elsewhere = flow.elsewhere.plus(grown)
+                self._others = self._others.plus(grown)
 
     def rates_of(self, name: str) -> TopicRates:
         """The rates of a topic."""
@@ -110,7 +131,7 @@ class TopicFlows:
 
     def shown(self) -> list[tuple[str, Counts]]:
         """The counters that are shown, by topic; the last is of all others."""
-        found = [(flow.name, flow.counts) for flow in self._flows.values() if flow.is_shown]
+        found = [(flow.name, flow.counts.minus(flow.elsewhere)) for flow in self._flows.values() if flow.is_shown]
         return [*sorted(found), (OTHER, self._others)]
 
     def busiest(self, count: int) -> list[str]:
@@ -118,18 +139,6 @@ class TopicFlows:
         shown = [flow for flow in self._flows.values() if flow.is_shown]
         shown.sort(key=lambda flow: (flow.active_s, flow.rates.produce_bytes_per_s + flow.rates.fetch_bytes_per_s), reverse=True)
         return [flow.name for flow in shown[:count]]
-
-    def _advance(self, flow: _Flow, activity: int, probes: list[QueueProbe], elapsed_s: float, now_s: float) -> None:
-        if activity == flow.activity:
-            if flow.active_s < now_s and flow.rates != TopicRates():
-                flow.rates = TopicRates()
-            return
-        counts = counts_of(probes)
-        grown = counts.minus(flow.counts)
-        flow.rates = _rates(grown, elapsed_s) if elapsed_s else TopicRates()
-        flow.activity, flow.counts, flow.active_s = activity, counts, now_s
-        if not flow.is_shown:
-            self._others = self._others.plus(grown)
 
     def _forget(self, flow: _Flow) -> None:
         if self._by_name.get(flow.name) is flow:

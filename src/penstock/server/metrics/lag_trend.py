@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from penstock.server.metrics.survey import Lag
@@ -41,4 +42,4 @@ class LagTrend:
         if lag.messages < MESSAGES_MIN or lag.seconds < SECONDS_MIN:
             return False
         steps = list(self._known.get((lag.consumer, lag.topic), ()))
-        return len(steps) > STEPS and all(before < after for before, after in zip(steps, steps[1:], strict=False))
+        return len(steps) > STEPS and all(before < after for before, after in pairwise(steps))

@@ -34,12 +34,11 @@ class LoopWatch:
 
     async def run(self) -> None:
         """Set a timer, see when it goes off, again and again."""
-        loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + INTERVAL_S
+            due_s = self._clock.monotonic() + INTERVAL_S
             await asyncio.sleep(INTERVAL_S)
-            late_s = max(loop.time() - due, 0.0)
             self.turned_s = self._clock.monotonic()
+            late_s = max(self.turned_s - due_s, 0.0)
             self.lag.note(late_s)
             self._worst_s = max(self._worst_s, late_s)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -44,8 +43,8 @@ class Observatory:
         self.phase = STARTING
         self.started_s = clock.wall()
         self.tracing = tracing
-        self.http = RequestProbe()
-        self.http.tracing = tracing
+        self.probe = RequestProbe()  # of the HTTP listener
+        self.probe.tracing = tracing
         self.sources: Sources | None = None
         self.survey: Survey | None = None
         self.loop_watch = LoopWatch(clock)
@@ -54,7 +53,7 @@ class Observatory:
         self._history = History()
         self._trend = LagTrend()
         self._reading: BrokerReading | None = None
-        self._gateways: list[tuple[str, Gateway]] = []
+        self._gateways: list[tuple[str, Gateway]] = [("http", self)]
         self._lag_keys: list[tuple[str, str]] = []
         self._request_counts: list[int] = []
         self._sync_counts: list[int] = []
@@ -74,7 +73,7 @@ class Observatory:
         self.sources = sources
         sources.gateways = self._gateways
         self._reading = sources.broker.reading()
-        self.survey = Survey(sources.broker, self._reading)
+        self.survey = Survey(sources.broker, self._reading, sources.read_pipelines)
         self._history.keep(_NODE_KEYS)
         self.phase = SERVING
         self._spawn(self.loop_watch.run(), "loop-watch")
@@ -124,7 +123,8 @@ class Observatory:
         """Every sample of a tier, as of now."""
         if self.survey is not None and self.phase == SERVING:
             await self.survey.refresh(SURVEY_AGE_S)
-        self._update_flows()
+        if self._reading is not None:
+            self.flows.refresh(self._reading.flows(), self.clock.monotonic())
         return read_all(self, tier)
 
     def topic_rates(self, name: str) -> TopicRates:
@@ -182,17 +182,14 @@ class Observatory:
         """A second is over."""
         assert self.sources is not None
         lag_s = self.loop_watch.turn_second()
-        self._update_flows()
+        if self._reading is not None:
+            self.flows.update(self._reading.flows(), self.clock.monotonic())
         if self._ticks % ALERTS_EVERY == 0:
             self._space = self.sources.space()
             self.alerts = alerts_of(self._facts())
             self._choose_series()
         self._ticks += 1
         self._history.tick(int(self.clock.wall() * 1000), self._values(lag_s))
-
-    def _update_flows(self) -> None:
-        if self._reading is not None:
-            self.flows.update(self._reading.flows(), self._reading.gone(), self.clock.monotonic())
 
     def _values(self, lag_s: float) -> dict[Key, float]:
         assert self.sources is not None
@@ -261,7 +258,7 @@ class Observatory:
                 for one in found.lags
             ],
             blocked=found.blocked,
-            pipelines=self.sources.pipelines(),
+            pipelines=found.pipelines,
             clock_jump_s=jump[1] if jump is not None and is_recent else None,
             loop_lag_max_s=self.loop_watch.worst_s,
         )

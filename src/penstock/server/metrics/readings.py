@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
 from penstock.blob import LocalDisk
 from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY
 from penstock.broker import BrokerReading
 from penstock.core.probe import Durations
-from penstock.server.metrics import catalogue as m
+from penstock.server.metrics import declarations as m
 from penstock.server.metrics.metric import Metric, Samples, Tier
 from penstock.server.metrics.process import read_process
 
@@ -37,7 +37,8 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
     _read_broker(sources, sources.broker.reading(), samples)
     _read_storage(sources, samples)
     _read_disks(sources, samples)
-    _read_pipelines(sources, samples)
+    if observatory.survey is not None:
+        _read_pipelines(observatory.survey.last.pipelines, samples)
     return samples
 
 
@@ -214,8 +215,7 @@ def _read_disks(sources: Sources, samples: Samples) -> None:
             samples.add(m.DISK_FAILURES, probe.failures, str(order))
 
 
-def _read_pipelines(sources: Sources, samples: Samples) -> None:
-    found = sources.pipelines()
+def _read_pipelines(found: list[dict[str, Any]], samples: Samples) -> None:
     states: dict[str, int] = {}
     for one in found:
         states[str(one.get("state"))] = states.get(str(one.get("state")), 0) + 1

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from penstock.broker import Operation
 from penstock.core.trace_context import TRACEPARENT
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.server.http import caller_of
-from penstock.server.metrics import catalogue as m
+from penstock.server.metrics import declarations as m
 from penstock.server.metrics.exposition import chosen_format, exposed
 from penstock.server.metrics.metric import Tier
 from penstock.server.metrics.observatory import SERVING, STARTING, Observatory
 
 API_PREFIX: Final = "/api/"
 OPEN_ROUTES: Final = ("/healthz", "/readyz")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_routes(app: web.Application, observatory: Observatory) -> None:
@@ -64,20 +62,22 @@ async def _metrics(request: web.Request, observatory: Observatory, tier: Tier) -
     return web.Response(body=exposed(samples, content_type), headers={"Content-Type": content_type})
 
 
-def _measured(observatory: Observatory) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def _measured(observatory: Observatory) -> Middleware:
     @web.middleware
     async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         api = "unknown" if resource is None else f"{request.method} {resource.canonical}"
-        with MeasuredRequest(observatory.http, api, request.headers.get(TRACEPARENT), name=f"http {api}") as measured:
+        with MeasuredRequest(observatory.probe, api, request.headers.get(TRACEPARENT), name=f"http {api}") as measured:
             response = await handler(request)
             measured.outcome = status_outcome(response.status)
+            observatory.probe.bytes_in += request.content_length or 0
+            observatory.probe.bytes_out += response.content_length or 0
             return response
 
     return measure
 
 
-def _while_serving(observatory: Observatory) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def _while_serving(observatory: Observatory) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if observatory.phase == SERVING or not request.path.startswith(API_PREFIX):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -38,8 +38,8 @@ class Sources:
     life: GroupLife
     listeners: Mapping[str, object]
     expected: frozenset[str]  # listeners that there should be
+    read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
     gateways: list[tuple[str, Gateway]] = field(default_factory=list)
-    pipelines: Callable[[], list[dict[str, Any]]] = list
 
     def probes(self) -> Iterator[tuple[str, RequestProbe]]:
         """Every probe of requests, each once."""

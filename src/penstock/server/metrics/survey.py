@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from penstock.broker import Broker, BrokerReading, GroupCount, Position, Queue, Topic
 from penstock.core.errors import PenstockError
@@ -23,6 +23,8 @@ SHARE_MAX: Final = 1 / 20  # of the time
 AT_ONCE: Final = 250
 SMALL: Final = 2_000  # partitions and positions that are looked at within a scrape
 OVERDUE: Final = 1.1  # of what retention allows; until then a trimming may just not have come round
+
+ReadPipelines = Callable[[], Awaitable[list[dict[str, Any]]]]
 
 
 @dataclass(slots=True)
@@ -55,12 +57,14 @@ class Surveyed:
     lags: list[Lag] = field(default_factory=list)  # the largest first
     groups: list[GroupCount] = field(default_factory=list)
     blocked: dict[str, str] = field(default_factory=dict)  # topics that cannot be trimmed, and why
+    pipelines: list[dict[str, Any]] = field(default_factory=list)  # as they report themselves
 
 
 class Survey:
     """Keeps the last pass. `run` it as a task."""
 
-    def __init__(self, broker: Broker, reading: BrokerReading) -> None:
+    def __init__(self, broker: Broker, reading: BrokerReading, read_pipelines: ReadPipelines | None = None) -> None:
+        self._read_pipelines = read_pipelines
         self._broker = broker
         self._reading = reading
         self._clock = broker.clock
@@ -88,6 +92,8 @@ class Survey:
                 await self._take_partitions(made)
                 await self._take_positions(made)
                 made.groups = self._reading.groups()
+                if self._read_pipelines is not None:
+                    made.pipelines = await self._read_pipelines()
             except PenstockError as error:
                 # A system tablet starts again: what was found last stays.
                 log.debug("the survey was cut short: %s", error)

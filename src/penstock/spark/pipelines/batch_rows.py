@@ -29,7 +29,7 @@ class Tally(NamedTuple):
         return sum(count for _, count in self.dead)
 
 
-class _CountsParam(AccumulatorParam[Counts]):
+class CountsParam(AccumulatorParam[Counts]):
     """Counts by range: a task that runs twice finds the same, and counts once."""
 
     def zero(self, value: Counts) -> Counts:
@@ -47,13 +47,8 @@ class BatchRows:
         self.views: list[View] = make_views(spec)
         self.query = Query(spec, spark, self.views) if spec.transform is not None else None
         self._spark = self.query.session if self.query is not None else spark
-        self.counts: Any = spark.sparkContext.accumulator({}, _CountsParam())
+        self.counts: Any = spark.sparkContext.accumulator({}, CountsParam())
         self._ranges: list[OffsetRange] = []
-
-    @property
-    def tasks_min(self) -> int:
-        """How many tasks keep the cluster busy."""
-        return int(self._spark.sparkContext.defaultParallelism)
 
     def frame(self, ranges: Iterable[OffsetRange]) -> DataFrame:
         """The rows that come of some ranges; without a transformation those of the first view."""

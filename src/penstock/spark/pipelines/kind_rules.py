@@ -60,8 +60,8 @@ def _check_source(spec: PipelineSpec, blame: _Blame) -> None:
         and source.start.end == LATEST
     ):
         blame("source.start", "a replay from latest on would read nothing; give earliest, a time or offsets")
-    if source.files is not None and source.files.format != "parquet" and source.files.schema is None:
-        blame("source.files", f"schema is missing; {source.files.format} files do not tell their columns")
+    if source.files is not None and source.files.format == "csv" and source.files.schema is None:
+        blame("source.files", "schema is missing; CSV files do not tell the types of their columns")
     if source.pattern is not None and source.values:
         blame("source.values", "topics of a pattern are all decoded alike; use value")
     for name in source.topics:

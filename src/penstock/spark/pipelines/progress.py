@@ -42,6 +42,7 @@ class Display:
         self._is_terminal = self._stream.isatty()
         self._shown_at = float("-inf")
         self._line = ""
+        self._last = ""
 
     def say(self, sentence: str) -> None:
         """A line that stays."""
@@ -58,6 +59,9 @@ class Display:
         if not is_last and now - self._shown_at < (TERMINAL_EVERY_S if self._is_terminal else LINE_EVERY_S):
             return
         self._shown_at = now
+        if is_last and figures == self._last and not self._is_terminal:
+            return
+        self._last = figures
         if not self._is_terminal:
             self._stream.write(figures + "\n")
         else:

@@ -125,7 +125,7 @@ class Runner:
                 idle_s = IDLE_S
                 self._count(done, time.monotonic() - began)
                 continue
-            if self.spec.trigger.once or self.spec.kind in ENDING:
+            if self.spec.trigger.once or self.spec.kind in ENDING or self.spec.source.table is not None:
                 return
             self._show()
             if self.spec.trigger.every_s is not None:

@@ -203,6 +203,7 @@ class PipelineSpec:
     dead_letters: DeadLetterSpec = field(default_factory=DeadLetterSpec)
     trigger: TriggerSpec = field(default_factory=TriggerSpec)
     rows_max: int = ROWS_MAX
+    tasks_min: int = 1  # more than partitions: faster, but rows of a partition lose their order
     restart: RestartSpec = field(default_factory=RestartSpec)
     consumer: str = ""
     vital: bool = False

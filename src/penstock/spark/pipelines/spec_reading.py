@@ -78,6 +78,7 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
     top.require("target", "it says where rows go")
     source = top.read("source", lambda section: _source(section, origin)) or SourceSpec()
     target = top.read("target", _target) or TargetSpec()
+    rows_max, tasks_min = top.read("batch", _batch) or (ROWS_MAX, 1)
     found = PipelineSpec(
         name=name,
         kind=kind,
@@ -89,7 +90,8 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
         transform=top.read("transform", lambda section: _transform(section, origin)),
         dead_letters=_dead_letters(top, name),
         trigger=_trigger(top),
-        rows_max=top.read("batch", lambda section: section.whole("rows_max", ROWS_MAX, least=1)) or ROWS_MAX,
+        rows_max=rows_max,
+        tasks_min=tasks_min,
         restart=top.read("restart", _restart) or RestartSpec(),
         consumer=top.text("consumer", name) or name,
         vital=top.flag("vital", False),
@@ -379,6 +381,10 @@ def _trigger(top: Section) -> TriggerSpec:
         return TriggerSpec(every_s=top.read("trigger", lambda section: section.duration("every", None)))
     top.blame("trigger", f"it is {found!r}; it takes continuous, once or {{every: 5m}}")
     return TriggerSpec()
+
+
+def _batch(batch: Section) -> tuple[int, int]:
+    return batch.whole("rows_max", ROWS_MAX, least=1), batch.whole("tasks_min", 1, least=1)
 
 
 def _restart(restart: Section) -> RestartSpec:

@@ -104,7 +104,7 @@ class StatelessTransform:
         assert self._spark is not None
         assert self._rows is not None
         assert self._rows.query is not None
-        ranges = self._source.next_ranges(self.spec.rows_max, self._rows.tasks_min)
+        ranges = self._source.next_ranges(self.spec.rows_max, self.spec.tasks_min)
         if not ranges:
             return None
         told = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))

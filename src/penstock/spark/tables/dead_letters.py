@@ -18,6 +18,7 @@ from penstock.spark.batch_building import BatchBuilder
 from penstock.spark.batch_sender import BatchSender
 from penstock.spark.cluster import TopicPartition
 from penstock.spark.malformed import DEAD_SCHEMA
+from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
 from penstock.spark.pipelines.fence import Fence, target_options
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from penstock.spark.batch_building import Producer
 
 RECORD: Final = "dead"  # in the pipeline's record
-HEADERS: Final = ("topic", "partition", "offset", "reason")
-_HEADER_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -100,7 +99,8 @@ class ToTopic:
     """Letters go to a topic, in a transaction that the driver commits."""
 
     options: WriteOptions
-    prefix: str
+    fence: tuple[str, str]
+    """The pipeline's name, and how the ids of its transactions begin."""
     known: Offsets = field(default_factory=dict)
 
     def begin(self, name: str, number: int) -> DeadSink:
@@ -110,7 +110,7 @@ class ToTopic:
 class _TopicSink:
     def __init__(self, task: ToTopic, name: str, number: int) -> None:
         self._task = task
-        self._id = f"{task.prefix}dead/{name}"
+        self._id = f"{task.fence[1]}dead/{name}"
         self._number = number
         self._cluster: WritingCluster | None = None
         self._sender: BatchSender | None = None
@@ -143,7 +143,7 @@ class _TopicSink:
         assert self._sender is not None
         assert self._builder is not None
         assert self._producer is not None
-        self._sender.send(self._builder.build(letters(rows), self._producer, int(time.time() * 1000)))
+        self._sender.send(self._builder.build(letters(rows, self._task.fence[0]), self._producer, int(time.time() * 1000)))
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class DeadLetters:
         """What tasks of the next batch do with letters."""
         where = self._spec.dead_letters
         if where.topic is not None:
-            return ToTopic(target_options(self._spec, where.topic), self._fence.prefix, dict(self._known))
+            return ToTopic(target_options(self._spec, where.topic), (self._fence.name, self._fence.prefix), dict(self._known))
         if self._table is not None:
             return ToTable(self._table.writer(), dict(self._known))
         return Stopping()
@@ -256,13 +256,3 @@ def beyond(rows: pa.RecordBatch, known: Offsets) -> pa.RecordBatch:
     place = TopicPartition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
     first = known.get(place, 0)
     return rows if first == 0 else rows.filter(pc.greater_equal(rows.column("offset"), first))
-
-
-def letters(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows for the sink: key and value as they were, the rest as headers."""
-    headers = [
-        [(f"penstock.{name}", str(row[name]).encode()) for name in HEADERS] for row in rows.select(list(HEADERS)).to_pylist()
-    ]
-    return pa.RecordBatch.from_arrays(
-        [rows.column("key"), rows.column("value"), pa.array(headers, _HEADER_TYPE)], names=["key", "value", "headers"]
-    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from datetime import date
@@ -33,6 +34,7 @@ from penstock.spark.tables.table import Table
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 LOG: Final = "_delta_log"
+_PROPERTY: Final = re.compile(r"penstock\.(.+)\.\d+")
 
 
 class Delta(Table):
@@ -49,18 +51,26 @@ class Delta(Table):
         except TableNotFoundError:
             self._table = None
 
-    def progress(self) -> Progress | None:
+    def every_progress(self) -> dict[str, Progress]:
         if self._table is None:
-            return None
-        batch = self._version("")
+            return {}
+        names = [_PROPERTY.fullmatch(name) for name in self._table.metadata().configuration]
+        found = {name[1]: self._progress_of(name[1]) for name in names if name is not None}
+        return {name: progress for name, progress in found.items() if progress is not None}
+
+    def progress(self) -> Progress | None:
+        return None if self._table is None else self._progress_of(self.pipeline)
+
+    def _progress_of(self, pipeline: str) -> Progress | None:
+        batch = self._version("", pipeline)
         if batch is None:
             return None
-        run, number = self._version("/run"), self._version("/topics")
-        topics = self._topics(number)
+        run, number = self._version("/run", pipeline), self._version("/topics", pipeline)
+        topics = self._topics(number or 0, pipeline)
         offsets = {}
         for topic, known in topics["topics"].items():
             for partition in known["partitions"]:
-                offset = self._version(f"/{topic}-{partition}")
+                offset = self._version(f"/{topic}-{partition}", pipeline)
                 if offset is not None:
                     offsets[TopicPartition(topic, partition)] = offset
         ids = {topic: known["id"] for topic, known in topics["topics"].items() if known["id"]}
@@ -147,7 +157,7 @@ class Delta(Table):
             custom_metadata={"penstock": json.dumps({"pipeline": self.pipeline, **progress.to_json()})},
             # A commit that finds another in its place is refused, and this run looks whether it is still its own turn.
             max_commit_retries=0,
-            app_transactions=[Transaction(self._application(name), version) for name, version in versions.items()],
+            app_transactions=[Transaction(f"penstock/{self.pipeline}{name}", version) for name, version in versions.items()],
         )
         try:
             self._table.create_write_transaction(actions, "append", self._table.schema(), names, commit_properties=properties)
@@ -164,34 +174,30 @@ class Delta(Table):
             known = topics.setdefault(topic, {"id": progress.topic_ids.get(topic, ""), "partitions": []})
             known["partitions"].append(partition)
         wanted = {"topics": topics, "query": progress.query}
-        number = self._version("/topics")
-        if number is not None and self._topics(number) == wanted:
+        number = self._version("/topics", self.pipeline)
+        if number is not None and self._topics(number, self.pipeline) == wanted:
             return number
         number = 0 if number is None else number + 1
+        name = f"penstock.{self.pipeline}.{number}"
         try:
-            self._table.alter.set_table_properties({self._property(number): json.dumps(wanted)}, raise_if_not_exists=False)
+            self._table.alter.set_table_properties({name: json.dumps(wanted)}, raise_if_not_exists=False)
         except CommitFailedError as error:
             raise TableConflictError(f"{self} was changed by somebody else: {error}") from error
         self._table.update_incremental()
         return number
 
-    def _topics(self, number: int | None) -> dict[str, Any]:
+    def _topics(self, number: int, pipeline: str) -> dict[str, Any]:
         assert self._table is not None, "there is a table"
-        found = self._table.metadata().configuration.get(self._property(number or 0))
+        name = f"penstock.{pipeline}.{number}"
+        found = self._table.metadata().configuration.get(name)
         if found is None:
-            raise TableLogError(f"{self} has lost its property {self._property(number or 0)}, which names the topics it holds")
+            raise TableLogError(f"{self} has lost its property {name}, which names the topics it holds")
         known: dict[str, Any] = json.loads(found)
         return known
 
-    def _version(self, name: str) -> int | None:
+    def _version(self, name: str, pipeline: str) -> int | None:
         assert self._table is not None, "there is a table"
-        return self._table.transaction_version(self._application(name))
-
-    def _application(self, name: str) -> str:
-        return f"penstock/{self.pipeline}{name}"
-
-    def _property(self, number: int) -> str:
-        return f"penstock.{self.pipeline}.{number}"
+        return self._table.transaction_version(f"penstock/{pipeline}{name}")
 
     def _options(self) -> dict[str, str] | None:
         return None if isinstance(self.store, LocalStore) else object_options(self.spec.options)

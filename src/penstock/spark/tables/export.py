@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.query import Query
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_source import TopicSource
@@ -40,22 +41,12 @@ class ExportJob:
         self._work: _Work | None = None
 
     def plan(self) -> list[str]:
-        spec, table = self.spec, self.spec.target.table
+        table = self.spec.target.table
         assert table is not None, "the target is a table"
-        value = spec.source.value
-        cut = ", ".join(table.partition_by) or "nothing"
-        lines = [
-            f"export {spec.name}: {spec.source} -> {spec.target}",
-            f"  values are {value.format}" + (f", with columns {value.schema}" if value.format == "json" else ""),
-            f"  partitioned by {cut}; batches of at most {spec.rows_max:,} rows, {spec.trigger}",
-            "  each record once: offsets are in the table's own commits",
-        ]
-        if spec.transform is not None:
-            lines.append("  rows are changed by the pipeline's " + ("SQL" if spec.transform.sql is not None else "function"))
-        if decodes(spec):
-            lines.append(f"  what cannot be decoded: {spec.dead_letters}")
+        lines = plan_lines(self.spec)
+        lines.append(f"  cuts    by {', '.join(table.partition_by) or 'nothing'}; offsets are in the table's own commits")
         if table.compact_every_s is not None:
-            lines.append(f"  small files are compacted to about {table.compact_file_bytes >> 20} MiB")
+            lines.append(f"  keeps   files of about {table.compact_file_bytes >> 20} MiB")
         return lines
 
     def check(self, spark: SparkSession) -> None:
@@ -116,7 +107,8 @@ class Rows:
         parts = self._query.stateful_parts()
         if parts:
             raise spec.fault(
-                "transform", f"{parts[0]} needs state, which an export does not keep; use kind transform with this table as target"
+                "transform",
+                f"{parts[0]} needs state, which an export does not keep; use kind transform with this table as target",
             )
         self.schema = query_schema(self._query, self._views)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from penstock.spark.malformed import DEAD_SCHEMA
 from penstock.spark.range_read import read_range_with_dead
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.tables.dead_letters import DeadDone, DeadSink, DeadTask
-from penstock.spark.tables.record_columns import TopicRead
+from penstock.spark.tables.record_columns import VALUE, TopicRead
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 
@@ -35,12 +37,14 @@ class ExportTask:
     """None only looks for what cannot be decoded."""
     dead: DeadTask
     name: str
+    needs_key: bool = False
+    """Whether a record without a key is of no use."""
 
     def __call__(self, number: int, wanted: OffsetRange) -> Exported:
         context = TaskContext.get()
         name = f"{self.name}-{number:05d}-{0 if context is None else context.attemptNumber()}"
         sink = self.dead.begin(name, number)
-        rows = _Rows(self.reads.get(wanted.place.topic) or self.reads[""], wanted, sink)
+        rows = _Rows(self.reads.get(wanted.place.topic) or self.reads[""], wanted, sink, self.needs_key)
         if self.writer is None:
             for _ in rows:
                 pass
@@ -54,10 +58,11 @@ class ExportTask:
 class _Rows:
     """The rows of a range, counted as they go by."""
 
-    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadSink) -> None:
+    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadSink, needs_key: bool) -> None:
         self._read = read
         self._wanted = wanted
         self._dead = dead
+        self._needs_key = needs_key
         self.read = 0
         self.size = 0
 
@@ -69,5 +74,28 @@ class _Rows:
                 self.read += bad.num_rows
                 self.size += bad.nbytes
                 self._dead.add(bad)
+            if self._needs_key and good.column("key").null_count:
+                self._dead.add(self._without_key(good.filter(good.column("key").is_null())))
             if good.num_rows:
                 yield self._read.rows(good)
+
+    def _without_key(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """As dead letters: their values as text, as what was stored is decoded by now."""
+        count = records.num_rows
+        value = records.column(VALUE)
+        if self._read.layout.value_type is not None:
+            value = pa.array(
+                [None if one is None else json.dumps(one, default=str).encode() for one in value.to_pylist()], pa.binary()
+            )
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(self._wanted.place.topic, pa.string()), count),
+                pa.repeat(pa.scalar(self._wanted.place.partition, pa.int32()), count),
+                records.column("offset"),
+                records.column("timestamp"),
+                pa.nulls(count, pa.binary()),
+                value,
+                pa.repeat("it has no key, by which a table of last values is kept", count),
+            ],
+            schema=DEAD_SCHEMA,
+        )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 FOLDER: Final = "data/"
+PREFIX: Final = "penstock."
 NO_RETRIES: Final = {"commit.retry.num-retries": "0"}
 SYNCED_FILES: Final = "penstock.spark.tables.iceberg_files.SyncedFileIO"
 _S3_NAMES: Final = {
@@ -69,11 +70,13 @@ class Iceberg(Table):
         given = self.spec.name or Path(self.spec.location or "table").name
         return given if "." in given else f"penstock.{given}"
 
-    def progress(self) -> Progress | None:
-        if self._table is None:
-            return None
-        found = self._table.properties.get(self._property)
-        return None if found is None else Progress.from_json(json.loads(found))
+    def every_progress(self) -> dict[str, Progress]:
+        properties = {} if self._table is None else self._table.properties
+        return {
+            name.removeprefix(PREFIX): Progress.from_json(json.loads(value))
+            for name, value in properties.items()
+            if name.startswith(PREFIX)
+        }
 
     def schema(self) -> pa.Schema | None:
         if self._table is None:
@@ -203,7 +206,7 @@ class Iceberg(Table):
 
     @property
     def _property(self) -> str:
-        return f"penstock.{self.pipeline}"
+        return f"{PREFIX}{self.pipeline}"
 
     def _location(self, location: str) -> str:
         store = file_store(location, self.spec.options)

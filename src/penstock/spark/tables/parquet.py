@@ -42,8 +42,8 @@ class Parquet(Table):
         self._files = live_files(self.store, numbers, self._last)
         self._publish(self._last)
 
-    def progress(self) -> Progress | None:
-        return None if self._last is None else self._last.progress.get(self.pipeline)
+    def every_progress(self) -> dict[str, Progress]:
+        return {} if self._last is None else dict(self._last.progress)
 
     def schema(self) -> pa.Schema | None:
         return None if self._last is None else self._last.schema
@@ -109,16 +109,13 @@ class Parquet(Table):
             entry = replace(entry, files=tuple(files.values()))
         if not self.store.create(entry_path(entry.number), entry.to_bytes()):
             raise TableConflictError(f"{self} has an entry {entry.number} by somebody else")
-        if self.store.read(entry_path(entry.number + 1)) is not None or self._was_forgotten(entry.number):
+        if entry_numbers(self.store)[-1] > entry.number:
             # We slept so long that our number came and went: vacuum has removed the entry that would have refused ours.
             self.store.delete([entry_path(entry.number)])
             self._last = self._files = None
             raise TableConflictError(f"{self} has had an entry {entry.number} by somebody else")
         self._last, self._files = entry, files
         self._publish(entry)
-
-    def _was_forgotten(self, number: int) -> bool:
-        return entry_numbers(self.store)[-1] > number
 
     def _publish(self, entry: Entry) -> None:
         """Give readers the files of a commit. What is done already is left as it is; files of one path give way to the new one

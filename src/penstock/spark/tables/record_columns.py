@@ -45,8 +45,11 @@ class TopicRead:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def topic_reads(spec: PipelineSpec, topics: Sequence[str], metadata: Sequence[str]) -> dict[str, TopicRead]:
-    """How each topic is read. Needs a session of Spark, which knows how schemas are written."""
+def topic_reads(
+    spec: PipelineSpec, topics: Sequence[str], metadata: Sequence[str], also: Sequence[str] = ()
+) -> dict[str, TopicRead]:
+    """How each topic is read; `also` is read and no column of the table. Needs a session of Spark, which knows how schemas are
+    written."""
     found: dict[tuple[str, str | None], TopicRead] = {}
     reads = {}
     wanted = (*metadata, *(["headers"] if spec.source.headers and "headers" not in metadata else []))
@@ -54,15 +57,15 @@ def topic_reads(spec: PipelineSpec, topics: Sequence[str], metadata: Sequence[st
         value = spec.source.value_of(topic)
         key = (value.format, value.schema)
         if key not in found:
-            found[key] = _read(spec, topic, wanted)
+            found[key] = _read(spec, topic, wanted, also)
         reads[topic] = found[key]
     return reads
 
 
-def _read(spec: PipelineSpec, topic: str, metadata: tuple[str, ...]) -> TopicRead:
+def _read(spec: PipelineSpec, topic: str, metadata: tuple[str, ...], also: Sequence[str]) -> TopicRead:
     given = source_options(spec, spec.source.value_of(topic))
     # Keys of records that cannot be decoded go with them.
-    options = replace(given, columns=tuple(dict.fromkeys((*metadata, "key", "offset", VALUE))))
+    options = replace(given, columns=tuple(dict.fromkeys((*metadata, *also, "key", "offset", VALUE))))
     kind = value_type_of(options.value_format, options.value_schema)
     read = StructType.fromDDL(default_schema(options, kind))
     assert isinstance(read, StructType), "columns make a struct"

@@ -88,8 +88,12 @@ class Table(ABC):
         """Look at the table anew."""
 
     @abstractmethod
+    def every_progress(self) -> dict[str, Progress]:
+        """How far each pipeline that writes the table has come, by its name, as the table's own commits say."""
+
     def progress(self) -> Progress | None:
         """How far this pipeline's last commit says it has come; None if it has made none."""
+        return self.every_progress().get(self.pipeline)
 
     @abstractmethod
     def schema(self) -> pa.Schema | None:

@@ -94,12 +94,12 @@ class TableTarget:
         """Let the consumer's positions follow the table."""
         self.cluster.commit(self.spec.consumer, offsets)
 
-    def maintain(self, spark: SparkSession) -> None:
+    def maintain(self, spark: SparkSession, *, compacts: bool = True) -> None:
         """Compact small files and remove old ones, when it is time for that."""
         spec, now = self.table.spec, time.monotonic()
         if self.progress is None:
             return
-        if spec.compact_every_s is not None and now - self._compacted_at >= spec.compact_every_s:
+        if compacts and spec.compact_every_s is not None and now - self._compacted_at >= spec.compact_every_s:
             self._compacted_at = now
             made, old = compact_small_files(spark, self.table)
             if old:

@@ -33,7 +33,7 @@ const TONES = {
   running: "good", healthy: "good", stable: "good", serving: "good", ok: "good", up_to_date: "good", finished: "good", open: "good",
   starting: "accent", waiting: "accent", booting: "accent", preparingrebalance: "accent", completingrebalance: "accent", assigning: "accent", reconciling: "accent", pending_consumption: "accent", healing: "accent",
   degraded: "warn", restarting: "warn", "read-only": "warn", warning: "warn", expired: "warn", ahead: "warn", stopped: "", empty: "", dead: "",
-  failed: "bad", lost: "bad", fenced: "bad", broken: "bad", critical: "bad", error: "bad",
+  silent: "warn", full: "warn", mounted: "good", out: "bad", failed: "bad", lost: "bad", fenced: "bad", broken: "bad", critical: "bad", error: "bad",
 };
 /** A state in words, with the colour it deserves. */
 export const State = ({ of, title }) => (of ? html`<${Badge} tone=${TONES[String(of).toLowerCase()] ?? ""} title=${title}>${String(of).replace(/_/g, " ")}<//>` : html`<span class="muted">–</span>`);

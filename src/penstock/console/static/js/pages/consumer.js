@@ -19,10 +19,7 @@ const POSITIONS = [
   ...LAG_COLUMNS,
 ];
 
-const partitionsText = (partitions) => {
-  const given = Array.isArray(partitions) ? partitions.map((one) => (typeof one === "object" ? `${one.topic} ${one.partition ?? one.partitions?.join(", ")}` : String(one))) : Object.entries(partitions ?? {}).map(([topic, numbers]) => `${topic} ${numbers.join(", ")}`);
-  return given.join("; ") || "none";
-};
+const partitionsText = (partitions) => Object.entries(partitions).map(([topic, numbers]) => `${topic} ${numbers.join(", ")}`).join("; ") || "none";
 const MEMBERS = [
   { key: "id", title: "Member", show: (one) => html`<span class="mono clip" title=${one.id}>${one.id}</span>` },
   { key: "client_id", title: "Client", show: (one) => one.client_id },
@@ -38,7 +35,7 @@ export default function Consumer() {
   const crumbs = html`<a href="/consumers">Consumers</a> /`;
   if (error?.status === 404) return html`<div class="page"><${PageHead} title=${name} crumbs=${crumbs} /><${Empty} title="There is no such consumer">It was deleted, or its positions are past their retention. <a href="/consumers">All consumers</a><//></div>`;
   const range = query.range ?? "10m";
-  const topics = data ? [...new Set(data.positions.map((one) => one.topic))] : [];
+  const topics = data?.topics ?? [];
   const lines = (metric) => [{ query: { metric, consumer: name }, label: null }];
   const members = data?.members ?? [];
   return html`<div class="page">
@@ -52,14 +49,14 @@ export default function Consumer() {
       <${Tile} label="Lag in bytes" note="not read yet"><${Bytes} value=${data?.lag_bytes} /><//>
       <${Tile} label="Lag in time" note="age of the oldest unread"><${Seconds} value=${data?.lag_seconds} /><//>
       <${Tile} label="Of retention" note="at 100 % messages are lost unread"><${Share} value=${data?.retention_share} /><//>
-      <${Tile} label="Members" note=${topics.length ? `${plural(topics.length, "topic")}, ${plural(data.positions.length, "position")}` : null}>${data ? integer(members.length) : "–"}<//>
+      <${Tile} label="Members" note=${topics.length ? `${plural(topics.length, "topic")}, ${plural(data.position_count, "position")}` : null}>${data ? integer(members.length) : "–"}<//>
     </div>
     <div class="grid"><${HistoryChart} title="Lag in messages" range=${range} format=${count} lines=${lines("lag_messages")} /><${HistoryChart} title="Lag in time" range=${range} format=${seconds} lines=${lines("lag_seconds")} /></div>
-    ${data && html`<${Card} title="Positions" bare>${data.positions.length ? html`<${Table} label="Positions" columns=${POSITIONS} rows=${data.positions} keyOf=${(one) => `${one.topic}/${one.partition}`} />` : html`<${Empty} title="No positions yet">It has not committed any.<//>`}<//>
+    ${data && html`<${Card} title="Positions" bare>${data.positions.length ? html`<${Table} label="Positions" columns=${POSITIONS} rows=${data.positions} keyOf=${(one) => `${one.topic}/${one.partition}`} />${data.position_count > data.positions.length && html`<div class="table-foot">The first ${integer(data.positions.length)} of ${integer(data.position_count)}</div>`}` : html`<${Empty} title="No positions yet">It has not committed any.<//>`}<//>
       <${Card} title="Members" bare>${members.length ? html`<${Table} label="Members" columns=${MEMBERS} rows=${members} keyOf=${(one) => one.id} />` : html`<${Empty} title="No members now">Its positions are kept for when one comes back.<//>`}<//>`}
     ${asking === "reset" && html`<${Reset} consumer=${name} topics=${topics} onClose=${() => setAsking(null)} onDone=${refresh} />`}
     ${asking === "delete" && html`<${Confirm} title=${`Delete consumer ${name}?`} verb="Delete the consumer" onClose=${() => setAsking(null)}
       act=${async () => { await remove(apiPath("consumers", name)); forget("/consumers"); say(`Consumer ${name} was deleted.`); navigate("/consumers"); }}
-      touches=${html`This deletes its <strong>${plural(data.positions.length, "position")}</strong> in ${topics.slice(0, 5).join(", ") || "no topic"}${topics.length > 5 ? ", …" : ""}. Messages stay. A consumer of this name that comes back begins anew.`} />`}
+      touches=${html`This deletes its <strong>${plural(data.position_count, "position")}</strong> in ${topics.slice(0, 5).join(", ") || "no topic"}${topics.length > 5 ? ", …" : ""}. Messages stay. A consumer of this name that comes back begins anew.`} />`}
   </div>`;
 }

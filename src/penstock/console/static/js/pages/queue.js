@@ -1,11 +1,11 @@
-// One queue.
+// One queue, by the name of its topic or by its path.
 import { html } from "../../vendor/htm-preact.js";
 import { PageHead } from "../parts.js";
-import { useLocation } from "../router.js";
+import { pathOf, useLocation } from "../router.js";
 import { QueueView } from "./queue_view.js";
 
 export default function Queue() {
   const { segments } = useLocation();
   const name = segments[1];
-  return html`<div class="page"><${PageHead} title=${name} crumbs=${html`<a href="/queues">Queues</a> /`} /><${QueueView} name=${name} /></div>`;
+  return html`<div class="page"><${PageHead} title=${name} crumbs=${html`<a href="/queues">Queues</a> /`}>${!name.startsWith("//") && html`<a class="button" href=${pathOf("topics", name)}>Its messages</a>`}<//><${QueueView} name=${name} /></div>`;
 }

@@ -7,7 +7,7 @@ import { setQuery, useLocation } from "../router.js";
 import { useCluster } from "../shell.js";
 import { Table } from "../tables.js";
 
-const shown = (value) => (value === null || value === undefined ? "none" : Array.isArray(value) ? value.join(", ") : String(value));
+const shown = (value) => (value === null || value === undefined ? "none" : String(value));
 
 const COLUMNS = [
   { key: "key", title: "Setting", show: (one) => html`<div class="mono">${one.key}</div><div class="small muted doc">${one.doc}</div>` },
@@ -19,7 +19,7 @@ const COLUMNS = [
 export default function Settings() {
   const { query } = useLocation();
   const cluster = useCluster();
-  const { data, error, refresh } = useLive("/settings", {}, { every: 30000 });
+  const { data, error, refresh } = useLive("/settings", { limit: 500 }, { every: 30000 });
   const search = (query.search ?? "").toLowerCase();
   const only = query.set === "1";
   const items = (data?.items ?? []).filter((one) => `${one.key} ${one.doc}`.toLowerCase().includes(search) && (!only || !one.is_default));

@@ -92,8 +92,16 @@ function useTail(name, question, live, paused) {
     const source = new EventSource(href(`${API}${apiPath("topics", name, "tail")}`, question), { withCredentials: true });
     const soon = () => { if (!held.current.drawing) held.current.drawing = setTimeout(draw, 200); };
     source.addEventListener("open", () => setState((old) => ({ ...old, isOpen: true, error: null })));
-    source.addEventListener("message", (event) => { held.current.arrived.push(parseExactly(event.data)); soon(); });
-    source.addEventListener("dropped", (event) => { const told = JSON.parse(event.data); setState((old) => ({ ...old, dropped: told.total ?? old.dropped + (told.messages ?? 0) })); });
+    source.addEventListener("messages", (event) => {
+      const told = parseExactly(event.data);
+      held.current.arrived.push(...told.items);
+      if (told.dropped) setState((old) => ({ ...old, dropped: old.dropped + told.dropped }));
+      soon();
+    });
+    source.addEventListener("end", (event) => {
+      source.close();
+      setState((old) => ({ ...old, isOpen: false, error: new Error(JSON.parse(event.data).message) }));
+    });
     source.addEventListener("error", () => setState((old) => ({ ...old, isOpen: false, error: source.readyState === EventSource.CLOSED
       ? new Error("The node refused to send messages as they come. Check that the topic is there and that you may read it, then start again.")
       : new Error("The connection was lost; it is made again by itself.") })));

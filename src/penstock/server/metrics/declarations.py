@@ -25,7 +25,9 @@ LOOP_LAG = Metric(
     (),
     _INTERNAL,
 )
-LOOP_LAG_MAX = Metric("penstock_event_loop_lag_max_seconds", _GAUGE, "The latest that it came to one in the last minute.")
+LOOP_LAG_MAX = Metric(
+    "penstock_event_loop_lag_max_seconds", _GAUGE, "How late the event loop was at most within the last minute."
+)
 CLOCK_JUMPS = Metric(
     "penstock_clock_jumps_total", _COUNTER, "How often the machine's wall clock was set by more than two seconds."
 )
@@ -59,7 +61,10 @@ THROTTLED_TIME = Metric(
 PRODUCE_BATCHES = Metric("penstock_produce_batches_total", _COUNTER, f"Batches that are durable. {_FLOW_DOC}", ("topic",))
 PRODUCE_MESSAGES = Metric("penstock_produce_messages_total", _COUNTER, f"Messages that are durable. {_FLOW_DOC}", ("topic",))
 PRODUCE_BYTES = Metric(
-    "penstock_produce_bytes_total", _COUNTER, f"Their bytes, compressed as they were sent. {_FLOW_DOC}", ("topic",)
+    "penstock_produce_bytes_total",
+    _COUNTER,
+    f"Bytes of messages that are durable, compressed as they were sent. {_FLOW_DOC}",
+    ("topic",),
 )
 FETCH_READS = Metric("penstock_fetch_reads_total", _COUNTER, f"Reads of partitions. {_FLOW_DOC}", ("topic",))
 FETCH_MESSAGES = Metric(
@@ -101,13 +106,13 @@ LAG_MESSAGES = Metric(
 LAG_SECONDS = Metric(
     "penstock_consumer_lag_seconds",
     _GAUGE,
-    "The age of the first message that it has not read, in the partition where that is oldest.",
+    "The age of the first message that a consumer has not read, in the partition where that is oldest.",
     ("consumer", "topic"),
 )
 RETENTION_RATIO = Metric(
     "penstock_consumer_retention_ratio",
     _GAUGE,
-    "How near that message is to being deleted: 0 when it is new, 1 when retention may take it.",
+    "How near the first message that a consumer has not read is to being deleted: 0 when it is new, 1 when retention may take it.",
     ("consumer", "topic"),
 )
 LAGS_HIDDEN = Metric("penstock_consumer_lags_hidden", _GAUGE, "Consumers and topics that are not shown, being too many.")
@@ -139,13 +144,19 @@ VDISK_UP = Metric("penstock_vdisk_up", _GAUGE, "1 if a VDisk is open and holds a
 VDISK_LIVE = Metric("penstock_vdisk_live_bytes", _GAUGE, "Bytes of parts that are wanted.", ("vdisk",), _INTERNAL)
 VDISK_CHUNKS = Metric("penstock_vdisk_chunks", _GAUGE, "Chunks of a VDisk.", ("vdisk",), _INTERNAL)
 VDISK_PARTS = Metric("penstock_vdisk_parts", _GAUGE, "Parts on a VDisk.", ("vdisk",), _INTERNAL)
-VDISK_TO_HEAL = Metric("penstock_vdisk_to_heal_parts", _GAUGE, "Parts that it lacks and could not be given last.", ("vdisk",))
+VDISK_TO_HEAL = Metric(
+    "penstock_vdisk_to_heal_parts", _GAUGE, "Parts that a VDisk lacks and could not be given last.", ("vdisk",)
+)
 DISK_FREE = Metric("penstock_disk_free_bytes", _GAUGE, "Room on the disk of a VDisk.", ("vdisk",))
-DISK_SIZE = Metric("penstock_disk_size_bytes", _GAUGE, "The size of that disk.", ("vdisk",))
-DISK_FULL = Metric("penstock_disk_full", _GAUGE, "1 if it takes nothing more but what makes room.", ("vdisk",))
-SYNC_DURATION = Metric("penstock_disk_sync_duration_seconds", _HISTOGRAM, "How long fdatasync took.", ("vdisk",))
-DISK_WRITES = Metric("penstock_disk_writes_total", _COUNTER, "Appends to files.", ("vdisk",), _INTERNAL)
-DISK_WRITTEN = Metric("penstock_disk_written_bytes_total", _COUNTER, "Their bytes.", ("vdisk",), _INTERNAL)
+DISK_SIZE = Metric("penstock_disk_size_bytes", _GAUGE, "The size of the disk of a VDisk.", ("vdisk",))
+DISK_FULL = Metric("penstock_disk_full", _GAUGE, "1 if the disk of a VDisk takes nothing more but what makes room.", ("vdisk",))
+SYNC_DURATION = Metric(
+    "penstock_disk_sync_duration_seconds", _HISTOGRAM, "How long fdatasync of the disk of a VDisk took.", ("vdisk",)
+)
+DISK_WRITES = Metric("penstock_disk_writes_total", _COUNTER, "Appends to files of a VDisk.", ("vdisk",), _INTERNAL)
+DISK_WRITTEN = Metric(
+    "penstock_disk_written_bytes_total", _COUNTER, "Bytes that were appended to files of a VDisk.", ("vdisk",), _INTERNAL
+)
 DISK_FAILURES = Metric("penstock_disk_failures_total", _COUNTER, "Writes that the disk failed to do.", ("vdisk",))
 REPLICATION_ROUNDS = Metric(
     "penstock_replication_rounds_total", _COUNTER, "Comparisons of a VDisk with its sisters.", (), _INTERNAL
@@ -156,33 +167,41 @@ PARTS_DROPPED = Metric(
 )
 PARTS_FAILED = Metric("penstock_replication_failed_parts_total", _COUNTER, "Parts that could not be restored when tried.")
 SCRUB_CHUNKS = Metric("penstock_scrub_chunks_total", _COUNTER, "Chunks that were read and verified.", (), _INTERNAL)
-SCRUB_DAMAGED = Metric("penstock_scrub_damaged_parts_total", _COUNTER, "Damaged parts that were found so.")
+SCRUB_DAMAGED = Metric("penstock_scrub_damaged_parts_total", _COUNTER, "Damaged parts that were found by verifying.")
 SCRUB_FINISHED = Metric(
     "penstock_scrub_finished_time_seconds", _GAUGE, "When all of a disk had last been verified, since the epoch.", (), _INTERNAL
 )
 
 # Upkeep of topics.
 COMPACTION_DURATION = Metric("penstock_compaction_duration_seconds", _HISTOGRAM, "Passes of compaction over a partition.")
-COMPACTION_READ = Metric("penstock_compaction_read_bytes_total", _COUNTER, "Bytes that they read.")
-COMPACTION_FREED = Metric("penstock_compaction_freed_bytes_total", _COUNTER, "Bytes that they gave back.")
-COMPACTION_FAILURES = Metric("penstock_compaction_failures_total", _COUNTER, "Passes that failed and are tried again.")
+COMPACTION_READ = Metric("penstock_compaction_read_bytes_total", _COUNTER, "Bytes that compaction read.")
+COMPACTION_FREED = Metric("penstock_compaction_freed_bytes_total", _COUNTER, "Bytes that compaction gave back.")
+COMPACTION_FAILURES = Metric(
+    "penstock_compaction_failures_total", _COUNTER, "Passes of compaction that failed and are tried again."
+)
 RETENTION_MESSAGES = Metric("penstock_retention_messages_total", _COUNTER, "Messages that retention let go of.")
-RETENTION_FAILURES = Metric("penstock_retention_failures_total", _COUNTER, "Partitions where that failed, to be tried again.")
+RETENTION_FAILURES = Metric(
+    "penstock_retention_failures_total", _COUNTER, "Partitions where retention failed, to be tried again."
+)
 
 # Pipelines, as they report themselves; 100 at most.
 PIPELINES = Metric("penstock_pipelines", _GAUGE, "Pipelines.", ("state",))
 PIPELINE_LAG = Metric("penstock_pipeline_lag_rows", _GAUGE, "Rows of its source that a pipeline has not read.", ("pipeline",))
-PIPELINE_READ = Metric("penstock_pipeline_read_rows_total", _COUNTER, "Rows that it read in this run.", ("pipeline",))
-PIPELINE_WRITTEN = Metric("penstock_pipeline_written_rows_total", _COUNTER, "Rows that it wrote in this run.", ("pipeline",))
-PIPELINE_DEAD = Metric("penstock_pipeline_dead_letters_total", _COUNTER, "Rows that it could not use.", ("pipeline",))
-PIPELINE_BATCH = Metric("penstock_pipeline_last_batch_seconds", _GAUGE, "How long its last batch took.", ("pipeline",))
+PIPELINE_READ = Metric("penstock_pipeline_read_rows_total", _COUNTER, "Rows that a pipeline read in this run.", ("pipeline",))
+PIPELINE_WRITTEN = Metric(
+    "penstock_pipeline_written_rows_total", _COUNTER, "Rows that a pipeline wrote in this run.", ("pipeline",)
+)
+PIPELINE_DEAD = Metric("penstock_pipeline_dead_letters_total", _COUNTER, "Rows that a pipeline could not use.", ("pipeline",))
+PIPELINE_BATCH = Metric(
+    "penstock_pipeline_last_batch_seconds", _GAUGE, "How long the last batch of a pipeline took.", ("pipeline",)
+)
 
 # The watching itself.
 SCRAPE_DURATION = Metric("penstock_scrape_duration_seconds", _GAUGE, "How long the last scrape took.", (), _INTERNAL)
 SURVEY_DURATION = Metric(
     "penstock_survey_duration_seconds", _GAUGE, "How long the last pass over partitions and positions took.", (), _INTERNAL
 )
-SURVEY_AGE = Metric("penstock_survey_age_seconds", _GAUGE, "How old what it found is.", (), _INTERNAL)
+SURVEY_AGE = Metric("penstock_survey_age_seconds", _GAUGE, "How old that is what the last such pass found.", (), _INTERNAL)
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 

@@ -1,0 +1,64 @@
+"""Other clusters, as far as the agent asks them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar
+
+from penstock.broker.registrations import Ref
+from penstock.core.errors import UnavailableError
+
+REMOTE_TIMEOUT_S = 3.0
+
+T = TypeVar("T")
+Offsets = dict[int, int]
+
+
+class RemoteClusters(Protocol):
+    """What the agent asks of other clusters."""
+
+    async def consumer_offsets(self, consumer: Ref, queue: Ref) -> Offsets:
+        """Where a consumer of another cluster stands in a queue, by partition. PenstockError if it cannot be known."""
+        ...
+
+    async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
+        """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
+        ...
+
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
+        """When the row at an offset of such a queue was committed, in milliseconds, and the weight of all rows before it; None
+        where it is not known."""
+        ...
+
+
+class Remotes:
+    """Asks other clusters, with a deadline; `clusters` is set by whoever can reach them."""
+
+    def __init__(self) -> None:
+        self.clusters: RemoteClusters | None = None
+
+    async def consumer_offsets(self, consumer: Ref, queue: Ref) -> Offsets:
+        """As above. UnavailableError if the cluster does not answer in time."""
+        return await _in_time(self._reached(consumer).consumer_offsets(consumer, queue), consumer)
+
+    async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
+        """As above."""
+        return await _in_time(self._reached(queue).queue_partitions(queue), queue)
+
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
+        """As above."""
+        return await _in_time(self._reached(queue).row_at(queue, partition, offset), queue)
+
+    def _reached(self, ref: Ref) -> RemoteClusters:
+        if self.clusters is None:
+            raise UnavailableError(f"cluster {ref.cluster!r} cannot be reached: no --peer-cluster names it")
+        return self.clusters
+
+
+async def _in_time(asked: Awaitable[T], ref: Ref) -> T:
+    try:
+        async with asyncio.timeout(REMOTE_TIMEOUT_S):
+            return await asked
+    except TimeoutError as error:
+        raise UnavailableError(f"cluster {ref.cluster!r} did not answer in {REMOTE_TIMEOUT_S} s") from error

@@ -1,0 +1,150 @@
+"""Automatic trimming of queues: who still needs what of a partition, and letting go of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.namespace import MountState, Namespace, Node, consumer_name
+from penstock.broker.queue_agent.exporter import EXPORTS
+from penstock.broker.queue_agent.exports import StaticExports
+from penstock.broker.queue_agent.remotes import Offsets, Remotes
+from penstock.broker.queue_agent.trimming import Holder, TrimConfig, decide
+from penstock.broker.registrations import Ref, Registration, Registrations
+from penstock.broker.topic import Topic
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.queue import Partition
+
+log = logging.getLogger(__name__)
+
+TRIM_FAILED = "queue_agent_queue_controller_trim_failed"
+
+
+class QueueTrimming(NamedTuple):
+    """What a queue asks for, and which consumers count."""
+
+    config: TrimConfig
+    ttl_ms: int | None
+    vital: list[Registration]
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is anything to do."""
+        return self.config.enable or self.ttl_ms is not None
+
+
+class Trimmer:
+    """Trims the queues of one cluster."""
+
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        namespace: Namespace,
+        registrations: Registrations,
+        consumers: Consumers,
+        exports: StaticExports,
+        remotes: Remotes,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._registrations = registrations
+        self._consumers = consumers
+        self._exports = exports
+        self._remotes = remotes
+        self._clock = clock
+        self._remote_offsets: dict[tuple[Ref, Ref], Offsets | PenstockError] = {}
+
+    async def ask_remote(self) -> None:
+        """Ask for the offsets of all vital consumers on other clusters."""
+        asked = [
+            (one.consumer, one.queue)
+            for one in self._registrations
+            if one.vital and one.queue.cluster == self._cluster and one.consumer.cluster != self._cluster
+        ]
+        answers = await asyncio.gather(*(self._ask(*pair) for pair in asked))
+        self._remote_offsets = dict(zip(asked, answers, strict=True))
+
+    def asked_by(self, node: Node) -> QueueTrimming:
+        """What a queue asks for; attributes are JSON, and were checked when they were set."""
+        vital = [one for one in self._registrations.of_queue(Ref(self._cluster, node.path)) if one.vital]
+        if not node.attributes:
+            return QueueTrimming(TrimConfig(), None, vital)
+        raw = json.loads(node.attributes.get("auto_trim_config", b"null")) or {}
+        trim = TrimConfig(bool(raw.get("enable")), raw.get("retained_rows"), raw.get("retained_lifetime_duration"))
+        keeps_none = json.loads(node.attributes.get("min_data_versions", b"1")) == 0
+        ttl_ms = json.loads(node.attributes.get("max_data_ttl", b"null")) if keeps_none else None
+        return QueueTrimming(trim, ttl_ms, vital)
+
+    def needed_from(self, topic: Topic, number: int) -> int | None:
+        """The first row that a vital consumer or an export still needs; None if there is neither. One that cannot be asked needs
+        everything."""
+        path = self._namespace.path_of(topic)
+        vital = [one for one in self._registrations.of_queue(Ref(self._cluster, path)) if one.vital and one.covers(number)]
+        holders = [self._vital_consumer(one, topic.id, number) for one in vital]
+        node = self._namespace.find(path)
+        if node is not None:
+            holders += self._exports.holders(node, number)
+        return min((0 if holder.offset is None else holder.offset for holder in holders), default=None)
+
+    async def trim(self, node: Node, topic: Topic, partition: Partition, asked: QueueTrimming) -> dict[str, str]:
+        """Trim a partition as far as it may be; alerts for an operator."""
+        if node.mount_state is not MountState.MOUNTED:
+            return {}
+        config, number = asked.config, partition.number
+        try:
+            outlived = await self._first_since(partition, asked.ttl_ms) if asked.ttl_ms is not None else None
+            young_from = None
+            if config.enable and config.retained_lifetime_ms is not None:
+                young_from = await self._first_since(partition, config.retained_lifetime_ms)
+            vital = [self._vital_consumer(one, topic.id, number) for one in asked.vital if one.covers(number)]
+            vital += (self._important_consumer(name, topic, number) for name in topic.config.important_consumers)
+            exports = self._exports.holders(node, number) if EXPORTS in node.attributes else []
+            start, end = partition.start_offset, partition.stable_offset
+            decision = decide(config, start=start, end=end, vital=vital, exports=exports, young_from=young_from)
+            offsets = [one for one in (outlived, decision.offset) if one is not None]
+            if offsets and max(offsets) > start:
+                await partition.trim(min(max(offsets), end))
+        except PenstockError as error:
+            log.warning("trimming of %s, partition %d, will be tried again: %s", node.path, number, error)
+            return {TRIM_FAILED: str(error)}
+        return {} if decision.alert is None else {TRIM_FAILED: decision.alert}
+
+    async def _first_since(self, partition: Partition, age_ms: int) -> int:
+        """The first row that is not older than this; the end if all are."""
+        found = await partition.find_time(int(self._clock.wall() * 1000) - age_ms)
+        return partition.stable_offset if found is None else found[0]
+
+    def _vital_consumer(self, registration: Registration, topic_id: UUID, number: int) -> Holder:
+        consumer = registration.consumer
+        if consumer.cluster != self._cluster:
+            known = self._remote_offsets.get((consumer, registration.queue))
+            if isinstance(known, dict):
+                return Holder(str(consumer), known.get(number, 0))
+            return Holder(str(consumer), None, "it was not asked yet" if known is None else str(known))
+        node = self._namespace.consumer(consumer.path)
+        if node is None:
+            return Holder(str(consumer), None, "there is no such consumer")
+        if node.mount_state is MountState.UNMOUNTED:
+            return Holder(str(consumer), None, "its table is not mounted")
+        return self._holder(str(consumer), consumer_name(node), Queue(topic_id, number))
+
+    def _important_consumer(self, name: str, topic: Topic, number: int) -> Holder:
+        """One that the topic itself names, as YDB's and Kafka's clients can have it: vital by another name."""
+        return self._holder(name, name, Queue(topic.id, number))
+
+    def _holder(self, shown: str, name: str, queue: Queue) -> Holder:
+        position = self._consumers.position(name, queue)
+        return Holder(shown, 0 if position is None else position.offset)
+
+    async def _ask(self, consumer: Ref, queue: Ref) -> Offsets | PenstockError:
+        try:
+            return await self._remotes.consumer_offsets(consumer, queue)
+        except PenstockError as error:
+            return error

@@ -1,0 +1,22 @@
+"""What pipelines say of themselves, for those who watch the node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.server.http.pipelines import PipelineResource
+from penstock.server.http.served import Served
+
+
+class PipelineReports:
+    """Reads the reports of pipelines; what was read once is kept."""
+
+    def __init__(self, served: Served) -> None:
+        self._resource = PipelineResource(served)
+
+    async def read(self) -> list[dict[str, Any]]:
+        """The last report of every pipeline, by name."""
+        reports = await self._resource.reports()
+        return [msgspec.structs.asdict(reports[name]) for name in sorted(reports)]

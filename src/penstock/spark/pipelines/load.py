@@ -1,0 +1,202 @@
+"""Load: files or a table to a topic, each row once. What is loaded is noted in the same commit that makes the rows visible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.spark.pipelines.batch_rows import CountsParam
+from penstock.spark.pipelines.dead_letters import letters
+from penstock.spark.pipelines.errors import BadRowError
+from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.load_files import Part
+from penstock.spark.pipelines.load_inputs import FileInputs, Inputs, Pending, Reader, TableInputs
+from penstock.spark.pipelines.plan_text import plan_lines
+from penstock.spark.pipelines.row_sending import TOLD, TaskTransaction, Told, unpack_told
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.state_topic import read_last_values
+from penstock.spark.pipelines.topic_making import make_topic
+from penstock.spark.pipelines.topic_rows import topic_rows
+from penstock.spark.pipelines.topic_target import TopicTarget
+from penstock.spark.sink import send_rows
+from penstock.spark.write_options import WriteOptions
+from penstock.spark.writing_cluster import OpenTransaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# By pipeline and file: how many parts of it are loaded, and what the file was like; committed together with the rows.
+LEDGER: Final = "__penstock_pipeline_files"
+PARTS_A_TASK: Final = 2
+
+
+def load_job(spec: PipelineSpec) -> Job:
+    """The job of a load."""
+    return LoadJob(spec)
+
+
+class ReadParts:
+    """A task that reads the parts whose numbers it is given, and counts what it could not read."""
+
+    def __init__(self, reader: Reader, parts: list[Part], counts: Any) -> None:
+        self._reader = reader
+        self._parts = parts
+        self._counts = counts
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = dead = 0
+                for good, bad in self._reader.read(self._parts[number]):
+                    rows += good.num_rows
+                    dead += 0 if bad is None else bad.num_rows
+                    yield good
+                self._counts.add({self._parts[number]: (rows, dead)})
+
+
+class SendDeadParts:
+    """A task that reads parts again and sends what could not be read of them."""
+
+    def __init__(self, reader: Reader, parts: list[Part], sending: tuple[WriteOptions, str], pipeline: str) -> None:
+        self._reader = reader
+        self._parts = parts
+        self._options, self._prefix = sending
+        self._pipeline = pipeline
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        transaction = TaskTransaction(self._options, f"{self._prefix}dead/")
+        count = 0
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for _, dead in self._reader.read(self._parts[number]):
+                    if dead is not None:
+                        transaction.send(self._options.topic, letters(dead, self._pipeline))
+                        count += dead.num_rows
+        yield Told(transaction.finish(), dead=count).packed()
+
+
+class LoadJob:
+    """One run of a load."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self._target = TopicTarget(spec)
+        self._spark: SparkSession | None = None
+        self._inputs: Inputs | None = None
+        self._counts: Any = None
+        self._ledger: dict[str, dict[str, Any]] = {}
+        self._left = 0
+
+    def plan(self) -> list[str]:
+        """As `Job` says."""
+        return plan_lines(self.spec)
+
+    def check(self, spark: SparkSession) -> None:
+        """As `Checked` says."""
+        self._target.check()
+        inputs = self._open(spark)
+        topic_rows(
+            self.spec, spark.createDataFrame([], inputs.columns), "source.files" if self.spec.source.files else "source.table"
+        )
+
+    def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
+        self._spark = spark
+        self._inputs = self._open(spark)
+        self._counts = spark.sparkContext.accumulator({}, CountsParam())
+        self._target.open(has_dead_letters=self.spec.source.files is not None and self.spec.source.files.format != "parquet")
+        make_topic(self._target.cluster, LEDGER, 1, {"cleanup.policy": "compact"})
+        found = read_last_values(self._target.cluster, LEDGER, self._key(""))
+        self._ledger = {name.removeprefix(self._key("")): json.loads(value) for name, value in found.items()}
+        first = {} if self._ledger else self._inputs.snapshot()
+        if first:
+            self._target.commit([Told(self._note(first))], {"files": len(first)})
+            self._ledger = first
+
+    def step(self) -> BatchDone | None:
+        """As `Job` says."""
+        assert self._spark is not None
+        assert self._inputs is not None
+        chosen = self._choose(self._inputs)
+        parts = [part for one in chosen for part in one.parts]
+        if not chosen:
+            return None
+        told, rows_read = self._send(self._spark, self._inputs, parts) if parts else ([], 0)
+        changes = {one.path: {**one.state, "done": one.done} for one in chosen}
+        told.append(Told(self._note(changes)))
+        self._target.commit(told, {"files": len({*self._ledger, *changes})})
+        self._ledger.update(changes)
+        return BatchDone(rows_read, sum(one.rows for one in told), sum(one.dead for one in told))
+
+    def lag_rows(self) -> int:
+        """As `Job` says: rows of files that have been looked into, where files tell how many they have."""
+        return self._left
+
+    def close(self) -> None:
+        """As `Job` says."""
+        self._target.close()
+
+    def _open(self, spark: SparkSession) -> Inputs:
+        return FileInputs(self.spec, spark) if self.spec.source.files is not None else TableInputs(self.spec)
+
+    def _key(self, path: str) -> str:
+        return f"{self.spec.name}\0{path}"
+
+    def _choose(self, inputs: Inputs) -> list[Pending]:
+        """The next parts: as many as tasks have use for, and not many more rows than a batch should have."""
+        assert self._spark is not None
+        most = self._spark.sparkContext.defaultParallelism * PARTS_A_TASK
+        chosen: list[Pending] = []
+        count = rows = self._left = 0
+        for one in inputs.pending(self._ledger):
+            taken = 0
+            for part in one.parts:
+                if count >= most or (rows and rows + part.rows > self.spec.rows_max):
+                    break
+                taken, count, rows = taken + 1, count + 1, rows + part.rows
+            self._left += sum(part.rows for part in one.parts[taken:])
+            if taken or not one.parts:
+                chosen.append(one.cut(taken))
+            if taken < len(one.parts):
+                break
+        return chosen
+
+    def _send(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> tuple[list[Told], int]:
+        self._counts.value = {}
+        task = ReadParts(inputs.reader, parts, self._counts)
+        frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, inputs.columns)
+        told = self._target.send(topic_rows(self.spec, frame, "source"))
+        found: dict[Part, tuple[int, int]] = self._counts.value
+        bad = [part for part in parts if found.get(part, (0, 0))[1]]
+        if bad:
+            told += self._send_dead(spark, inputs, bad)
+        return told, sum(rows + dead for rows, dead in found.values())
+
+    def _send_dead(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> list[Told]:
+        if self.spec.dead_letters.stops:
+            dead = next(bad for _, bad in inputs.reader.read(parts[0]) if bad is not None)
+            row = dead.slice(0, 1).to_pylist()[0]
+            raise BadRowError(
+                f"row {row['offset']} of part {row['partition']} of {row['topic']} cannot be read: {row['reason']}. Nothing of "
+                "this batch is committed; set dead_letters to a topic to put such rows aside, or mend the file"
+            )
+        task = SendDeadParts(inputs.reader, parts, self._target.dead_sending(), self.spec.name)
+        return unpack_told(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, TOLD).collect())
+
+    def _note(self, changes: dict[str, dict[str, Any]]) -> OpenTransaction:
+        """Put what is loaded into the ledger, seen when it is committed."""
+        rows = pa.RecordBatch.from_pydict(
+            {
+                "key": [self._key(path).encode() for path in changes],
+                "value": [json.dumps(state).encode() for state in changes.values()],
+            },
+            schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]),
+        )
+        name = f"{self._target.fence.prefix}ledger"
+        producer, _ = send_rows(iter([rows]), self._target.cluster, replace(self._target.options, topic=LEDGER), name, 0)
+        assert producer is not None
+        return OpenTransaction(name, producer.id, producer.epoch)

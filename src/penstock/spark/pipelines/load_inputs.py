@@ -1,0 +1,202 @@
+"""What a load has to read: files of a directory, or a table as it was when the load began; and what of it is loaded already."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.spark.pipelines.errors import ChangedInputError
+from penstock.spark.pipelines.load_files import InputFile, Part, cut_file, find_files, parquet_schema
+from penstock.spark.pipelines.load_reading import PartReader, Read, header_of
+from penstock.spark.pipelines.spec import PipelineSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.tables.table import TableReader
+
+_log = logging.getLogger(__name__)
+
+
+class Pending(NamedTuple):
+    """A file with parts that are not loaded yet; `state` is what is kept of it, but for how many parts are."""
+
+    path: str
+    state: dict[str, Any]
+    parts: list[Part]
+    total: int
+
+    def cut(self, count: int) -> Pending:
+        """Only the first parts of it."""
+        return self._replace(parts=self.parts[:count])
+
+    @property
+    def done(self) -> int:
+        """How many parts of the file are loaded when these are."""
+        return self.parts[-1].number + 1 if self.parts else self.total
+
+
+class Reader(Protocol):
+    """Reads parts in tasks."""
+
+    def read(self, part: Part) -> Iterator[Read]:
+        """Batches of good rows, each with its bad ones."""
+        ...
+
+
+class Inputs(Protocol):
+    """What there is to load."""
+
+    columns: StructType
+    reader: Reader
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """What is to be in the ledger before anything is loaded: all there is to load, if that is settled then."""
+        ...
+
+    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
+        """What is not loaded yet, in a stable order."""
+        ...
+
+
+class FileInputs:
+    """Files. New ones are found as they come; one that was changed is told of."""
+
+    def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
+        assert spec.source.files is not None
+        self._spec = spec
+        self._files = spec.source.files
+        self._path = spec.path(self._files.path)
+        self._cut: dict[InputFile, list[Part]] = {}
+        self._told: set[InputFile] = set()
+        if "://" in self._path:
+            raise spec.fault(
+                "source.files.path", "files are read from a disk that all workers see; load a table from other stores"
+            )
+        self.columns, schema = self._schema()
+        self.reader: Reader = PartReader(self._files, schema)
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """As `Inputs` says: files may still come."""
+        return {}
+
+    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
+        """As `Inputs` says."""
+        for file in find_files(self._files, self._path):
+            known = ledger.get(file.path)
+            if known is not None and known["state"] != file.state:
+                self._report_change(file, known)
+                continue
+            if known is not None and known["done"] >= known["parts"]:
+                continue
+            parts = self._parts(file)
+            done = known["done"] if known is not None else 0
+            yield Pending(file.path, {"state": file.state, "parts": len(parts)}, parts[done:], len(parts))
+
+    def _parts(self, file: InputFile) -> list[Part]:
+        if file not in self._cut:
+            self._check(file)
+            self._cut[file] = cut_file(self._files, file)
+        return self._cut[file]
+
+    def _report_change(self, file: InputFile, known: dict[str, Any]) -> None:
+        if known["done"] < known["parts"]:
+            raise ChangedInputError(
+                f"{file.path} was changed while it was being loaded: {known['done']} of {known['parts']} parts are in "
+                f"{self._spec.target} already. Put the file back as it was, or load it under another name"
+            )
+        if file not in self._told:
+            self._told.add(file)
+            _log.warning("%s was changed after it was loaded; it is not loaded again", file.path)
+
+    def _schema(self) -> tuple[StructType, pa.Schema]:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        given = self._files.schema
+        try:
+            if given is not None:
+                columns = StructType.fromDDL(given)
+                assert isinstance(columns, StructType)
+            elif self._files.format == "json":
+                columns = StructType().add("value", "binary")
+            else:
+                found = find_files(self._files, self._path)
+                if not found:
+                    raise self._spec.fault(
+                        "source.files.path", f"there is no file {self._path} yet to tell the columns; give a schema"
+                    )
+                columns = from_arrow_schema(parquet_schema(found[0].path))
+            return columns, to_arrow_schema(columns, timezone="UTC")
+        except (PySparkException, pa.ArrowException) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise self._spec.fault("source.files.schema" if given else "source.files.path", reason) from error
+
+    def _check(self, file: InputFile) -> None:
+        """Whether the file has the columns."""
+        if self._files.format == "json" or (self._files.format == "csv" and not self._files.header):
+            return
+        there = parquet_schema(file.path).names if self._files.format == "parquet" else header_of(self._files, file.path) or []
+        missing = [name for name in self.columns.names if name not in there]
+        if missing:
+            raise self._spec.fault(
+                "source.files", f"{file.path} has no column {', '.join(missing)}; it has {', '.join(there) or 'none'}"
+            )
+
+
+@dataclass(frozen=True)
+class TablePartReader:
+    """Reads files of a table. It is pickled to tasks."""
+
+    reader: TableReader
+    files: dict[str, Any]
+
+    def read(self, part: Part) -> Iterator[Read]:
+        """As `Reader` says."""
+        for rows in self.reader.read(self.files[part.path]):
+            yield rows, None
+
+
+class TableInputs:
+    """A table: the files that it had when the load began, whatever becomes of it since."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+        from penstock.spark.tables.table import open_table
+
+        table = spec.source.table
+        assert table is not None
+        self._spec = spec
+        place = table if table.location is None else replace(table, location=spec.path(table.location))
+        self._table = open_table(place, spec.name)
+        self._table.refresh()
+        schema = self._table.schema()
+        if schema is None:
+            raise spec.fault("source.table", f"there is no {table}")
+        self.columns = from_arrow_schema(schema)
+        reader = replace(self._table.reader(), schema=to_arrow_schema(self.columns, timezone="UTC"))
+        self._files: dict[str, Any] = {}
+        self.reader: Reader = TablePartReader(reader, self._files)
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        """As `Inputs` says."""
+        return {
+            one.path: {"state": [one.rows, one.size, list(one.values)], "parts": 1, "done": 0} for one in self._table.data_files()
+        }
+
+    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
+        """As `Inputs` says."""
+        from penstock.spark.tables.task_writer import DataFile
+
+        for path, known in sorted(ledger.items()):
+            if known["done"] < known["parts"]:
+                rows, size, values = known["state"]
+                self._files[path] = DataFile(path, rows, size, tuple(values))
+                yield Pending(path, {"state": known["state"], "parts": 1}, [Part(path, 0, 0, 1, rows)], 1)

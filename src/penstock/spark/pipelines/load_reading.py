@@ -1,0 +1,163 @@
+"""Parts of files to record batches: rows that can be read, and those that cannot, with the reason."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, Malformed
+from penstock.spark.pipelines.load_files import Part
+from penstock.spark.pipelines.spec import FilesSpec
+from penstock.spark.pipelines.value_decoding import decode_column
+from penstock.spark.value_formats import JsonFormat
+
+ROWS: Final = 1 << 16
+
+Read = tuple[pa.RecordBatch, pa.RecordBatch | None]
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads parts of files of one kind to one schema. It is pickled to tasks."""
+
+    files: FilesSpec
+    schema: pa.Schema
+
+    def read(self, part: Part) -> Iterator[Read]:
+        """Batches of good rows, each with its bad ones (DEAD_SCHEMA, the path in place of a topic), if there are any."""
+        if self.files.format == "parquet":
+            return self._parquet(part)
+        with open(part.path, "rb") as stream:
+            stream.seek(part.start)
+            text = stream.read(part.stop - part.start)
+        if self.files.format == "csv":
+            return self._csv(part, text)
+        return self._json(part, text)
+
+    def _parquet(self, part: Part) -> Iterator[Read]:
+        with pq.ParquetFile(part.path) as parquet:
+            for batch in parquet.iter_batches(ROWS, row_groups=[part.number], columns=self.schema.names):
+                yield (
+                    pa.RecordBatch.from_arrays(
+                        [batch.column(field.name).cast(field.type) for field in self.schema], schema=self.schema
+                    ),
+                    None,
+                )
+
+    def _json(self, part: Part, text: bytes) -> Iterator[Read]:
+        lines = pa.array([line for line in text.split(b"\n") if line.strip()], pa.binary())
+        kind = pa.struct(list(self.schema))
+        is_raw = self.files.schema is None
+        form = JsonFormat(pa.struct([]) if is_raw else kind, fails=False)
+        for at in range(0, len(lines), ROWS):
+            some = lines.slice(at, ROWS)
+            bad: list[Malformed] = []
+            form.malformed = bad
+            decoded = decode_column(form, some)
+            columns = [some] if is_raw else decoded.flatten()
+            rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            yield _without(rows, bad), _dead(part, at, some, bad)
+
+    def _csv(self, part: Part, text: bytes) -> Iterator[Read]:
+        names = header_of(self.files, part.path) or self.schema.names
+        wrong: list[tuple[int, str, str]] = []
+
+        def keep(row: Any) -> str:
+            what = f"it has {row.actual_columns} values where {row.expected_columns} are wanted"
+            wrong.append((row.number or 0, row.text, what))
+            return "skip"
+
+        has_header = self.files.header and part.start == 0
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pyarrow.csv.ReadOptions(column_names=names, skip_rows=int(has_header), use_threads=False),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.files.delimiter, newlines_in_values=True, invalid_row_handler=keep
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=self.schema.names,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        if wrong:
+            yield pa.RecordBatch.from_pylist([], schema=self.schema), _wrong(part, wrong)
+        done = 0
+        for batch in table.to_batches(ROWS):
+            yield self._typed(part, done, batch)
+            done += batch.num_rows
+
+    def _typed(self, part: Part, at: int, rows: pa.RecordBatch) -> Read:
+        """Rows of text as rows of the schema's types; those with a value that is none of its type are bad."""
+        columns: list[pa.Array] = []
+        bad: dict[int, str] = {}
+        for field in self.schema:
+            column = rows.column(field.name)
+            try:
+                columns.append(column.cast(field.type))
+            except pa.ArrowInvalid:
+                columns.append(_cast_each(column, field, bad))
+        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        faults = [Malformed(row, reason) for row, reason in sorted(bad.items())]
+        if not faults:
+            return made, None
+        texts = pa.array([_line(rows, one.row, self.files.delimiter) for one in faults], pa.binary())
+        return _without(made, faults), _dead(part, at, texts, [Malformed(n, one.reason) for n, one in enumerate(faults)])
+
+
+def header_of(files: FilesSpec, path: str) -> list[str] | None:
+    """The names in the first line of a file; None if it has no such line."""
+    if not files.header:
+        return None
+    with open(path, newline="", encoding="utf-8", errors="replace") as stream:
+        return next(csv.reader(stream, delimiter=files.delimiter), [])
+
+
+def _cast_each(column: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Array:
+    found = []
+    for row, value in enumerate(column):
+        try:
+            found.append(value.cast(field.type))
+        except pa.ArrowInvalid:
+            found.append(pa.scalar(None, field.type))
+            bad.setdefault(row, f"{field.name} is {value.as_py()!r}, which is no {field.type}")
+    return pa.array(found, field.type)
+
+
+def _line(rows: pa.RecordBatch, row: int, delimiter: str) -> bytes:
+    values = (column[row].as_py() for column in rows.columns)
+    return delimiter.join("" if value is None else str(value) for value in values).encode()
+
+
+def _without(rows: pa.RecordBatch, bad: list[Malformed]) -> pa.RecordBatch:
+    if not bad:
+        return rows
+    places = {one.row for one in bad}
+    return rows.filter(pa.array([row not in places for row in range(rows.num_rows)]))
+
+
+def _dead(part: Part, at: int, texts: pa.Array, bad: list[Malformed]) -> pa.RecordBatch | None:
+    if not bad:
+        return None
+    return _letters(part, [(at + one.row, texts[one.row].as_py(), one.reason) for one in bad])
+
+
+def _wrong(part: Part, wrong: list[tuple[int, str, str]]) -> pa.RecordBatch:
+    return _letters(part, [(number, text.encode(), reason) for number, text, reason in wrong])
+
+
+def _letters(part: Part, found: list[tuple[int, bytes, str]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [
+            {"topic": part.path, "partition": part.number, "offset": row, "value": text, "reason": reason[:REASON_CHARACTERS]}
+            for row, text, reason in found
+        ],
+        schema=DEAD_SCHEMA,
+    )

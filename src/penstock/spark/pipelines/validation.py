@@ -1,0 +1,63 @@
+"""What can be checked of a pipeline before it runs: the broker and its topics, then with Spark the query and the target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from penstock.spark.errors import BrokerUnreachableError
+from penstock.spark.pipelines.errors import Fault, SpecError
+from penstock.spark.pipelines.fence import target_options
+from penstock.spark.pipelines.job import Checked
+from penstock.spark.pipelines.kinds import make_job
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.writing_cluster import WritingCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECT_S: Final = 10.0
+
+
+def check_broker(spec: PipelineSpec) -> None:
+    """SpecError if the broker has not what the file names, or cannot do what it asks."""
+    client = replace(target_options(spec).client, api_timeout_s=CONNECT_S)
+    faults: list[Fault] = []
+    with closing(WritingCluster(client)) as cluster:
+        try:
+            there = set(cluster.known_topics(None))
+        except BrokerUnreachableError as error:
+            what = f"{error}; is a node running there? `penstock up` starts one"
+            raise BrokerUnreachableError(str(spec.origin.fault("brokers", what))) from error
+        faults += _missing_topics(spec, there)
+        if spec.target.topic is not None and not cluster.commits_together():
+            what = f"the broker at {spec.brokers} is not Penstock: it cannot commit rows and positions as one; use a table"
+            faults.append(spec.origin.fault("target.topic", what))
+    if faults:
+        raise SpecError(faults)
+
+
+def check_with_spark(spec: PipelineSpec, spark: SparkSession) -> None:
+    """SpecError, or what else is wrong, if the pipeline would not run: schemas, queries, the columns of the target."""
+    job = make_job(spec)
+    try:
+        if isinstance(job, Checked):
+            job.check(spark)
+    finally:
+        job.close()
+
+
+def _missing_topics(spec: PipelineSpec, there: set[str]) -> Iterable[Fault]:
+    for number, topic in enumerate(spec.source.topics):
+        if topic not in there:
+            near = get_close_matches(topic, there, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else f"`penstock topic create {topic}` makes it"
+            path = f"source.topics[{number}]"
+            yield spec.origin.fault(path, f"there is no topic {topic!r} at {spec.brokers}; {hint}")
+    pattern = spec.source.pattern
+    if pattern is not None and not any(re.fullmatch(pattern, topic) for topic in there):
+        yield spec.origin.fault("source.pattern", f"no topic at {spec.brokers} has a name like {pattern}")

@@ -1,0 +1,134 @@
+"""What tasks of an audit do: count and digest the records of a topic and the rows of a table, by stretches of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.range_read import read_range_with_dead
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.tables.record_columns import TopicRead
+from penstock.spark.tables.row_digest import Digests, column_digests
+from penstock.spark.tables.schemas import conform
+from penstock.spark.tables.table import TableReader
+from penstock.spark.tables.task_writer import DataFile
+
+Stretch = tuple[TopicPartition, int]
+"""A partition, and the number of a stretch of its offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """How many rows a stretch has, and for each column the sum of their digests."""
+
+    rows: int
+    digests: tuple[int, ...]
+
+    def __add__(self, other: Sum) -> Sum:
+        sums = tuple((one + two) & 0xFFFF_FFFF_FFFF_FFFF for one, two in zip(self.digests, other.digests, strict=True))
+        return Sum(self.rows + other.rows, sums)
+
+
+@dataclass
+class Found:
+    """What a task has seen: sums of stretches, and rows one by one of those that it was asked about."""
+
+    sums: dict[Stretch, Sum] = field(default_factory=dict)
+    rows: dict[Stretch, list[tuple[NDArray[np.int64], Digests]]] = field(default_factory=dict)
+    dead: int = 0
+    outside: dict[TopicPartition, int] = field(default_factory=dict)
+    """Rows of a table that are not in what is compared."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is compared: columns, offsets of each partition, and how long stretches are."""
+
+    schema: pa.Schema
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    size: int
+    wanted: frozenset[Stretch] | None = None
+    """Stretches whose rows are told one by one; None only sums."""
+
+    def count(self, place: TopicPartition, offsets: NDArray[np.int64], rows: pa.RecordBatch, found: Found) -> None:
+        """Take rows of one partition into account."""
+        stretches = offsets // self.size
+        if self.wanted is not None:
+            here = np.array([number for where, number in self.wanted if where == place], np.int64)
+            chosen = np.isin(stretches, here)
+            if not chosen.any():
+                return
+            rows, offsets, stretches = rows.filter(pa.array(chosen)), offsets[chosen], stretches[chosen]
+        digests = np.stack([column_digests(rows.column(name)) for name in self.schema.names], axis=1)
+        order = np.argsort(stretches, kind="stable")
+        numbers, starts = np.unique(stretches[order], return_index=True)
+        ends = [*starts[1:].tolist(), len(order)]
+        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
+            key, picked = (place, number), order[start:end]
+            if self.wanted is not None:
+                found.rows.setdefault(key, []).append((offsets[picked], digests[picked]))
+                continue
+            one = Sum(end - start, tuple(int(total) for total in digests[picked].sum(axis=0)))
+            found.sums[key] = found.sums[key] + one if key in found.sums else one
+
+
+@dataclass(frozen=True)
+class TopicTask:
+    """Looks at a range of a topic. It is pickled to tasks."""
+
+    reads: Mapping[str, TopicRead]
+    scope: Scope
+
+    def __call__(self, number: int, wanted: OffsetRange) -> Found:
+        found = Found()
+        read = self.reads.get(wanted.place.topic) or self.reads[""]
+        for good, bad in read_range_with_dead(read.options, read.layout, wanted):
+            found.dead += 0 if bad is None else bad.num_rows
+            if good.num_rows:
+                offsets = good.column("offset").to_numpy()
+                self.scope.count(wanted.place, offsets, conform(read.rows(good), self.scope.schema), found)
+        return found
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """Looks at files of a table. It is pickled to tasks."""
+
+    reader: TableReader
+    scope: Scope
+    topic: str | None
+    """The only topic there is, where rows do not tell theirs."""
+
+    def __call__(self, number: int, files: Sequence[DataFile]) -> Found:
+        found = Found()
+        extra = ["_partition", "_offset", *(["_topic"] if self.topic is None else [])]
+        columns = list(dict.fromkeys([*self.scope.schema.names, *extra]))
+        for file in files:
+            for batch in self.reader.read(file, columns):
+                for place, rows in self._places(batch):
+                    self._count(place, rows, found)
+        return found
+
+    def _places(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        topics: list[Any] = [self.topic] if self.topic is not None else pc.unique(batch.column("_topic")).to_pylist()
+        for topic in topics:
+            rows = batch if self.topic is not None else batch.filter(pc.equal(batch.column("_topic"), topic))
+            for partition in pc.unique(rows.column("_partition")).to_pylist():
+                yield TopicPartition(topic, partition), rows.filter(pc.equal(rows.column("_partition"), partition))
+
+    def _count(self, place: TopicPartition, rows: pa.RecordBatch, found: Found) -> None:
+        offsets = rows.column("_offset").to_numpy()
+        low, high = self.scope.bounds.get(place, (0, 0))
+        inside = (offsets >= low) & (offsets < high)
+        if not inside.all():
+            found.outside[place] = found.outside.get(place, 0) + int((~inside).sum())
+            rows, offsets = rows.filter(pa.array(inside)), offsets[inside]
+        if rows.num_rows:
+            self.scope.count(place, offsets, rows.select(self.scope.schema.names), found)

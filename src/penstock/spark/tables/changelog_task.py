@@ -1,0 +1,125 @@
+"""What tasks do with a changelog: the last record of each key, and the files of a table in which each key is once.
+
+A table of last values is cut into buckets by the hash of the key; a bucket is one file. Records of a batch go to the task of
+their bucket, which reads the file there is, puts the new in the place of the old, and writes the file that takes its place.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.kernels.arrow_encode import BinaryColumn, choose_partitions
+from penstock.spark.range_read import read_range_with_dead
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.tables.record_columns import VALUE, TopicRead
+from penstock.spark.tables.table import TableReader
+from penstock.spark.tables.task_writer import DataFile, TaskWriter
+
+KEY: Final = "_key"
+BUCKET: Final = "_bucket"
+DELETED: Final = "_deleted"
+ORDER: Final = ("_seen_partition", "_seen_offset", "_seen_time")
+NAME: Final = re.compile(r"bucket-(\d{5})-of-(\d{5})")
+
+
+def bucket_name(bucket: int, buckets: int) -> str:
+    """How the file of a bucket begins."""
+    return f"bucket-{bucket:05d}-of-{buckets:05d}"
+
+
+@dataclass(frozen=True)
+class ReadChanges:
+    """Reads ranges: rows with their bucket, whether they delete, and where they stood. It is pickled to tasks."""
+
+    reads: Mapping[str, TopicRead]
+    ranges: Sequence[OffsetRange]
+    schema: pa.Schema
+    buckets: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._read(self.ranges[number])
+
+    def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        read = self.reads.get(wanted.place.topic) or self.reads[""]
+        for records, _ in read_range_with_dead(read.options, read.layout, wanted):
+            keyed = records.filter(records.column("key").is_valid())
+            last = last_rows(pa.Table.from_batches([keyed]), ["key"])
+            for batch in last.to_batches():
+                yield self._changes(read, batch)
+
+    def _changes(self, read: TopicRead, records: pa.RecordBatch) -> pa.RecordBatch:
+        rows = read.rows(records)
+        added = {
+            BUCKET: pa.array(buckets_of(records.column("key"), self.buckets)),
+            DELETED: records.column(VALUE).is_null(),
+            ORDER[0]: records.column("partition"),
+            ORDER[1]: records.column("offset"),
+            ORDER[2]: records.column("timestamp").cast(pa.int64()),
+        }
+        columns = [
+            rows.column(one.name) if one.name in rows.schema.names else pa.nulls(rows.num_rows, one.type) for one in self.schema
+        ]
+        return pa.RecordBatch.from_arrays([*columns, *added.values()], names=[*self.schema.names, *added])
+
+
+@dataclass(frozen=True)
+class MergeBuckets:
+    """Writes the files of the buckets whose changes it is given. It is pickled to tasks."""
+
+    reader: TableReader
+    writer: TaskWriter
+    files: Mapping[int, Sequence[DataFile]]
+    buckets: int
+    keeps_paths: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = list(batches)
+        changes = pa.Table.from_batches(given) if given else None
+        made: dict[int, list[DataFile]] = {}
+        if changes is not None and changes.num_rows:
+            for bucket in pc.unique(changes[BUCKET]).to_pylist():
+                made[bucket] = self._merge(bucket, changes.filter(pc.equal(changes[BUCKET], bucket)))
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], names=["files"])
+
+    def _merge(self, bucket: int, changes: pa.Table) -> list[DataFile]:
+        # In a partition the later offset counts; a key that is in several goes by the time of its records.
+        ordered = changes.sort_by([(ORDER[0], "ascending"), (ORDER[1], "ascending")])
+        newest = last_rows(last_rows(ordered, [KEY, ORDER[0]]).sort_by(ORDER[2]), [KEY])
+        schema = self.reader.schema
+        old = [batch for file in self.files.get(bucket, ()) for batch in self.reader.read(file)]
+        kept = pa.Table.from_batches(old, schema=schema)
+        kept = kept.filter(pc.invert(pc.is_in(kept[KEY], value_set=newest[KEY].combine_chunks())))
+        added = newest.filter(pc.invert(newest[DELETED])).select(schema.names).cast(schema)
+        rows = pa.concat_tables([kept, added]).sort_by(KEY)
+        if not rows.num_rows:
+            return []
+        name = bucket_name(bucket, self.buckets)
+        return self.writer.write(rows.to_batches(), name, path=f"{name}.parquet" if self.keeps_paths else None)
+
+
+def last_rows(rows: pa.Table, by: list[str]) -> pa.Table:
+    """The last row of each key, in the order of the rows."""
+    numbered = rows.select(by).append_column("_row", pa.array(np.arange(rows.num_rows)))
+    last = numbered.group_by(by, use_threads=False).aggregate([("_row", "max")])["_row_max"].combine_chunks()
+    return rows.take(last.take(pc.sort_indices(last)))
+
+
+def buckets_of(keys: pa.Array, buckets: int) -> Any:
+    """The bucket of each key."""
+    chosen = np.empty(len(keys), np.int32)
+    _, offsets, data = keys.buffers()
+    column = BinaryColumn(
+        np.frombuffer(offsets, np.int32), memoryview(b"") if data is None else memoryview(data).cast("B"), b"", keys.offset
+    )
+    choose_partitions(column, buckets, 0, chosen)
+    return chosen

@@ -1,0 +1,115 @@
+"""The node itself over the admin API: cluster, overview, storage, pipelines and settings."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from tests.e2e.http.api_client import ApiClient, client_of
+from tests.e2e.running_node import RunningNode, running_node
+
+
+def test_the_cluster_says_what_it_is(api: ApiClient, node: RunningNode) -> None:
+    shown = api.get("/cluster")
+    assert (shown["id"], shown["node_id"], shown["erasure"]) == (node.ready["cluster_id"], 1, "none")
+    assert shown["listeners"]["kafka"] == node.bootstrap
+    assert shown["security"] == {"sasl": False, "tls": False}
+    assert abs(shown["now_ms"] - time.time() * 1000) < 60_000
+    assert shown["user"] is None
+
+
+def test_the_overview_has_rates_and_the_largest_lag(api: ApiClient, node: RunningNode) -> None:
+    api.post("/topics", {"name": "busy"})
+    node.ok("group", "reset", "slow", "--topic", "busy", "--to", "latest", "--yes")
+    deadline = time.monotonic() + 20
+    while True:
+        for _ in range(20):
+            api.post("/topics/busy/messages", {"value": "x" * 100})
+        shown = api.get("/overview")
+        if shown["lag_max"] is not None and shown["produce"]["messages_per_s"] > 0:
+            break
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.3)
+    assert (shown["lag_max"]["consumer"], shown["lag_max"]["topic"]) == ("slow", "busy")
+    assert shown["produce"]["bytes_per_s"] > shown["produce"]["messages_per_s"]
+    assert 0 < shown["storage"]["free"] <= shown["storage"]["total"]
+    assert shown["storage"]["used"] > 0
+
+
+def test_messages_about_to_be_lost_unread_are_an_alert(api: ApiClient, node: RunningNode) -> None:
+    api.post("/topics", {"name": "short", "config": {"penstock.retention.messages": "10"}})
+    node.ok("group", "reset", "late", "--topic", "short", "--to", "earliest", "--yes")
+    for _ in range(9):
+        api.post("/topics/short/messages", {"value": "x"})
+    deadline = time.monotonic() + 20
+    while not (alerts := [one for one in api.get("/overview")["alerts"] if "late" in one["message"]]):
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    assert alerts[0]["code"] == "CONSUMER_LOSES_MESSAGES"
+    assert alerts[0]["what_to_do"]
+    assert alerts[0]["link"] == "/consumers/late"
+
+
+def test_storage_is_shown_and_scrubbed(api: ApiClient) -> None:
+    api.call("POST", "/topics", {"name": "stored"})
+    api.post("/topics/stored/messages", {"value": "x" * 10_000})
+    (group,) = api.get("/storage")["groups"]
+    assert (group["erasure"], group["state"]) == ("none", "healthy")
+    (vdisk,) = group["vdisks"]
+    assert (vdisk["state"], vdisk["fail_domain"], vdisk["to_heal"]) == ("serving", 0, 0)
+    assert vdisk["used"] > 10_000
+    assert api.call("POST", "/storage/scrub").json == {"started": True}
+    deadline = time.monotonic() + 20
+    while api.get("/storage")["groups"][0]["scrub"]["last_ms"] is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert api.get("/storage")["groups"][0]["scrub"]["found"] == 0
+
+
+def test_a_group_without_one_of_its_disks_is_degraded_and_says_so(tmp_path: Path) -> None:
+    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    with running_node(tmp_path / "log", [*argv, "--erasure", "block-4-2"]) as running:
+        api = client_of(running)
+        (group,) = api.get("/storage")["groups"]
+        assert [vdisk["fail_domain"] for vdisk in group["vdisks"]] == list(range(8))
+        assert group["state"] == "healthy"
+        broken = Path(group["vdisks"][3]["path"])
+        running.stop()
+    lost = broken.rename(tmp_path / "away")
+    broken.touch()  # a file in its place: nothing can be opened there
+    with running_node(tmp_path / "log", argv) as running:
+        api = client_of(running)
+        (group,) = api.get("/storage")["groups"]
+        assert group["state"] == "degraded"
+        assert [vdisk["order"] for vdisk in group["vdisks"] if vdisk["state"] == "out"] == [3]
+        (alert,) = api.get("/overview")["alerts"]
+        assert (alert["level"], alert["code"]) == ("warning", "STORAGE_DEGRADED")
+    assert lost.exists()
+
+
+def test_pipelines_are_what_their_runners_say(api: ApiClient) -> None:
+    assert api.get("/pipelines") == {"items": [], "total": 0}
+    topic = "__penstock_pipelines"
+    api.post("/topics", {"name": topic, "config": {"cleanup.policy": "compact"}})
+    report = {"name": "p", "kind": "export", "state": "running", "rows_read": 5, "updated_ms": int(time.time() * 1000), "new": 1}
+    api.post(f"/topics/{topic}/messages", {"key": "p", "value": {**report, "rows_read": 1}})
+    api.post(f"/topics/{topic}/messages", {"key": "p", "value": report})
+    api.post(f"/topics/{topic}/messages", {"key": "odd", "value": "not a report"})
+    shown = api.get("/pipelines/p")
+    assert (shown["kind"], shown["rows_read"], shown["is_alive"], shown["last_error"]) == ("export", 5, True, None)
+    assert [item["name"] for item in api.get("/pipelines")["items"]] == ["odd", "p"]
+    api.post(f"/topics/{topic}/messages", {"key": "p", "value": None})
+    assert api.call("GET", "/pipelines/p").status == 404
+    assert api.get("/topics", search=topic)["items"][0]["is_internal"]
+
+
+def test_settings_are_shown_with_their_options_and_without_secrets(api: ApiClient, node: RunningNode) -> None:
+    items = {item["key"]: item for item in api.get("/settings", limit=500)["items"]}
+    assert items["http_port"]["option"] == "--http-port"
+    assert items["http_port"]["variable"] == "PENSTOCK_HTTP_PORT"
+    assert (items["http_port"]["value"], items["http_port"]["is_default"]) == ("0", False)
+    assert (items["sasl"]["value"], items["sasl"]["is_default"]) == ("false", True)
+    assert items["erasure"]["value"] == "none"
+    assert items["admin_password"]["option"] is None
+    assert json.dumps(items["data_dir"]["value"]) == json.dumps(node.ready["data_dir"])

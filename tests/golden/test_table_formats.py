@@ -1,0 +1,59 @@
+"""Stored bytes of static tables, of the progress of exports and of remembered answers, pinned: they must stay readable.
+
+What is here changes only together with the version in its format and code that still reads the old one.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.queue_agent.export_progress import ExportProgress, TabletProgress
+from penstock.broker.table_store import Chunk, TableStore
+from penstock.gateway.yt.answers import Answer, Answers
+from penstock.testing.sim_loop import run_simulation
+from tests.sim_broker import SimBroker
+
+CHUNK = Chunk(partition=1, first=2, next_offset=5, rows=3, size=4)
+CHUNK_KEY = bytes.fromhex("63312d322d33303139312d3400000000010000000000000002")
+CHUNK_HEAD = bytes.fromhex("01000000000000000500000000000000030000000000000004")
+PROGRESS = ExportProgress("1-2-30191-4", 1700000000, 1700000000123, {0: TabletProgress(7, 1699999999999, 2)})
+PROGRESS_RAW = (
+    b'{"queue_object_id": "1-2-30191-4", "last_exported_fragment_unix_ts": 1700000000, '
+    b'"last_successful_export_unix_ts": 1700000000, '
+    b'"tablets": {"0": {"row_count": 7, "max_timestamp": 1699999999999, "lost_row_count": 2}}, "stored_ms": 1700000000123}'
+)
+ANSWER_HEAD = bytes.fromhex("010000000a") + b'{"A": "b"}' + b"body"
+
+
+def test_a_chunk_of_a_static_table() -> None:
+    async def scenario() -> None:
+        host = await SimBroker().start()
+        tablet = await host.do(host.broker.system_tablet(77))
+        store = TableStore(tablet)
+        await host.do(store.append("1-2-30191-4", CHUNK, [b"da", b"ta"]))
+        assert list(tablet.keys(b"", None)) == [CHUNK_KEY]
+        assert tablet.head(CHUNK_KEY) == CHUNK_HEAD
+        assert store.chunks("1-2-30191-4") == [CHUNK]
+        assert bytes(await host.do(store.read("1-2-30191-4", CHUNK))) == b"data"
+        await host.stop()
+
+    run_simulation(scenario(), seed=1)
+
+
+def test_the_progress_of_an_export() -> None:
+    assert PROGRESS.pack() == PROGRESS_RAW
+    assert ExportProgress.unpack(PROGRESS_RAW) == PROGRESS
+
+
+def test_a_remembered_answer() -> None:
+    async def scenario() -> None:
+        host = await SimBroker().start()
+        tablet = await host.do(host.broker.system_tablet(77))
+        answers = Answers(tablet, host.node.clock)
+        await host.do(answers.begin("user/1-2-3-4"))
+        answers.end("user/1-2-3-4", Answer(b"body", {"A": "b"}))
+        await host.do(answers.stop())
+        [key] = tablet.keys(b"", None)
+        assert (len(key), key[:1], key[9:].hex()) == (25, b"m", "8f2f6a2d6bb0e8b2b1b0a7b8a7b6f7d0")
+        assert tablet.head(key) == ANSWER_HEAD
+        await host.stop()
+
+    run_simulation(scenario(), seed=1)
