@@ -19,7 +19,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test check fmt bench sim soak compat clean
+.PHONY: help setup demo test check fmt bench sim soak compat dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -53,6 +53,11 @@ sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WO
 
 compat: setup ## Run the clients' own test suites against a broker (ARGS="aiokafka --update" to choose and to note what passes)
 	$(BIN)/python -m tests.compat $(ARGS)
+
+dist: setup ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist')" >/dev/null
+	@ls dist
 
 clean: ## Remove .venv, caches and build products
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

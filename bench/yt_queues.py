@@ -1,4 +1,5 @@
-"""Queues over HTTP as YT's clients use them: rows in and rows out per second of the node's own CPU, and the agent's pass."""
+"""Queues over HTTP as YT's clients use them: rows in and rows out per second of the node's own CPU, the same beside a server that
+does nothing, and the agent's pass."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ import http.client
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from subprocess import PIPE, Popen
 
-from bench.measure import Row, Setting, count_rate, limit_row
+from bench.measure import Duel, Row, Setting, count_rate, limit_row
 
 ROWS = 10_000
 TEXT = "x" * 100
@@ -21,6 +22,7 @@ INSERT_GOAL, PULL_GOAL = 150_000, 300_000
 PARTITIONS = 10_000
 PASS_GOAL_S = 0.5
 TICKS_A_SECOND = 100
+INSERT = '{path="//tmp/q";input_format=yson}'
 SCHEMA = (
     '[{name=data;type=string};{name=number;type=int64};{name="$timestamp";type=uint64};'
     '{name="$cumulative_data_weight";type=int64}]'
@@ -42,16 +44,32 @@ def _http_rows(setting: Setting) -> list[Row]:
     batch = [{"data": TEXT, "number": number} for number in range(ROWS)]
     body = bytes(yson.dumps(batch, yson_type="list_fragment", yson_format="binary"))
     rounds = setting.rounds(50)
-    with _node(node) as (pid, port):
-        ask = _Asker(port)
+    null = [sys.executable, "-m", "bench.yt_null"]
+    with _node(node) as (pid, port), _listening(null) as null_port:
+        ask, asked = _Asker(port), (_Asker(null_port), _Asker(port))
         ask("POST", "create", '{type=table;path="//tmp/q";attributes={dynamic=%true;schema=' + SCHEMA + "}}")
         ask("POST", "create", '{type=queue_consumer;path="//tmp/c"}')
         ask("POST", "mount_table", '{path="//tmp/q"}')
         ask("POST", "register_queue_consumer", '{queue_path="//tmp/q";consumer_path="//tmp/c";vital=%true}')
-        written = _rates(pid, rounds, lambda at: ask("PUT", "insert_rows", '{path="//tmp/q";input_format=yson}', body))
+        written = _rates(pid, rounds, lambda at: ask("PUT", "insert_rows", INSERT, body))
         pull = '{consumer_path="//tmp/c";queue_path="//tmp/q";partition_index=0;offset=%d;max_row_count=%d;output_format=yson}'
         read = _rates(pid, rounds, lambda at: ask("GET", "pull_consumer", pull % (at * ROWS, ROWS)))
+        advance = '{consumer_path="//tmp/c";queue_path="//tmp/q";partition_index=0;new_offset=%d}'
+        beside = [
+            _beside(
+                rounds, f"yt: insert_rows of {ROWS:,} rows", ROWS, lambda at, to: to("PUT", "insert_rows", INSERT, body), asked
+            ),
+            _beside(
+                rounds,
+                f"yt: pull_consumer of {ROWS:,} rows",
+                ROWS,
+                lambda at, to: to("GET", "pull_consumer", pull % (at * ROWS, ROWS)),
+                asked,
+            ),
+            _beside(rounds, "yt: advance_consumer", 1, lambda at, to: to("POST", "advance_consumer", advance % at), asked),
+        ]
     return [
+        *beside,
         _row(f"yt: insert_rows of {ROWS:,} rows of 100 bytes, a second of CPU", written, INSERT_GOAL),
         _row(f"yt: pull_consumer of {ROWS:,} rows in binary YSON, a second of CPU", read, PULL_GOAL),
     ]
@@ -69,6 +87,36 @@ class _Asker:
         content = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"{command}: {content[:500]!r}")
+
+
+Work = Callable[[int, _Asker], None]
+
+
+def _beside(rounds: int, name: str, count: int, work: Work, asked: tuple[_Asker, _Asker]) -> Row:
+    """The rate of a command beside that of a server that does nothing, both in turns; each round is a few requests."""
+    duel = Duel()
+    for at in range(rounds):
+        rates: list[float] = []
+        for asker in asked:
+            started = time.perf_counter()
+            for _ in range(5):
+                work(at, asker)
+            rates.append(5 * count / (time.perf_counter() - started))
+        duel.raw.append(rates[0])
+        duel.ours.append(rates[1])
+    return duel.row(f"{name}, beside an aiohttp server that does nothing", show=count_rate, goal=None)
+
+
+@contextmanager
+def _listening(argv: list[str]) -> Iterator[int]:
+    """A server that prints its port."""
+    with Popen(argv, stdout=PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def _rates(pid: int, rounds: int, work: object) -> list[float]:

@@ -66,12 +66,14 @@ def test_a_taken_port_is_told_with_whose_it_is(tmp_path: Path) -> None:
 
 
 def test_a_running_node_is_recognised(tmp_path: Path) -> None:
-    with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data")]) as node:
+    with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]) as node:
         node.ok("topic", "create", "clicks")
-        port = node.bootstrap.rpartition(":")[2]
-        code, found = _examine(tmp_path, "--bootstrap", node.bootstrap, PENSTOCK_KAFKA_PORT=port)
+        port, http_port = (str(node.ready["listeners"][name]["port"]) for name in ("kafka", "http"))
+        code, found = _examine(tmp_path, "--bootstrap", node.bootstrap, PENSTOCK_KAFKA_PORT=port, PENSTOCK_HTTP_PORT=http_port)
     assert code == 0
     assert "running node" in found["kafka_port"]["found"]
+    assert "running node" in found["http_port"]["found"]
+    assert found["readiness"]["status"] == "ok"
     assert "a running node works" in found["lock"]["found"]
     assert node.ready["cluster_id"] in found["node"]["found"]
     assert "1 topics" in found["node"]["found"]

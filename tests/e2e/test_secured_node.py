@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,13 +17,13 @@ PASSWORD = "open, sesame=1"
 
 
 @contextmanager
-def secured_node(path: Path, *, tls: bool) -> Iterator[RunningNode]:
-    """A node with a password and, if asked for, a certificate."""
+def secured_node(path: Path, *, tls: bool, more: Sequence[str] = ()) -> Iterator[RunningNode]:
+    """A node with a password and, if asked for, a certificate and more options."""
     (path / "password").write_text(PASSWORD + "\n")
     argv = ["--data-dir", str(path / "data"), "--sasl", "true", "--admin-password-file", str(path / "password")]
     if tls:
         argv += ["--tls-cert", str(CERTIFICATE), "--tls-key", str(KEY)]
-    with running_node(path / "log", argv) as running:
+    with running_node(path / "log", [*argv, *more]) as running:
         running.ready["tls"] = tls
         yield running
 

@@ -36,6 +36,10 @@ def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture
         "penstock.cli.topic_actions",
         "penstock.cli.producer",
         "penstock.cli.consumer",
+        "penstock.cli.completion",
+        "penstock.cli.demo",
+        "penstock.cli.doctor",
+        "penstock.cli.pipeline",
     ],
 )
 def test_start_imports_nothing_heavy(module: str) -> None:

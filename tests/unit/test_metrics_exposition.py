@@ -44,7 +44,9 @@ def test_the_text_format_is_read_as_it_was_meant() -> None:
 
 
 def test_openmetrics_is_read_as_it_was_meant() -> None:
-    families = {family.name: family for family in parse_open_metrics(exposed(made(), OPEN_METRICS).decode())}
+    # The parser of OpenMetrics has no types.
+    parsed = parse_open_metrics(exposed(made(), OPEN_METRICS).decode())  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in parsed}
     counter = families["penstock_made_bytes"]
     assert (counter.type, counter.unit) == ("counter", "bytes")
     assert counter.samples[0].name == "penstock_made_bytes_total"

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.record_format import HEADER_SIZE
 from penstock.queue import InvalidBatchError
-from penstock.queue.batch import HEADER_SIZE, PREFIX_SIZE, check_batch
+from penstock.queue.batch import PREFIX_SIZE, check_batch
 from penstock.queue.piece import BUFFER_BYTES, JOIN_MAX, MARK_EVERY, PINNED_MAX, Gathered, Marks, Piece
 from penstock.testing.batches import make_batch
 

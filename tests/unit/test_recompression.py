@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.record_compression import decompress
+from penstock.core.record_format import HEADER_SIZE
 from penstock.queue import InvalidBatchError, check_batch, recompressed
-from penstock.queue.batch import HEADER_SIZE
 from penstock.testing.batches import make_batch
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

@@ -11,7 +11,7 @@ from yt import yson
 from penstock.broker.weights import weights_of
 from penstock.gateway.yt.errors import YtError
 from penstock.gateway.yt.formats import Format
-from penstock.gateway.yt.row_batch import Writer, commit_timestamp, make_row_batch, read_row_batch
+from penstock.gateway.yt.row_batch import commit_timestamp, make_row_batch, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec, decode_headers
 from penstock.gateway.yt.row_reader import Pulled, Stretch
 from penstock.gateway.yt.schema import schema_of

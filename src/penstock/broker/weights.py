@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.blob import Buffer, FilePiece
-from penstock.core.errors import CorruptionError
 from penstock.core.format_version import check_version
-from penstock.core.record_compression import decompress
+from penstock.core.record_format import header_at, plain_records, read_octets
 from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
 from penstock.queue import Partition, ReadResult, split_batches
 from penstock.tablet import KvTablet
@@ -26,8 +25,6 @@ from penstock.tablet import KvTablet
 VERSION = 1
 HEADER = b"penstock.weights"
 LOOKED_BACK_MAX = 1000  # batches of others, or markers, behind the last one with weights
-BATCH_HEADER_SIZE = 61
-CODEC_MASK = 0x07
 
 _PREFIX = Struct(">Bq")
 WEIGHT = np.dtype(">u4")
@@ -52,13 +49,7 @@ def pack_weights(before: int, rows: npt.ArrayLike) -> bytes:
 
 def weights_of(batch: Buffer) -> BatchWeights | None:
     """The weights that a stored batch carries; None if it has none, being of a Kafka producer or a marker."""
-    view = memoryview(batch)
-    attributes = int.from_bytes(view[21:23], "big")
-    try:
-        plain = decompress(attributes & CODEC_MASK, view[BATCH_HEADER_SIZE:])
-    except ValueError as error:
-        raise CorruptionError(f"a batch does not decompress: {error}") from error
-    return weights_of_records(plain)
+    return weights_of_records(plain_records(batch, header_at(batch)))
 
 
 def weights_of_records(plain: Buffer) -> BatchWeights | None:
@@ -68,13 +59,10 @@ def weights_of_records(plain: Buffer) -> BatchWeights | None:
     at = int(table[0, HEADERS_AT])
     if plain[at] == 0:
         return None
-    at += 1
-    size, at = _varint(plain, at)
-    if bytes(plain[at : at + size]) != HEADER:
+    name, at = read_octets(plain, at + 1)
+    if name != HEADER:
         return None
-    at += size
-    size, at = _varint(plain, at)
-    raw = bytes(plain[at : at + size])
+    raw = read_octets(plain, at)[0] or b""
     check_version(raw[0] if raw else 0, VERSION, "weights of rows")
     return BatchWeights(_PREFIX.unpack_from(raw)[1], np.frombuffer(raw, WEIGHT, offset=_PREFIX.size))
 
@@ -150,14 +138,3 @@ async def batch_at(partition: Partition, offset: int) -> memoryview | None:
 def joined(read: ReadResult) -> bytes:
     """The batches of a read in one piece; a large one may come in several."""
     return b"".join(part for part in read.batches if not isinstance(part, FilePiece))
-
-
-def _varint(data: Buffer, at: int) -> tuple[int, int]:
-    zigzag = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        zigzag |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (zigzag >> 1) ^ -(zigzag & 1), at
-        shift += 7

@@ -142,7 +142,8 @@ class Show:
         figures = [f"{sender.acknowledged:,} events", f"{GROUP} {behind:,} behind"]
         if self._spark is not None:
             self._spark.look()
-            figures += [f"{name} {count:,}" for name, count in self._spark.rows.items()]
+            rows = self._spark.rows
+            figures += [f"{name} {count:,}" for name, count in rows.items()] if any(rows.values()) else ["Spark is starting"]
         self._lines.status(" · ".join(figures))
         time.sleep(TICK_S * 4)
 

@@ -51,7 +51,7 @@ def run(argv: list[str]) -> int:
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     from penstock.cli.doctor_machine import check_machine
-    from penstock.cli.doctor_network import check_node, check_ports
+    from penstock.cli.doctor_network import check_node, check_ports, check_readiness
     from penstock.cli.doctor_software import check_software
     from penstock.cli.doctor_storage import check_storage
 
@@ -67,6 +67,9 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from check_machine(config)
     named = arguments.bootstrap or os.environ.get("PENSTOCK_BOOTSTRAP")
     yield check_node(make_client(arguments), is_asked_for=bool(named))
+    readiness = check_readiness(config)
+    if readiness is not None:
+        yield readiness
 
 
 def _line(finding: Finding, *, colour: bool) -> str:

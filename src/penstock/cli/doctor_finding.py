@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+EVERYWHERE: Final = ("0.0.0.0", "::")
+"""What a node listens on that listens on all addresses of its machine."""
 
 
 class Status(StrEnum):

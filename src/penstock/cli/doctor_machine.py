@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import penstock
-from penstock.cli.doctor_finding import Finding, fail, ok, size, warn
+from penstock.cli.doctor_finding import EVERYWHERE, Finding, fail, ok, size, warn
 from penstock.server import NodeConfig
 
 FILES_MIN: Final = 1024
@@ -23,7 +23,6 @@ CLOCK_DRIFT_S: Final = 0.05
 _UNSYNCHRONISED: Final = 0x40
 _TIMEX_BYTES: Final = 512  # more than any kernel fills in
 _CGROUP: Final = Path("/sys/fs/cgroup")
-_EVERYWHERE: Final = ("0.0.0.0", "::")
 
 
 def check_machine(config: NodeConfig) -> Iterator[Finding]:
@@ -116,7 +115,7 @@ def _host_name(config: NodeConfig) -> Finding:
     """What clients are told to connect to must be found by them; that it is found here is the least."""
     if config.advertised_host is not None:
         name, advice = config.advertised_host, "correct advertised_host: clients are told to connect there"
-    elif config.host in _EVERYWHERE:
+    elif config.host in EVERYWHERE:
         name, advice = socket.gethostname(), "set advertised_host: clients are told to connect to this machine's name"
     else:
         name, advice = config.host, "correct host: it is where the node listens"

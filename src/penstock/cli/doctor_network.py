@@ -6,16 +6,19 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.doctor_finding import Finding, fail, ok, warn
+from penstock.cli.doctor_finding import EVERYWHERE, Finding, fail, ok, warn
 from penstock.cli.failure import CommandError
 from penstock.server import SETTINGS, NodeConfig
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
 
+READY_S: Final = 3.0
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENING: Final = "0A"
 _PROC: Final = Path("/proc")
@@ -41,6 +44,27 @@ def check_node(client: Client, *, is_asked_for: bool) -> Finding:
     shown = ", ".join(f"{broker.node_id} at {broker.host}:{broker.port}" for broker in answer.brokers)
     visible = [topic for topic in answer.topics if not topic.is_internal]
     return ok("node", f"{shown} answers; cluster {answer.cluster_id}, {len(visible)} topics")
+
+
+def check_readiness(config: NodeConfig) -> Finding | None:
+    """What a node on this machine says of itself over plain HTTP; None if nothing listens there, or something that is no node."""
+    if not config.http_port or config.tls_cert is not None:
+        return None
+    host = "127.0.0.1" if config.host in EVERYWHERE else config.host
+    asked = HTTPConnection(host, config.http_port, timeout=READY_S)
+    try:
+        asked.request("GET", "/readyz")
+        answer = asked.getresponse()
+        text = answer.read(500).decode(errors="replace").strip()
+    except (OSError, HTTPException):
+        return None
+    finally:
+        asked.close()
+    if answer.status == HTTPStatus.OK:
+        return ok("readiness", "the node says that it is ready")
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return warn("readiness", f"the node says that it is not ready: {text}", "see its log")
+    return None
 
 
 def _port(key: str, option: str, host: str, port: int) -> Finding:

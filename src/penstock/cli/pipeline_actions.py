@@ -74,7 +74,6 @@ def _session(spec: PipelineSpec, arguments: Namespace) -> SparkSession:
     from penstock.spark import session
 
     # Spark writes to standard error what a person at a terminal has no use for; errors come out another way.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false", **dict(arguments.conf)}
     master = arguments.master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     return session(f"penstock pipeline {spec.name}", master=master, settings=settings)

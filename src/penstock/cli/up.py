@@ -69,7 +69,7 @@ def run(argv: list[str]) -> int:
         config = load_config(arguments, os.environ, config_file)
         from penstock.server.log_lines import log_to_stderr
 
-        log_to_stderr(config.log_level)
+        log_to_stderr(config.log_level, config.log_format)
         keep_freed_memory()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config, as_json=output == "json"))

@@ -25,7 +25,7 @@ CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 Octets = bytes | bytearray | memoryview
 Header = tuple[bytes, bytes | None]
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
+BATCH_HEADER: Final = Struct(">qiibIhiqqqhii")
 _BEFORE_CRC: Final = Struct(">qiib")
 _AFTER_CRC: Final = Struct(">hiqqqhii")
 _CRC: Final = Struct(">I")
@@ -83,7 +83,7 @@ class BatchHeader(NamedTuple):
 
 def header_at(data: Octets, at: int = 0) -> BatchHeader:
     """The header of the batch that begins at a byte."""
-    return BatchHeader._make(_HEADER.unpack_from(data, at))
+    return BatchHeader._make(BATCH_HEADER.unpack_from(data, at))
 
 
 def framed(

@@ -11,15 +11,19 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """The number that begins at a byte, and the byte after it. IndexError if it does not end."""
-    zigzag = shift = 0
-    while True:
+    """The number that begins at a byte, and the byte after it. IndexError if it does not end within 64 bits."""
+    zigzag = data[at]
+    at += 1
+    if zigzag < 0x80:  # as most do
+        return (zigzag >> 1) ^ -(zigzag & 1), at
+    zigzag &= 0x7F
+    for shift in range(7, 64, 7):
         byte = data[at]
         at += 1
         zigzag |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (zigzag >> 1) ^ -(zigzag & 1), at
-        shift += 7
+    raise IndexError("a number takes more than 64 bits")
 
 
 def _made(number: int) -> bytes:

@@ -21,19 +21,21 @@ from typing import NamedTuple
 
 from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
+from penstock.core.record_format import (
+    APPEND_TIME,
+    BATCH_HEADER,
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL,
+)
+from penstock.core.varint import read_varint
 from penstock.queue.errors import BatchTooLargeError, CorruptBatchError, InvalidBatchError
 
-HEADER_SIZE = 61
 PREFIX_SIZE = 16
-CRC_FROM = 21
-MAGIC = 2
 
-CODEC_MASK = 0x07
-APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-
-_HEADER = Struct(">qiibIhiqqqhii")
 _PLACE = Struct(">qi")
 _PREFIX = Struct(">qii")
 SPAN = Struct(">qi11xi")  # base offset, length of rest, last offset delta
@@ -88,7 +90,7 @@ def check_batch(raw: Buffer, size_max: int) -> Batch:
     if size < HEADER_SIZE:
         raise InvalidBatchError(f"{size} bytes are no record batch: its header alone has {HEADER_SIZE}")
     (_, length, _, magic, checksum, attributes, last_delta, base_ts, max_ts, producer, epoch, sequence, count) = (
-        _HEADER.unpack_from(view)
+        BATCH_HEADER.unpack_from(view)
     )
     if magic != MAGIC:
         raise InvalidBatchError(f"the batch has format {magic}; only version {MAGIC} is stored")
@@ -150,18 +152,12 @@ def is_commit_marker(batch: Batch) -> bool:
     """Whether a control batch commits its transaction; otherwise it aborts it. InvalidBatchError if it does neither."""
     at = HEADER_SIZE
     try:
-        at = _skip_varint(batch.data, at) + 1  # length of the record, attributes
+        at = read_varint(batch.data, at)[1] + 1  # length of the record, attributes
         for _ in range(3):
-            at = _skip_varint(batch.data, at)  # timestamp delta, offset delta, length of the key
+            at = read_varint(batch.data, at)[1]  # timestamp delta, offset delta, length of the key
         _, kind = _CONTROL_KEY.unpack_from(batch.data, at)
     except (IndexError, struct_error) as error:
         raise InvalidBatchError("the control batch has no marker in it") from error
     if kind not in (0, 1):
         raise InvalidBatchError(f"the control batch has a marker of unknown type {kind}")
     return bool(kind)
-
-
-def _skip_varint(data: memoryview, at: int) -> int:
-    while data[at] & 0x80:
-        at += 1
-    return at + 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import decompress
+from penstock.core.record_format import CODEC_MASK, HEADER_SIZE
+from penstock.core.varint import read_varint
 from penstock.kernels.compaction import first_keyless
-from penstock.queue.batch import CODEC_MASK, HEADER_SIZE, Batch
+from penstock.queue.batch import Batch
 from penstock.queue.errors import InvalidBatchError, KeylessRecordError
 
 
@@ -30,25 +32,13 @@ def _keyless(records: memoryview, count: int) -> tuple[int, ...]:
     at = 0
     for number in range(count):
         try:
-            size, begin = _varint(records, at)
-            _, after = _varint(records, begin + 1)  # the timestamp, after a byte of attributes
-            _, after = _varint(records, after)  # the offset
-            key_size, _ = _varint(records, after)
+            size, begin = read_varint(records, at)
+            _, after = read_varint(records, begin + 1)  # the timestamp, after a byte of attributes
+            _, after = read_varint(records, after)  # the offset
+            key_size, _ = read_varint(records, after)
         except IndexError:
             break
         if key_size < 0:
             found.append(number)
         at = begin + size
     return tuple(found)
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number in zigzag form, and where it ends."""
-    raw = shift = 0
-    while True:
-        byte = data[at]
-        raw |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at

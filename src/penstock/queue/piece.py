@@ -9,7 +9,8 @@ from itertools import accumulate
 from struct import Struct
 
 from penstock.blob import Buffer
-from penstock.queue.batch import HEADER_SIZE, SPAN, max_timestamp_at, span_at
+from penstock.core.record_format import HEADER_SIZE
+from penstock.queue.batch import SPAN, max_timestamp_at, span_at
 from penstock.queue.errors import InvalidBatchError
 
 MARK_EVERY = 4096

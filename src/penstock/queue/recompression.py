@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import NONE, XERIAL_MAGIC, compress_like, decompress
-from penstock.queue.batch import CODEC_MASK, CRC_FROM, HEADER_SIZE, Batch
+from penstock.core.record_format import CODEC_MASK, CRC_FROM, HEADER_SIZE
+from penstock.queue.batch import Batch
 from penstock.queue.errors import InvalidBatchError
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.blob import Buffer
-from penstock.core.record_format import BatchHeader, header_at, plain_records
+from penstock.core.record_format import CONTROL, TRANSACTIONAL, BatchHeader, header_at, plain_records
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, scan_records
-from penstock.queue.batch import CONTROL, TRANSACTIONAL, split_batches
+from penstock.queue.batch import split_batches
 from penstock.queue.transactions import Aborted
 
 

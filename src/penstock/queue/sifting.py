@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import compress_like, decompress
+from penstock.core.record_format import CODEC_MASK, CONTROL, CRC_FROM, HEADER_SIZE, TRANSACTIONAL
 from penstock.kernels.batch_list import (
     AT,
     ATTRIBUTES,
@@ -37,7 +38,6 @@ from penstock.kernels.batch_list import (
     count_batches,
     list_batches,
 )
-from penstock.queue.batch import CODEC_MASK, CONTROL, CRC_FROM, HEADER_SIZE, TRANSACTIONAL
 from penstock.queue.key_map import KeyMap
 from penstock.queue.transactions import Aborted
 

@@ -90,6 +90,8 @@ class NodeConfig:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     log_level: str = "info"
+    log_format: str = "text"
+    otel_endpoint: str | None = None
 
 
 class Setting(NamedTuple):
@@ -307,6 +309,19 @@ SETTINGS: Final = {
         ),
         Setting("tls_key", FILE, "none", "a PEM file with the private key of that certificate"),
         Setting("log_level", choice("debug", "info", "warning", "error"), "info", "what is logged, to standard error"),
+        Setting(
+            "log_format",
+            choice("text", "json"),
+            "text",
+            "how it is logged: lines for people, or a JSON object a line for collectors",
+        ),
+        Setting(
+            "otel_endpoint",
+            or_none(URL),
+            "none, unless OTEL_EXPORTER_OTLP_ENDPOINT is set",
+            "where traces of requests are sent by OTLP: http://host:4318, https://…, or grpc://host:4317. The other OTEL_… "
+            "variables count as well. It needs the extra: pip install 'penstock[otel]'",
+        ),
     )
 }
 

@@ -1,27 +1,62 @@
-"""Logging to standard error, one line an event: time, level, where, what."""
+"""Logging to standard error, one line an event: as text for people, or as JSON for whatever collects logs."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Final
+
+from penstock.core.trace_context import current_trace, trace_id_of
+
+# What every record has; whatever else is in one was given by `extra`.
+_USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class LineFormatter(logging.Formatter):
     """`2026-07-31T12:00:00.123Z INFO penstock.server.node: what happened`; what has several lines is joined to one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         lines = (line.strip() for line in text.splitlines())
-        return f"{when} {record.levelname} {record.name}: " + " | ".join(line for line in lines if line)
+        return f"{_when(record)} {record.levelname} {record.name}: " + " | ".join(line for line in lines if line)
 
 
-def log_to_stderr(level: str) -> None:
+class JsonFormatter(logging.Formatter):
+    """One object a line: `time`, `level`, `logger`, `message`; `fields` if the event has any, `error` with its stack if it is
+    one, `trace_id` if it happened in a trace."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown: dict[str, object] = {
+            "time": _when(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        if fields:
+            shown["fields"] = fields
+        if record.exc_info:
+            shown["error"] = self.formatException(record.exc_info)
+        trace = current_trace.get()
+        if trace is not None:
+            shown["trace_id"] = trace_id_of(trace)
+        return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+FORMATS: Final[dict[str, type[logging.Formatter]]] = {"text": LineFormatter, "json": JsonFormatter}
+
+
+def log_to_stderr(level: str, log_format: str = "text") -> None:
     """From now on, log what is of this level or above."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(FORMATS[log_format]())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
+
+
+def _when(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

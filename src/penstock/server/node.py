@@ -31,6 +31,7 @@ from penstock.server.errors import (
 from penstock.server.metrics import Observatory, Sources
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
+from penstock.server.tracing import start_tracing
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -75,6 +76,7 @@ class Node:
         node = cls(config, directory)
         node._closing.callback(directory.close)
         try:
+            node._start_tracing()
             storage = await node._open_storage(directory, random)
             broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
             node._closing.push_async_callback(broker.stop)
@@ -263,6 +265,13 @@ class Node:
         life = await storage.life(GROUP)
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(served).read)
         self.observatory.serve(sources)
+
+    def _start_tracing(self) -> None:
+        config = self.config
+        tracing = start_tracing(config.otel_endpoint, node_id=self.made.node_id, cluster=config.cluster_name)
+        if tracing is not None:
+            self.observatory.trace(tracing)
+            self._closing.push_async_callback(asyncio.to_thread, tracing.stop)
 
     async def _stop_http(self) -> None:
         if self._http is not None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.checksum import crc32c
-from penstock.core.record_compression import compress_like, decompress
-from penstock.core.varint import read_varint, varint
-
-_HEADER = Struct(">qiibIhiqqqhii")
-_AFTER_CRC = Struct(">hiqqqhii")
+from penstock.core.record_compression import compress_like
+from penstock.core.record_format import (
+    CRC_FROM,
+    HEADER_SIZE,
+    Writer,
+    framed,
+    header_at,
+    packed_record,
+    plain_records,
+    read_octets,
+)
+from penstock.core.varint import read_varint
 
 
 def make_batch(
@@ -26,9 +32,10 @@ def make_batch(
     base_offset: int = 0,
 ) -> bytes:
     """An uncompressed batch of these values."""
-    records = b"".join(_record(delta, key, value) for delta, value in enumerate(values))
-    producer = (producer_id, producer_epoch, base_sequence)
-    return _framed(records, len(values), (timestamp, timestamp), attributes, producer, base_offset=base_offset)
+    records = b"".join(packed_record(delta, value, key=key) for delta, value in enumerate(values))
+    writer = Writer(producer_id, producer_epoch, base_sequence)
+    times = (timestamp, timestamp)
+    return framed(records, len(values), times, attributes=attributes, writer=writer, base_offset=base_offset)
 
 
 class KeyedRecord(NamedTuple):
@@ -52,11 +59,13 @@ def make_keyed_batch(
 ) -> bytes:
     """A batch of these keys and values, at times that are repeated if there are fewer of them."""
     stamps = [timestamps[at % len(timestamps)] for at in range(len(pairs))]
-    records = b"".join(_record(at, key, value, stamps[at] - stamps[0]) for at, (key, value) in enumerate(pairs))
+    records = b"".join(
+        packed_record(at, value, key=key, time_delta=stamps[at] - stamps[0]) for at, (key, value) in enumerate(pairs)
+    )
     if codec:
         records = compress_like(codec, memoryview(b""), records)
-    producer = (producer_id, producer_epoch, base_sequence)
-    return _framed(records, len(pairs), (stamps[0], max(stamps)), attributes | codec, producer)
+    writer = Writer(producer_id, producer_epoch, base_sequence)
+    return framed(records, len(pairs), (stamps[0], max(stamps)), attributes=attributes | codec, writer=writer)
 
 
 def keyed_records_of(data: bytes | memoryview) -> list[KeyedRecord]:
@@ -65,20 +74,21 @@ def keyed_records_of(data: bytes | memoryview) -> list[KeyedRecord]:
     view = memoryview(data)
     at = 0
     while at < len(view):
-        base_offset, length, _, _, checksum, attributes, last_delta, first, latest, _, _, _, count = _HEADER.unpack_from(view, at)
-        end = at + 12 + length
-        if crc32c(view[at + 21 : end]) != checksum:
+        header = header_at(view, at)
+        base_offset = header.base_offset
+        end = at + 12 + header.length
+        if crc32c(view[at + CRC_FROM : end]) != header.checksum:
             raise ValueError(f"the batch at offset {base_offset} does not match its checksum")
-        plain = decompress(attributes & 7, view[at + 61 : end])
+        plain = plain_records(view[at:end], header)
         place = 0
         own: list[KeyedRecord] = []
         while place < len(plain):
             delta, key, value, stamp, place = _read_record(plain, place)
-            own.append(KeyedRecord(base_offset + delta, key, value, first + stamp))
-        if len(own) != count or (own and own[-1].offset > base_offset + last_delta):
-            raise ValueError(f"the batch at offset {base_offset} says it has {count} records up to {last_delta}, not {own}")
-        if latest != max((record.timestamp for record in own), default=-1):
-            raise ValueError(f"the latest record of the batch at offset {base_offset} is not from {latest}")
+            own.append(KeyedRecord(base_offset + delta, key, value, header.base_ms + stamp))
+        if len(own) != header.count or (own and own[-1].offset >= header.next_offset):
+            raise ValueError(f"the batch says {header}, but its records are {own}")
+        if header.max_ms != max((record.timestamp for record in own), default=-1):
+            raise ValueError(f"the latest record of the batch at offset {base_offset} is not from {header.max_ms}")
         found += own
         at = end
     return found
@@ -98,31 +108,14 @@ def values_of(data: bytes | memoryview) -> list[tuple[int, bytes]]:
     view = memoryview(data)
     at = 0
     while at < len(view):
-        header = _HEADER.unpack_from(view, at)
-        end = at + 12 + header[1]
-        place = at + 61
+        header = header_at(view, at)
+        end = at + 12 + header.length
+        place = at + HEADER_SIZE
         while place < end:
             offset, _, value, _, place = _read_record(view, place)
-            found.append((header[0] + offset, value or b""))
+            found.append((header.base_offset + offset, value or b""))
         at = end
     return found
-
-
-def _framed(
-    records: bytes, count: int, times: tuple[int, int], attributes: int, producer: tuple[int, int, int], *, base_offset: int = 0
-) -> bytes:
-    tail = _AFTER_CRC.pack(attributes, count - 1, *times, *producer, count)
-    head = _HEADER.pack(base_offset, 49 + len(records), 0, 2, crc32c(tail + records), *_AFTER_CRC.unpack(tail))
-    return head + records
-
-
-def _record(delta: int, key: bytes | None, value: bytes | None, timestamp: int = 0) -> bytes:
-    body = b"\0" + varint(timestamp) + varint(delta) + _octets(key) + _octets(value) + varint(0)
-    return varint(len(body)) + body
-
-
-def _octets(content: bytes | None) -> bytes:
-    return varint(-1) if content is None else varint(len(content)) + content
 
 
 def _read_record(view: memoryview, at: int) -> tuple[int, bytes | None, bytes | None, int, int]:
@@ -130,11 +123,6 @@ def _read_record(view: memoryview, at: int) -> tuple[int, bytes | None, bytes | 
     end = at + length
     timestamp, at = read_varint(view, at + 1)
     delta, at = read_varint(view, at)
-    key, at = _read_octets(view, at)
-    value, at = _read_octets(view, at)
+    key, at = read_octets(view, at)
+    value, at = read_octets(view, at)
     return delta, key, value, timestamp, end
-
-
-def _read_octets(view: memoryview, at: int) -> tuple[bytes | None, int]:
-    length, at = read_varint(view, at)
-    return (None, at) if length < 0 else (bytes(view[at : at + length]), at + length)

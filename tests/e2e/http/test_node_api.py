@@ -37,18 +37,22 @@ def test_the_overview_has_rates_and_the_largest_lag(api: ApiClient, node: Runnin
     assert shown["storage"]["used"] > 0
 
 
-def test_messages_about_to_be_lost_unread_are_an_alert(api: ApiClient, node: RunningNode) -> None:
-    api.post("/topics", {"name": "short", "config": {"penstock.retention.messages": "10"}})
-    node.ok("group", "reset", "late", "--topic", "short", "--to", "earliest", "--yes")
-    for _ in range(9):
-        api.post("/topics/short/messages", {"value": "x"})
+def test_a_figure_has_a_history(api: ApiClient) -> None:
     deadline = time.monotonic() + 20
-    while not (alerts := [one for one in api.get("/overview")["alerts"] if "late" in one["message"]]):
+    while not (found := api.get("/history", metric="produce_messages", points=10))["times"]:
         assert time.monotonic() < deadline
         time.sleep(0.3)
-    assert alerts[0]["code"] == "CONSUMER_LOSES_MESSAGES"
-    assert alerts[0]["what_to_do"]
-    assert alerts[0]["link"] == "/consumers/late"
+    (values,) = found["series"].values()
+    assert len(values) == len(found["times"])
+    assert found["times"] == sorted(found["times"])
+    assert api.call("GET", "/history", metric="colour").status == 400
+    assert api.call("GET", "/history", metric="loop_lag_ms", **{"from": 2, "to": 1}).status == 400
+
+
+def test_every_metric_is_explained(api: ApiClient) -> None:
+    items = api.get("/metrics-catalogue")["items"]
+    assert len(items) > 20
+    assert all(item["doc"] and item["name"].startswith("penstock_") for item in items)
 
 
 def test_storage_is_shown_and_scrubbed(api: ApiClient) -> None:
@@ -83,8 +87,11 @@ def test_a_group_without_one_of_its_disks_is_degraded_and_says_so(tmp_path: Path
         (group,) = api.get("/storage")["groups"]
         assert group["state"] == "degraded"
         assert [vdisk["order"] for vdisk in group["vdisks"] if vdisk["state"] == "out"] == [3]
-        (alert,) = api.get("/overview")["alerts"]
-        assert (alert["level"], alert["code"]) == ("warning", "STORAGE_DEGRADED")
+        deadline = time.monotonic() + 20
+        while not (alerts := api.get("/overview")["alerts"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        assert ("warning", "STORAGE_DEGRADED", "/storage") in [(one["level"], one["code"], one["link"]) for one in alerts]
     assert lost.exists()
 
 

@@ -94,6 +94,7 @@ def test_messages_before_an_offset_are_let_go_of(api: ApiClient) -> None:
 )
 def test_what_is_wrong_is_said(api: ApiClient, request_line: str, body: object, status: int, code: str) -> None:
     api.call("POST", "/topics", {"name": "twice"})
-    answer = api.call(*request_line.split(), body)
+    method, path = request_line.split()
+    answer = api.call(method, path, body)
     assert (answer.status, answer.code) == (status, code), answer
     assert answer.json["error"]["message"]

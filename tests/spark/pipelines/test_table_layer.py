@@ -23,7 +23,8 @@ from penstock.spark.tables.parquet_log import Entry, entry_path
 from penstock.spark.tables.progress import Progress
 from penstock.spark.tables.table import Table, TableFencedError, open_table
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
-from tests.e2e.stream.engine_servers import NotAvailableError, running_s3
+from tests.debian_tools import NotAvailableError
+from tests.e2e.stream.engine_servers import running_s3
 from tests.spark.pipelines.table_pipelines import FORMATS, read_table
 
 SCHEMA = pa.schema(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.streams.records import Payload, StoredMessage, is_aborted, messages_of
+from penstock.broker.streams.records import Payload, StoredMessage, messages_of
 from penstock.broker.streams.sequence_index import Run
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.broker.weights import joined
-from penstock.queue import Partition, split_batches
+from penstock.queue import Partition, committed_batches
 
 READ_BYTES: Final = 1 << 20
 SCANNED_RUNS_MAX: Final = 10_000  # of a pattern, before others are let in
@@ -141,11 +141,8 @@ class Reader:
             read = await partition.read(offset, min(READ_BYTES, max(bytes_max - size, 1)), until=end)
             if read.next_offset <= offset:
                 break
-            aborted = partition.aborted_between(offset, read.next_offset)
             reached = min(read.next_offset, end)
-            for batch in split_batches(joined(read)):
-                if is_aborted(batch, aborted):
-                    continue
+            for batch in committed_batches(joined(read), partition.aborted_between(offset, read.next_offset)):
                 for stored in messages_of(batch, max(offset, read.start_offset), end):
                     if len(found) >= limit or (found and size >= bytes_max):
                         reached = stored.offset

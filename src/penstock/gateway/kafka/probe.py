@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.probe import FAILED, OK, REFUSED, RequestProbe, Span, Tracing
+from penstock.core.probe import BISECTED, FAILED, OK, REFUSED, Durations, RequestProbe, Span, Tracing
 from penstock.core.trace_context import first_traceparent
 from penstock.gateway.kafka.protocol import Message, Request, keys, private_keys
 from penstock.gateway.kafka.protocol.fields import Splice
@@ -34,7 +35,13 @@ class KafkaProbe(RequestProbe):
     def finished(self, call: Call, now: float) -> None:
         """A request has its answer. Time spent waiting for messages that were not there yet is not counted."""
         outcome = FAILED if call.must_close else REFUSED if call.is_refused else OK
-        self.note(call.request.api_key, outcome, now - call.began - call.waited_s)
+        durations = self.durations.get((call.request.api_key, outcome))
+        if durations is None:
+            durations = self.durations[call.request.api_key, outcome] = Durations()
+        # As `note` does, without two more calls for each request.
+        seconds = now - call.began - call.waited_s
+        durations.counts[bisect_left(BISECTED, seconds)] += 1
+        durations.total_s += seconds
         if call.span is not None:
             call.span.end(outcome)
 

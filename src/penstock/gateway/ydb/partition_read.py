@@ -9,13 +9,12 @@ import numpy as np
 
 from penstock.blob import FilePiece
 from penstock.broker import Queue
-from penstock.core.errors import CorruptionError, InvalidRequestError
-from penstock.core.record_compression import decompress
+from penstock.core.errors import InvalidRequestError
+from penstock.core.record_format import CODEC_MASK
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.read_answers import Answer, answers
-from penstock.gateway.ydb.stored_messages import APPEND_TIME, CODEC_MASK, HEADER_SIZE
-from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, TIMESTAMP_DELTA, scan_records
-from penstock.queue import Partition, ReadResult
+from penstock.kernels.record_scan import OFFSET_DELTA, TIMESTAMP_DELTA
+from penstock.queue import Partition, ReadResult, scan_batch
 
 IN_PLACE_BYTES_MAX = 64 << 10
 
@@ -84,16 +83,10 @@ async def first_since(partition: Partition, time_ms: int) -> int:
 
 
 def _first_in(batch: memoryview, base_offset: int, time_ms: int, from_offset: int) -> int | None:
-    attributes = batch[22]
-    if attributes & APPEND_TIME:
+    scanned = scan_batch(batch)
+    if scanned is None or scanned.header.stamp_ms is not None:
         return max(base_offset, from_offset)
-    try:
-        plain = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
-    except ValueError as error:
-        raise CorruptionError(f"the batch at offset {base_offset} does not decompress: {error}") from error
-    table = np.empty((int.from_bytes(batch[57:61], "big"), FIELDS), np.int64)
-    scan_records(plain, table)
-    base_ms = int.from_bytes(batch[27:35], "big", signed=True)
+    table, base_ms = scanned.table, scanned.header.base_ms
     fits = (table[:, TIMESTAMP_DELTA] + base_ms >= time_ms) & (table[:, OFFSET_DELTA] + base_offset >= from_offset)
     places = np.flatnonzero(fits)
     return None if not len(places) else base_offset + int(table[places[0], OFFSET_DELTA])

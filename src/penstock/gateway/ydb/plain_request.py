@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock.gateway.ydb.headers import varint
+from penstock.core.record_format import HEADER_SIZE, framed
+from penstock.core.varint import varint
 from penstock.gateway.ydb.protos import RAW
-from penstock.gateway.ydb.written_batch import BATCH_BYTES, HEADER_SIZE, Writer, WrittenBatch, framed
+from penstock.gateway.ydb.written_batch import BATCH_BYTES, Writer, WrittenBatch
 from penstock.kernels.message_scan import (
     DATA_SIZE,
     ROW_FIELDS,
@@ -54,7 +55,7 @@ class PlainRequest(NamedTuple):
             out = np.empty(int(ends[last - 1]) - before, np.uint8).data
             used = pack_records(self.raw, rows, out, headers=headers, headers_after=writer.headers_after)
             times_ms = int(rows[0, TIME_MS]), int(rows[:, TIME_MS].max())
-            yield WrittenBatch(framed(out[:used], len(rows), times_ms, 0), len(rows))
+            yield WrittenBatch(framed(out[:used], len(rows), times_ms), len(rows))
             first = last
 
 

@@ -10,26 +10,20 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock.core.errors import CorruptionError
-from penstock.core.record_compression import decompress
-from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO, unpacked, varint
+from penstock.core.record_format import BatchHeader, packed_header
+from penstock.core.varint import varint
+from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO, unpacked
 from penstock.gateway.ydb.protos import RAW, Status, timestamp
 from penstock.gateway.ydb.stored_messages import (
-    APPEND_TIME,
-    BATCH_HEADER,
-    CODEC_MASK,
-    CONTROL,
-    HEADER_SIZE,
     SEQUENCE_WRAP,
     Message,
     batches_for,
-    is_aborted,
     kafka_producer,
     messages_of,
 )
 from penstock.kernels.message_pack import DATA_BYTES, IS_OTHER, MESSAGES, NEXT_ROW, OVERHEAD, pack_messages
-from penstock.kernels.record_scan import FIELDS, HEADERS_AT, OFFSET_DELTA, scan_records
-from penstock.queue import Aborted, split_batches
+from penstock.kernels.record_scan import HEADERS_AT, OFFSET_DELTA
+from penstock.queue import Aborted, committed_batches, scan_batch
 
 ANSWER_BYTES: Final = 4 << 20  # of data in one answer, unless a single message is larger
 _KEY_ITEM: Final = b"\x0a" + bytes([len(KEY_ITEM)]) + KEY_ITEM.encode() + b"\x12"
@@ -53,9 +47,7 @@ def answers(session_id: int, data: bytes, from_offset: int, aborted: Sequence[Ab
     """The answers with all messages from an offset on."""
     parts: list[bytes] = []
     size = 0
-    for batch in split_batches(data):
-        if is_aborted(batch, aborted):
-            continue
+    for batch in committed_batches(data, aborted):
         for packed in _packed(batch, from_offset):
             if parts and size + packed.size > ANSWER_BYTES:
                 yield _answer(session_id, parts, size)
@@ -79,20 +71,16 @@ def _answer(session_id: int, batches: list[bytes], size: int) -> Answer:
 
 def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
     """The messages of a stored batch, in parts that fit into an answer; none if it is a marker."""
-    base_offset, _, _, _, _, attributes, _, base_ms, max_ms, *producer, count = BATCH_HEADER.unpack_from(batch)
-    if attributes & CONTROL:
+    scanned = scan_batch(batch)
+    if scanned is None:
         return
-    try:
-        plain = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
-    except ValueError as error:
-        raise CorruptionError(f"the batch at offset {base_offset} does not decompress: {error}") from error
-    table = np.empty((count, FIELDS), np.int64)
-    scan_records(plain, table)
-    has_own_times = not attributes & APPEND_TIME
-    base = np.array([base_offset, base_ms if has_own_times else max_ms, has_own_times, from_offset], np.int64)
+    header, plain, table = scanned
+    base_offset, count, stamp_ms = header.base_offset, header.count, header.stamp_ms
+    base_ms = header.base_ms if stamp_ms is None else stamp_ms
+    base = np.array([base_offset, base_ms, stamp_ms is None, from_offset], np.int64)
     told = np.zeros(4, np.int64)
     row = 0
-    source = _source(plain, table, base_offset, producer)
+    source = _source(plain, table, header)
     out = np.empty(len(plain) + count * (OVERHEAD + (0 if source is None else len(source.group))), np.uint8).data
     while row < count:
         if source is None:
@@ -133,16 +121,16 @@ class _Source(NamedTuple):
         return name + b"\x20" + _number(RAW) + b"\x2a" + _number(len(stamp)) + stamp
 
 
-def _source(plain: memoryview, table: Any, base_offset: int, producer: list[int]) -> _Source | None:
+def _source(plain: memoryview, table: Any, header: BatchHeader) -> _Source | None:
     """Whose the first message is: what the others are compared with."""
     at = int(table[0, HEADERS_AT])
     if not plain[at]:
-        name, first_seqno = kafka_producer(producer)
+        name, first_seqno = kafka_producer(header)
         if first_seqno < 0:
-            return _Source(b"", b"", b"", base_offset + 1)
+            return _Source(b"", b"", b"", header.base_offset + 1)
         # Numbers that begin anew within a batch are counted one by one.
         return None if first_seqno + len(table) > SEQUENCE_WRAP else _Source(name.encode(), name.encode(), b"", first_seqno)
-    found = list(unpacked(bytes(plain[at : int(table[0, 1])]), 0))
+    found = unpacked(bytes(plain[at : int(table[0, 1])]), 0)
     if len(found) != 2 or found[0][0] != PRODUCER or found[1][0] != SEQNO:
         return None
     name_bytes = found[0][1]
@@ -150,7 +138,7 @@ def _source(plain: memoryview, table: Any, base_offset: int, producer: list[int]
         name_bytes.decode()
     except UnicodeDecodeError:
         return None
-    prefix = varint(2) + varint(len(PRODUCER)) + PRODUCER + varint(len(name_bytes)) + name_bytes + varint(len(SEQNO)) + SEQNO
+    prefix = varint(2) + packed_header(PRODUCER, name_bytes) + varint(len(SEQNO)) + SEQNO
     return _Source(name_bytes, name_bytes, prefix, -1)
 
 

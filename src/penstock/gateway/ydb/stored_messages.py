@@ -4,17 +4,12 @@ its batch if its producer is idempotent, otherwise no producer and the offset.""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from penstock.core.errors import CorruptionError
-from penstock.core.record_compression import decompress
+from penstock.core.record_format import BatchHeader
 from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION, unpacked
 from penstock.gateway.ydb.protos import timestamp, topic
 from penstock.kernels.record_scan import (
-    FIELDS,
     HEADERS_AT,
     KEY_AT,
     KEY_SIZE,
@@ -22,14 +17,10 @@ from penstock.kernels.record_scan import (
     TIMESTAMP_DELTA,
     VALUE_AT,
     VALUE_SIZE,
-    scan_records,
 )
-from penstock.queue import Aborted
+from penstock.queue import scan_batch
 
-HEADER_SIZE: Final = 61
-CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 SEQUENCE_WRAP: Final = 1 << 31
-BATCH_HEADER: Final = Struct(">qiibIhiqqqhii")
 _COLUMNS = [OFFSET_DELTA, TIMESTAMP_DELTA, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT]
 
 Origin = tuple[str, tuple[tuple[str, str], ...]]
@@ -48,25 +39,13 @@ class Message(NamedTuple):
     items: tuple[tuple[str, bytes], ...]
 
 
-def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
-    """Whether a batch is part of a transaction that was aborted."""
-    if not aborted or not batch[22] & TRANSACTIONAL:
-        return False
-    base_offset, producer = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[43:51], "big", signed=True)
-    return any(one.producer_id == producer and one.first_offset <= base_offset <= one.last_offset for one in aborted)
-
-
 def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
     """The messages of a stored batch from an offset on; none if it is a marker."""
-    base_offset, _, _, _, _, attributes, _, base_ms, max_ms, *producer, count = BATCH_HEADER.unpack_from(batch)
-    if attributes & CONTROL:
+    scanned = scan_batch(batch)
+    if scanned is None:
         return []
-    try:
-        plain = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
-    except ValueError as error:
-        raise CorruptionError(f"the batch at offset {base_offset} does not decompress: {error}") from error
-    table = np.empty((count, FIELDS), np.int64)
-    scan_records(plain, table)
+    header, plain, table = scanned
+    base_offset, stamp_ms = header.base_offset, header.stamp_ms
     raw = bytes(plain)
     rows: list[list[int]] = table[:, _COLUMNS].tolist()
     found: list[Message] = []
@@ -74,11 +53,11 @@ def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
         offset = base_offset + delta
         if offset < from_offset:
             continue
-        time_ms = max_ms if attributes & APPEND_TIME else base_ms + time_delta
+        time_ms = header.base_ms + time_delta if stamp_ms is None else stamp_ms
         data = raw[value_at : value_at + value_size] if value_size > 0 else b""
         key = raw[key_at : key_at + key_size] if key_size >= 0 else None
         message = _with_headers(raw, headers_at, key, Message(offset, 0, time_ms, data, "", ("", ()), ()))
-        found.append(message if message.seqno else _numbered(message, producer, delta))
+        found.append(message if message.seqno else _numbered(message, header, delta))
     return found
 
 
@@ -102,17 +81,16 @@ def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> M
     )
 
 
-def kafka_producer(producer: list[int]) -> tuple[str, int]:
+def kafka_producer(header: BatchHeader) -> tuple[str, int]:
     """The name that a producer of Kafka has here, and the number of the first message of its batch; -1 if it has no numbers."""
-    producer_id, epoch, sequence = producer
-    if producer_id < 0 or sequence < 0:
+    if header.producer_id < 0 or header.base_sequence < 0:
         return "", -1
-    return f"kafka-{producer_id}-{epoch}", sequence + 1
+    return f"kafka-{header.producer_id}-{header.producer_epoch}", header.base_sequence + 1
 
 
-def _numbered(message: Message, producer: list[int], delta: int) -> Message:
+def _numbered(message: Message, header: BatchHeader, delta: int) -> Message:
     """A message that has no number of its own, with one made of its batch or its offset."""
-    name, first_seqno = kafka_producer(producer)
+    name, first_seqno = kafka_producer(header)
     if first_seqno < 0:
         return message._replace(seqno=message.offset + 1)
     name = message.origin[0] or name

@@ -5,25 +5,22 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from penstock.core import record_compression
-from penstock.core.checksum import crc32c
-from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, OWN_PREFIX, PRODUCER, SEQNO, SESSION, SMALL, VARINTS, packed, varint
+from penstock.core.record_format import HEADER_SIZE, framed, packed_header, packed_octets
+from penstock.core.varint import varint
+from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, OWN_PREFIX, PRODUCER, SEQNO, SESSION
 from penstock.gateway.ydb.protos import CODEC_NAMES, GZIP, RAW, SUPPORTED_CODECS, ZSTD, milliseconds
 from penstock.gateway.ydb.statuses import bad_request
 from penstock.kernels.message_scan import OVERHEAD
 
 BATCH_BYTES: Final = 1 << 20  # messages are put together up to this size
-HEADER_SIZE: Final = 61
 PLAIN_BYTES_MAX: Final = 128 << 20  # what the messages of one request may grow to
 STORED_CODECS: Final = {RAW: record_compression.NONE, GZIP: record_compression.GZIP, ZSTD: record_compression.ZSTD}
 GZIP_WINDOW: Final = 31
 
-_HEADER = Struct(">qiibIhiqqqhii")
-_AFTER_CRC = Struct(">hiqqqhii")
-_NO_KEY = varint(-1)
+_NO_KEY = packed_octets(None)
 
 
 class Writer(NamedTuple):
@@ -42,10 +39,10 @@ class Writer(NamedTuple):
     @classmethod
     def of(cls, producer: str, group: str, session_meta: dict[str, str]) -> Writer:
         """The writer of a session."""
-        owner = packed(PRODUCER, producer.encode()) if producer else b""
-        after = [packed(SESSION + name.encode(), value.encode()) for name, value in sorted(session_meta.items())]
+        owner = packed_header(PRODUCER, producer.encode()) if producer else b""
+        after = [packed_header(SESSION + name.encode(), value.encode()) for name, value in sorted(session_meta.items())]
         if group and group != producer:
-            after.insert(0, packed(GROUP, group.encode()))
+            after.insert(0, packed_header(GROUP, group.encode()))
         return cls(producer, owner + varint(len(SEQNO)) + SEQNO, b"".join(after), bool(owner) + len(after))
 
 
@@ -107,7 +104,7 @@ def batches_of(
             size += _put_record(records, writer, messages[at], data[at], (at - first, times_ms[at] - base_ms))
             at += 1
         span_ms = base_ms, max(times_ms[first:at])
-        yield WrittenBatch(framed(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
+        yield WrittenBatch(compressed(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
 
 
 def _bound(writer: Writer, message: Any, value: bytes) -> int:
@@ -129,14 +126,14 @@ def _put_record(records: list[bytes], writer: Writer, message: Any, value: bytes
     head = b"".join(
         (
             b"\0\0" if time_delta == 0 else b"\0" + varint(time_delta),
-            VARINTS[delta] if delta < SMALL else varint(delta),
+            varint(delta),
             key,
-            VARINTS[size] if size < SMALL else varint(size),
+            varint(size),
         )
     )
-    tail = b"".join((VARINTS[count] if count < SMALL else varint(count), writer.headers, VARINTS[len(seqno)], seqno, tail))
+    tail = b"".join((varint(count), writer.headers, varint(len(seqno)), seqno, tail))
     length = len(head) + size + len(tail)
-    prefix = VARINTS[length] if length < SMALL else varint(length)
+    prefix = varint(length)
     records += (prefix, head, value, tail)
     return len(prefix) + length
 
@@ -147,18 +144,16 @@ def _items(message: Any) -> tuple[bytes, bytes, int]:
     headers: list[bytes] = []
     for item in message.metadata_items:
         if item.key == KEY_ITEM:
-            key = varint(len(item.value)) + item.value
+            key = packed_octets(item.value)
         elif item.key.startswith(OWN_PREFIX):
             raise bad_request(f"metadata item {item.key!r}: names that begin with {OWN_PREFIX!r} are not for messages")
         else:
-            headers.append(packed(item.key.encode(), item.value))
+            headers.append(packed_header(item.key.encode(), item.value))
     return key, b"".join(headers), len(headers)
 
 
-def framed(records: bytes | memoryview, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
-    """Records with the header of a batch, compressed with a codec of records."""
+def compressed(records: bytes | memoryview, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
+    """A batch of records, compressed with a codec of theirs."""
     if codec:
         records = record_compression.compress_like(codec, memoryview(b""), records)
-    tail = _AFTER_CRC.pack(codec, count - 1, *times_ms, -1, -1, -1, count)
-    checksum = crc32c(records, crc32c(tail))
-    return b"".join((_HEADER.pack(0, 49 + len(records), 0, 2, checksum, *_AFTER_CRC.unpack(tail)), records))
+    return framed(records, count, times_ms, attributes=codec)

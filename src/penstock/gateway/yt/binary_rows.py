@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.core.varint import varint
 from penstock.gateway.yt.schema import SIGNED, STRINGS, SYSTEM_COLUMNS, UNSIGNED, Schema
-from penstock.gateway.yt.varints import varint
 
 Encode = Callable[[Sequence[Any]], list[bytes]]
 """The values of a column as YSON. TypeError, AttributeError or KeyError if one is not of the type."""

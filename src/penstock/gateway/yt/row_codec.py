@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 import orjson
 from yt.yson import YsonStringProxy, YsonUint64
 
-from penstock.core.errors import CorruptionError
 from penstock.gateway.yt.binary_rows import BinaryRows
 from penstock.gateway.yt.errors import SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.schema import ANY, DOUBLES, SIGNED, STRINGS, SYSTEM_COLUMNS, UNSIGNED, WEIGHT, Column, Schema
 from penstock.gateway.yt.stored_values import plain, restored
-from penstock.gateway.yt.varints import read_varint
 
 ROW_WEIGHT = 1
 NUMBER_WEIGHT = 8
@@ -180,24 +178,3 @@ def _check_any(value: Any) -> tuple[Any, int]:
         return stored, len(orjson.dumps(stored))
     except (TypeError, ValueError) as error:
         raise ValueError(f"it cannot be stored: {error}") from error
-
-
-def decode_headers(raw: bytes) -> list[list[Any]]:
-    """The headers of a record as pairs of name and value."""
-    at = 0
-    count, at = read_varint(raw, at)
-    found: list[list[Any]] = []
-    for _ in range(count):
-        name, at = _octets(raw, at)
-        value, at = _octets(raw, at)
-        found.append([name, value])
-    return found
-
-
-def _octets(raw: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = read_varint(raw, at)
-    if size < 0:
-        return None, at
-    if at + size > len(raw):
-        raise CorruptionError("a header of a record is longer than the record")
-    return raw[at : at + size], at + size

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 from yt.yson import YsonUint64
 
 from penstock.broker.weights import joined
+from penstock.core.record_format import read_headers
 from penstock.gateway.yt.formats import YSON, Format, write_rows
-from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, is_dropped, read_row_batch
-from penstock.gateway.yt.row_codec import RowCodec, decode_headers
+from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
+from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX, TIMESTAMP, WEIGHT
-from penstock.queue import Partition, split_batches
+from penstock.queue import Partition, committed_batches
 
 ROWS_DEFAULT = 1000
 ROWS_MAX = 100_000
@@ -61,17 +62,10 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
     count = size = 0
     while at < partition.stable_offset and count < rows_max and (size < bytes_max or not found):
         read = await partition.read(at, min(bytes_max, READ_BYTES_MAX), until=partition.stable_offset)
-        aborted = sorted(partition.aborted_between(at, read.next_offset), key=lambda one: one.first_offset)
-        dropping: set[int] = set()
-        for batch in split_batches(joined(read)):
-            base_offset = int.from_bytes(batch[:8], "big")
-            while aborted and aborted[0].first_offset <= base_offset:
-                dropping.add(aborted.pop(0).producer_id)
-            if is_dropped(batch, dropping):
-                if batch[22] & 0x20:
-                    dropping.discard(int.from_bytes(batch[43:51], "big", signed=True))
-                continue
-            parsed = read_row_batch(batch) if count < rows_max and (size < bytes_max or not found) else None
+        for batch in committed_batches(joined(read), partition.aborted_between(at, read.next_offset)):
+            if count >= rows_max or (size >= bytes_max and found):
+                break
+            parsed = read_row_batch(batch)
             if parsed is None:
                 continue
             part = parsed.from_offset(max(at, partition.start_offset), rows_max - count)
@@ -137,7 +131,7 @@ def _records(batch: ReadBatch, part: slice, number: int) -> list[Row]:
             ROW_INDEX: offset,
             "key": key,
             "value": value,
-            "headers": decode_headers(headers),
+            "headers": [list(header) for header in read_headers(headers, 0)],
             TIMESTAMP: YsonUint64(commit_timestamp(time_ms, offset)),
         }
         for offset, key, value, headers, time_ms in zip(*columns, strict=True)

@@ -29,8 +29,9 @@ from penstock.broker import (
 from penstock.broker.namespace.node import object_id
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.record_format import Writer
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_TRANSACTION, YtError
-from penstock.gateway.yt.row_batch import Writer, make_row_batch
+from penstock.gateway.yt.row_batch import make_row_batch
 from penstock.gateway.yt.row_codec import EncodedRow
 from penstock.queue import SourceWrite, WriteResult, check_batch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.server.http.cluster import ClusterResource
 from penstock.server.http.consumers import ConsumerResource
+from penstock.server.http.history import HistoryResource
 from penstock.server.http.messages import MessageResource
 from penstock.server.http.overview import OverviewResource
 from penstock.server.http.pipelines import PipelineResource
@@ -24,6 +25,7 @@ def api_resources(served: Served) -> list[Resource]:
     return [
         ClusterResource(served),
         OverviewResource(served),
+        HistoryResource(served),
         TopicResource(served),
         TopicConfigResource(served),
         MessageResource(served),

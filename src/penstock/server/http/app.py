@@ -24,7 +24,7 @@ API_PREFIX: Final = "/api/v1"
 BODY_BYTES_MAX: Final = 8 << 20
 # Answered to anyone: those who ask whether a node lives have no password.
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-CALLER: Final = "penstock.caller"
+CALLER: Final = web.RequestKey("caller", Caller)
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 CONTENT_POLICY: Final = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; img-src 'self' data:"
@@ -65,9 +65,7 @@ def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | No
 
 def caller_of(request: web.Request) -> Caller:
     """Who makes a request; of those behind the doors, that is known."""
-    caller = request[CALLER]
-    assert isinstance(caller, Caller)
-    return caller
+    return request[CALLER]
 
 
 def own_hosts(bound: str, *others: str | None) -> frozenset[str] | None:

@@ -1,7 +1,7 @@
 """Sums over partitions, by topic and by consumer, for lists that show many of them.
 
 Nobody walks over every partition for one request: a snapshot is taken when someone asks and the last one is older than a second,
-in steps that let others be served in between. While it is being taken, the last one is shown.
+in steps that let others be served in between. Who asks waits for it only if that takes a moment; else the last one is shown.
 """
 
 from __future__ import annotations
@@ -15,26 +15,14 @@ from uuid import UUID
 from penstock.broker import Broker, Position, Queue, Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition, QueueProbe, backlog_of
+from penstock.queue import Partition, backlog_of
 
 FRESH_S: Final = 1.0
-STALE_S: Final = 10.0  # so old is not shown any more: who asks waits for the next one
+MOMENT_S: Final = 0.05  # a snapshot that took no longer than this the last time is waited for
+STALE_S: Final = 30.0  # one that is older is waited for a little, however long the next may take
+PATIENCE_S: Final = 0.25
 PARTITIONS_AT_ONCE: Final = 250
 POSITIONS_AT_ONCE: Final = 250
-
-
-class Flow(NamedTuple):
-    """What came and went: in all, or each second."""
-
-    messages_in: float = 0
-    bytes_in: float = 0
-    messages_out: float = 0
-    bytes_out: float = 0
-
-    def since(self, before: Flow, passed_s: float) -> Flow:
-        """How much a second that was."""
-        pairs = zip(self, before, strict=True)
-        return Flow(*(max(now - then, 0) / max(passed_s, 1e-3) for now, then in pairs))
 
 
 class TopicFigures(NamedTuple):
@@ -42,8 +30,6 @@ class TopicFigures(NamedTuple):
 
     messages: int = 0
     size: int = 0
-    flow: Flow = Flow()
-    rate: Flow = Flow()  # of each a second, since the snapshot before
 
 
 class Lag(NamedTuple):
@@ -80,7 +66,7 @@ class Snapshot:
     consumers: dict[str, ConsumerFigures] = field(default_factory=dict)
     readers: dict[UUID, set[str]] = field(default_factory=dict)  # the consumers that have a position in a topic
     partitions: int = 0
-    rate: Flow = field(default_factory=Flow)  # of all topics together
+    duration_s: float = 0.0
 
 
 class Figures:
@@ -89,7 +75,6 @@ class Figures:
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker = broker
         self._clock = clock
-        self._reading = broker.reading()
         self._last: Snapshot | None = None
         self._taking: asyncio.Task[Snapshot] | None = None
         self._sorted: tuple[int, list[Topic]] = (-1, [])
@@ -101,24 +86,33 @@ class Figures:
             self._sorted = (version, self._broker.catalog.topics())
         return self._sorted[1]
 
-    async def snapshot(self, *, fresh: bool = False) -> Snapshot:
-        """The last one, if it is new enough; with `fresh` one that was begun after the call."""
-        if fresh:
-            if self._taking is not None:
-                await asyncio.shield(self._taking)
-            return await asyncio.shield(self._begin())
+    @property
+    def last(self) -> Snapshot:
+        """The last snapshot, however old; an empty one before the first."""
+        return Snapshot(0.0) if self._last is None else self._last
+
+    async def snapshot(self) -> Snapshot:
+        """A snapshot that is new, or as new as can be had without keeping anyone waiting."""
         last = self._last
-        if last is None or self._clock.monotonic() - last.taken_s > STALE_S:
+        if last is None:
             return await asyncio.shield(self._begin())
-        if self._clock.monotonic() - last.taken_s > FRESH_S:
-            self._taking = self._begin()
-        return last
+        age_s = self._clock.monotonic() - last.taken_s
+        if age_s > FRESH_S:
+            taking = self._begin()
+            if last.duration_s < MOMENT_S or age_s > STALE_S:
+                await asyncio.wait((taking,), timeout=PATIENCE_S)
+        return self.last
 
     async def close(self) -> None:
         """Stop taking one, if that is under way."""
         if self._taking is not None:
             self._taking.cancel()
             await asyncio.gather(self._taking, return_exceptions=True)
+
+    def refresh(self) -> None:
+        """Take one in the background, if the last is not new; nobody waits for it."""
+        if self._last is None or self._clock.monotonic() - self._last.taken_s > FRESH_S:
+            self._taking = self._begin()
 
     def _begin(self) -> asyncio.Task[Snapshot]:
         if self._taking is None or self._taking.done():
@@ -130,29 +124,25 @@ class Figures:
         now_s = self._clock.monotonic()
         made = Snapshot(now_s)
         looked_at = 0
-        for topic, probes in self._reading.flows():
-            flow = Flow(*(sum(column) for column in zip(*map(_counts, probes), strict=True)))
-            made.topics[topic.id] = self._topic(topic, flow, now_s)
+        for topic in self.topics():
+            made.topics[topic.id] = self.topic(topic)
             made.partitions += topic.partitions
             looked_at += topic.partitions
             if looked_at >= PARTITIONS_AT_ONCE:
                 looked_at = 0
                 await asyncio.sleep(0)
-        rates = [figures.rate for figures in made.topics.values()]
-        made.rate = Flow(*(sum(column) for column in zip(*rates, strict=True)))
         await self._take_positions(made)
+        made.duration_s = self._clock.monotonic() - now_s
         self._last = made
         return made
 
-    def _topic(self, topic: Topic, flow: Flow, now_s: float) -> TopicFigures:
+    def topic(self, topic: Topic) -> TopicFigures:
+        """The sums of one topic, as of now."""
         messages = size = 0
         for partition in self.partitions(topic):
             messages += partition.end_offset - partition.start_offset
             size += partition.size
-        before = None if self._last is None else self._last.topics.get(topic.id)
-        if before is None or self._last is None:
-            return TopicFigures(messages, size, flow)
-        return TopicFigures(messages, size, flow, flow.since(before.flow, now_s - self._last.taken_s))
+        return TopicFigures(messages, size)
 
     def partitions(self, topic: Topic) -> Iterable[Partition]:
         """The partitions of a topic that are served now."""
@@ -188,6 +178,8 @@ class Figures:
     def lag(self, partition: Partition, position: int) -> Lag:
         """How far a reader at a position is behind."""
         behind = backlog_of(partition, position)
+        if behind.since_ms is not None and behind.since_ms < 0:  # messages without a timestamp
+            behind = behind._replace(since_ms=None)
         if not behind.messages:
             return Lag(retention_share=0.0 if _is_cut(partition) else None)
         config = partition.config
@@ -200,10 +192,6 @@ class Figures:
             shares.append(behind.messages / config.retention_messages)
         share = max(*shares, 0.0) if shares else None
         return Lag(behind.messages, behind.size, behind.since_ms, share)
-
-
-def _counts(probe: QueueProbe) -> Flow:
-    return Flow(probe.messages_in, probe.bytes_in, probe.messages_out, probe.bytes_out)
 
 
 def _is_cut(partition: Partition) -> bool:

@@ -70,6 +70,7 @@ class HttpListener:
             await self._runner.cleanup()
             raise
         self.port = self._runner.addresses[0][1]
+        self._served.figures.refresh()  # so that the first to look need not wait for it
 
     async def stop(self) -> None:
         """Take no more requests, end those that would never end by themselves, and finish the others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -25,7 +25,7 @@ from penstock.server.http.route import Asked, Call, Count, Done, Nothing, Page, 
 from penstock.server.http.served import Served
 
 PIPELINES_TOPIC = "__penstock_pipelines"
-OWN_PREFIX = "__"
+SUMMED_MAX = 5000  # partitions of the topics of a page that are looked at for it
 
 TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -55,6 +55,7 @@ class TopicShown(Shown, frozen=True):
     bytes: int
     produce_messages_per_s: float
     produce_bytes_per_s: float
+    fetch_messages_per_s: float
     fetch_bytes_per_s: float
     retention_ms: int | None
     retention_bytes: int | None
@@ -128,12 +129,21 @@ class TopicResource(Resource):
         """GET /topics: those that the caller may describe."""
         query = call.query
         found = visible_topics(self._served, call.caller, query.search, internal=query.internal)
-        snapshot = await self._served.figures.snapshot()
-        if query.sort != "name":
-            found = sorted(found, key=_order_of(query.sort, snapshot))
+        # In the order of their names they can be listed without knowing anything else of all of them.
+        figures = self._served.figures
+        if query.sort == "name":
+            figures.refresh()
+            snapshot = figures.last
+        else:
+            snapshot = await figures.snapshot()
+            found = sorted(found, key=self._order_of(query.sort, snapshot))
         if query.order == "desc":
             found = found[::-1]
-        return Page([shown_topic(topic, snapshot) for topic in query.page(found)], len(found))
+        page = query.page(found)
+        if sum(topic.partitions for topic in page) <= SUMMED_MAX:
+            now = {topic.id: figures.topic(topic) for topic in page}
+            snapshot = Snapshot(snapshot.taken_s, now, readers=snapshot.readers)
+        return Page([self._shown(topic, snapshot) for topic in page], len(found))
 
     async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicShown:
         """POST /topics: by who may make any topic, or this one."""
@@ -141,17 +151,14 @@ class TopicResource(Resource):
         if not caller.may(Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
             caller.check_topic(Operation.CREATE, asked.name)
         topic = await self._broker.create_topic(asked.name, asked.partitions, TopicConfig(asked.config))
-        return shown_topic(topic, Snapshot(0.0))
+        return self._shown(topic, Snapshot(0.0))
 
     async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> TopicShown:
         """GET /topics/{name}: with sums as they are now."""
         topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
-        snapshot = await self._served.figures.snapshot()
-        known = snapshot.topics.get(topic.id, TopicFigures())
-        partitions = list(self._served.figures.partitions(topic))
-        messages = sum(partition.end_offset - partition.start_offset for partition in partitions)
-        now = known._replace(messages=messages, size=sum(partition.size for partition in partitions))
-        return shown_topic(topic, Snapshot(0.0, {topic.id: now}, readers=snapshot.readers))
+        figures = self._served.figures
+        snapshot = await figures.snapshot()
+        return self._shown(topic, Snapshot(0.0, {topic.id: figures.topic(topic)}, readers=snapshot.readers))
 
     async def delete(self, call: Call[TopicNames, Nothing, Nothing]) -> Done:
         """DELETE /topics/{name}."""
@@ -169,7 +176,7 @@ class TopicResource(Resource):
         """POST /topics/{name}/partitions."""
         topic = topic_for(self._served, call.caller, Operation.ALTER, call.names.name)
         topic = await self._broker.add_partitions(topic.name, call.body.total)
-        return shown_topic(topic, await self._served.figures.snapshot())
+        return self._shown(topic, await self._served.figures.snapshot())
 
     async def trim(self, call: Call[TopicNames, Nothing, TrimTo]) -> Trimmed:
         """POST /topics/{name}/trim: nothing is done unless all offsets are within their partitions."""
@@ -182,6 +189,40 @@ class TopicResource(Resource):
                     f"partition {partition.number} ends at {partition.end_offset}; it cannot be trimmed to {offset}"
                 )
         return Trimmed(starts={str(partition.number): await partition.trim(offset) for partition, offset in wanted})
+
+    def _shown(self, topic: Topic, snapshot: Snapshot) -> TopicShown:
+        """A topic with what is known of it."""
+        figures = snapshot.topics.get(topic.id, TopicFigures())
+        rates = self._served.observatory.topic_rates(topic.name)
+        config = topic.config
+        is_cut = "delete" in config["cleanup.policy"].split(",")
+        retention_ms, retention_bytes = int(config["retention.ms"]), int(config["retention.bytes"])
+        return TopicShown(
+            name=topic.name,
+            id=str(topic.id),
+            partitions=topic.partitions,
+            messages=figures.messages,
+            bytes=figures.size,
+            **rates._asdict(),
+            retention_ms=retention_ms if is_cut and retention_ms >= 0 else None,
+            retention_bytes=retention_bytes if is_cut and retention_bytes >= 0 else None,
+            cleanup_policy=config["cleanup.policy"],
+            is_internal=is_internal(topic.name),
+            consumers=len(snapshot.readers.get(topic.id, ())),
+        )
+
+    def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[Topic], float]:
+        none = TopicFigures()
+        rates = self._served.observatory.topic_rates
+        orders: dict[str, Callable[[Topic], float]] = {
+            "partitions": lambda topic: topic.partitions,
+            "messages": lambda topic: snapshot.topics.get(topic.id, none).messages,
+            "bytes": lambda topic: snapshot.topics.get(topic.id, none).size,
+            "produce_bytes_per_s": lambda topic: rates(topic.name).produce_bytes_per_s,
+            "fetch_bytes_per_s": lambda topic: rates(topic.name).fetch_bytes_per_s,
+            "consumers": lambda topic: len(snapshot.readers.get(topic.id, ())),
+        }
+        return orders[sort]
 
     def _partition(self, topic: Topic, number: int) -> PartitionShown:
         try:
@@ -213,42 +254,6 @@ def visible_topics(served: Served, caller: Caller, search: str = "", *, internal
 def is_internal(name: str) -> bool:
     """Whether a topic is there for the broker or its pipelines, not for messages of people."""
     return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
-
-
-def shown_topic(topic: Topic, snapshot: Snapshot) -> TopicShown:
-    """A topic with what is known of it."""
-    figures = snapshot.topics.get(topic.id, TopicFigures())
-    config = topic.config
-    is_cut = "delete" in config["cleanup.policy"].split(",")
-    retention_ms, retention_bytes = int(config["retention.ms"]), int(config["retention.bytes"])
-    return TopicShown(
-        name=topic.name,
-        id=str(topic.id),
-        partitions=topic.partitions,
-        messages=figures.messages,
-        bytes=figures.size,
-        produce_messages_per_s=figures.rate.messages_in,
-        produce_bytes_per_s=figures.rate.bytes_in,
-        fetch_bytes_per_s=figures.rate.bytes_out,
-        retention_ms=retention_ms if is_cut and retention_ms >= 0 else None,
-        retention_bytes=retention_bytes if is_cut and retention_bytes >= 0 else None,
-        cleanup_policy=config["cleanup.policy"],
-        is_internal=is_internal(topic.name),
-        consumers=len(snapshot.readers.get(topic.id, ())),
-    )
-
-
-def _order_of(sort: str, snapshot: Snapshot) -> Callable[[Topic], Any]:
-    none = TopicFigures()
-    orders: dict[str, Callable[[Topic], float]] = {
-        "partitions": lambda topic: topic.partitions,
-        "messages": lambda topic: snapshot.topics.get(topic.id, none).messages,
-        "bytes": lambda topic: snapshot.topics.get(topic.id, none).size,
-        "produce_bytes_per_s": lambda topic: snapshot.topics.get(topic.id, none).rate.bytes_in,
-        "fetch_bytes_per_s": lambda topic: snapshot.topics.get(topic.id, none).rate.bytes_out,
-        "consumers": lambda topic: len(snapshot.readers.get(topic.id, ())),
-    }
-    return orders[sort]
 
 
 def _shown_partition(partition: Partition) -> PartitionShown:

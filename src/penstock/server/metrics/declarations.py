@@ -112,7 +112,7 @@ LAG_SECONDS = Metric(
 RETENTION_RATIO = Metric(
     "penstock_consumer_retention_ratio",
     _GAUGE,
-    "How near the first message that a consumer has not read is to being deleted: 0 when it is new, 1 when retention may take it.",
+    "How near the first unread message of a consumer is to being deleted: 0 when it is new, 1 when retention may take it.",
     ("consumer", "topic"),
 )
 LAGS_HIDDEN = Metric("penstock_consumer_lags_hidden", _GAUGE, "Consumers and topics that are not shown, being too many.")

@@ -28,7 +28,7 @@ TICK_S: Final = 1.0
 ALERTS_EVERY: Final = 5  # ticks
 TOPIC_HISTORIES: Final = 50
 LAG_HISTORIES: Final = 50
-SURVEY_AGE_S: Final = 1.0  # of what a scrape shows, on a node that is not large
+SURVEY_AGE_S: Final = 0.25  # of what a scrape shows, on a node that is not large
 STUCK_S: Final = 30.0
 _NODE_KEYS: Final = tuple(
     Key(metric) for metric in (*FLOW_METRICS, "request_ms_p99", "fsync_ms_p99", "loop_lag_ms", "storage_used")
@@ -38,13 +38,11 @@ _NODE_KEYS: Final = tuple(
 class Observatory:
     """One for each node. Make it first, `watch` gateways as they start, `serve` when all is up, `drain`, then `stop`."""
 
-    def __init__(self, *, clock: Clock, tracing: Tracing | None = None) -> None:
+    def __init__(self, *, clock: Clock) -> None:
         self.clock = clock
         self.phase = STARTING
         self.started_s = clock.wall()
-        self.tracing = tracing
         self.probe = RequestProbe()  # of the HTTP listener
-        self.probe.tracing = tracing
         self.sources: Sources | None = None
         self.survey: Survey | None = None
         self.loop_watch = LoopWatch(clock)
@@ -63,10 +61,14 @@ class Observatory:
 
     # Its life.
 
+    def trace(self, tracing: Tracing) -> None:
+        """From now on, requests are traced."""
+        self.probe.tracing = tracing
+
     def watch(self, name: str, gateway: Gateway) -> None:
         """A gateway is there; what it serves is counted under this name, and traced if anything is."""
         self._gateways.append((name, gateway))
-        gateway.probe.tracing = self.tracing
+        gateway.probe.tracing = self.probe.tracing
 
     def serve(self, sources: Sources) -> None:
         """The node is up: watch it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -82,7 +83,6 @@ class PartReader:
             ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
-                include_columns=self.schema.names,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
@@ -132,8 +132,10 @@ def _cast_each(column: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Arr
 
 
 def _line(rows: pa.RecordBatch, row: int, delimiter: str) -> bytes:
-    values = (column[row].as_py() for column in rows.columns)
-    return delimiter.join("" if value is None else str(value) for value in values).encode()
+    """A row as a line once more, all of its values."""
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="").writerow([column[row].as_py() for column in rows.columns])
+    return text.getvalue().encode()
 
 
 def _without(rows: pa.RecordBatch, bad: list[Malformed]) -> pa.RecordBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,8 @@ class Query:
         self._transform: TransformSpec = spec.transform
         self._spark = spark.newSession()
         self._views = views
+        # Pyspark logs errors of queries with the whole stack of Java, besides raising them.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         self._function = self._load() if spec.transform.python is not None else None
 
     @property

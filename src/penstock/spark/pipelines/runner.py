@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -63,6 +63,11 @@ class Runner:
         self._totals = BatchDone(0, 0)
         self._batches = 0
         self._lag = 0
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """What it has reported of itself."""
+        return self._report.state
 
     def stop(self) -> None:
         """Finish the batch under way, then end."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import PenstockError
+from penstock.spark import kafka_options
+from penstock.spark import write_options as sink_options
 from penstock.spark.cluster import EARLIEST, LATEST, TopicPartition
 from penstock.spark.options import Position, read_options
 from penstock.spark.pipelines.errors import Fault, SpecError
@@ -32,12 +35,18 @@ from penstock.spark.pipelines.spec import (
     Watermark,
 )
 from penstock.spark.pipelines.spec_file import Declaration, read_file
-from penstock.spark.write_options import write_options
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _READ_ONLY: Final = ("kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.", "kafka.max.partition.fetch.bytes")
 _WRITE_ONLY: Final = ("kafka.batch.size", "kafka.compression.type", "kafka.delivery.timeout.ms", "kafka.acks")
+_KAFKA_OPTIONS: Final = frozenset(
+    {
+        *(kafka_options.USED | kafka_options.HARMLESS | kafka_options.REFUSED.keys()),
+        *(sink_options.USED | sink_options.HARMLESS | sink_options.REFUSED.keys()),
+        "kafka.acks",
+    }
+)
 
 
 def read_spec(path: str) -> PipelineSpec:
@@ -108,6 +117,12 @@ def _check_options(top: Section, brokers: str, options: dict[str, str]) -> None:
             top.blame(f"options.{name}", "only options that begin with kafka. go here; the others are fields of their own")
             return
     where = {"kafka.bootstrap.servers": brokers}
+    for name in list(options):
+        if name not in _KAFKA_OPTIONS:
+            near = get_close_matches(name, _KAFKA_OPTIONS, n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]}?" if near else "docs/spark.md lists those there are"
+            top.blame(f"options.{name}", f"there is no option {name}; {hint}")
+            options.pop(name)
     for option in [None, *options]:
         chosen = {option: options[option]} if option is not None else {}
         field = "brokers" if option is None else f"options.{option}"
@@ -115,7 +130,7 @@ def _check_options(top: Section, brokers: str, options: dict[str, str]) -> None:
             if option not in _WRITE_ONLY:
                 read_options({**where, "subscribe": "x", **reading_options(chosen)}, "any")
             if option is None or not option.startswith(_READ_ONLY):
-                write_options({**where, "topic": "x", **writing_options(_alone(chosen, options))})
+                sink_options.write_options({**where, "topic": "x", **writing_options(_alone(chosen, options))})
         except PenstockError as error:
             top.blame(field, str(error))
             if option is None:

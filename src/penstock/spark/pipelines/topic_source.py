@@ -65,8 +65,8 @@ class TopicSource:
         if not committed:
             self.positions = self._planner.starting(places)
         else:
-            self.check_topics(ids or {})
             self.positions = dict(committed)
+            self.check_topics(ids or {})
             self._check_gone(places)
         self.ids = {**(ids or {}), **self._current_ids()}
         self._take_new(places)

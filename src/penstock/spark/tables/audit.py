@@ -25,8 +25,7 @@ from penstock.spark.tables.audit_task import Found, Scope, Stretch, Sum, TableTa
 from penstock.spark.tables.errors import AuditDifferenceError, TableSchemaError
 from penstock.spark.tables.record_columns import TopicRead, table_schema, topic_reads
 from penstock.spark.tables.schemas import plan_change
-from penstock.spark.tables.table import Table, open_table
-from penstock.spark.tables.table_target import at_place
+from penstock.spark.tables.table import Table, table_of
 from penstock.spark.tables.task_writer import DataFile
 from penstock.spark.tables.tasks import run_tasks, tasks_at_once
 
@@ -52,7 +51,7 @@ class AuditJob:
         assert spec.target.table is not None, "the target is a table"
         self.spec = spec
         self.report: list[str] = []
-        self._table: Table = open_table(at_place(spec, spec.target.table), spec.name)
+        self._table: Table = table_of(spec, spec.target.table)
         self._spark: SparkSession | None = None
         self._reads: dict[str, TopicRead] = {}
         self._is_done = False

@@ -29,6 +29,7 @@ from penstock.spark.tables.dead_letters import DeadLetters
 from penstock.spark.tables.errors import TableOptionError, TableSchemaError
 from penstock.spark.tables.export import begin
 from penstock.spark.tables.export_task import Exported, ExportTask
+from penstock.spark.tables.files import LocalStore
 from penstock.spark.tables.parquet import Parquet
 from penstock.spark.tables.record_columns import TopicRead, table_schema, topic_reads
 from penstock.spark.tables.table_target import TableTarget
@@ -152,7 +153,9 @@ class _Work:
         read = ReadChanges(self._reads, tuple(ranges), schema, buckets)
         # A bucket is one file, however large.
         writer = replace(table.writer(), file_bytes=1 << 62)
-        merge = MergeBuckets(table.reader(), writer, files, buckets, isinstance(table, Parquet))
+        # In an object store a copy that is under way for long could put an older file over a newer one.
+        keeps_paths = isinstance(table, Parquet) and isinstance(table.store, LocalStore)
+        merge = MergeBuckets(table.reader(), writer, files, buckets, keeps_paths)
         rows = self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, from_arrow_schema(changes))
         found = rows.repartition(min(buckets, 2 * tasks_at_once(self._spark)), BUCKET).mapInArrow(merge, "files BINARY").collect()
         added: list[DataFile] = []

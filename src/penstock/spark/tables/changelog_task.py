@@ -81,6 +81,7 @@ class MergeBuckets:
     files: Mapping[int, Sequence[DataFile]]
     buckets: int
     keeps_paths: bool
+    """Whether a bucket's file always has the same path, so that readers of directories see the old one or the new one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = list(batches)
@@ -101,10 +102,13 @@ class MergeBuckets:
         kept = kept.filter(pc.invert(pc.is_in(kept[KEY], value_set=newest[KEY].combine_chunks())))
         added = newest.filter(pc.invert(newest[DELETED])).select(schema.names).cast(schema)
         rows = pa.concat_tables([kept, added]).sort_by(KEY)
-        if not rows.num_rows:
-            return []
         name = bucket_name(bucket, self.buckets)
-        return self.writer.write(rows.to_batches(), name, path=f"{name}.parquet" if self.keeps_paths else None)
+        if self.keeps_paths:
+            # Also without rows: whoever publishes a commit late must never find that a path is another file's by now.
+            return self.writer.write(
+                rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)], name, path=f"{name}.parquet"
+            )
+        return self.writer.write(rows.to_batches(), name) if rows.num_rows else []
 
 
 def last_rows(rows: pa.Table, by: list[str]) -> pa.Table:

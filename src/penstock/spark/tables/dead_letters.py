@@ -26,7 +26,7 @@ from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.pipelines.topic_source import positions_from_json, positions_to_json
 from penstock.spark.tables.errors import TableOptionError
 from penstock.spark.tables.progress import Progress, run_number
-from penstock.spark.tables.table import Table, open_table
+from penstock.spark.tables.table import Table, table_of
 from penstock.spark.tables.task_writer import DataFile, OpenFiles, TaskWriter
 from penstock.spark.write_options import WriteOptions
 from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
@@ -187,7 +187,7 @@ class DeadLetters:
         """See how far the letters are that were committed."""
         where = self._spec.dead_letters
         if where.table is not None:
-            self._table = open_table(where.table, self._spec.name)
+            self._table = table_of(self._spec, where.table)
             self._table.prepare(DEAD_SCHEMA)
             self._table.refresh()
             self._progress = self._table.progress()

@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from penstock.spark.tables.schemas import Change, plan_change
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.spec import TableSpec
+    from penstock.spark.pipelines.spec import PipelineSpec, TableSpec
 
 COMMIT_TRIES: Final = 10
 READ_ROWS: Final = 1 << 16
@@ -207,6 +207,11 @@ class Table(ABC):
             f"another copy of pipeline {self.pipeline} has taken over: {self} holds {has}, where this one left {was}; stop one "
             "of the two"
         )
+
+
+def table_of(spec: PipelineSpec, table: TableSpec) -> Table:
+    """A table that a pipeline's file names; its location is as of that file."""
+    return open_table(table if table.location is None else replace(table, location=spec.path(table.location)), spec.name)
 
 
 def open_table(spec: TableSpec, pipeline: str) -> Table:

@@ -6,19 +6,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from penstock.spark.cluster import TopicPartition
 from penstock.spark.pipelines.fence import Fence, target_options
-from penstock.spark.pipelines.spec import PipelineSpec, TableSpec
+from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_making import keep_until_read
 from penstock.spark.tables.compaction import compact_small_files
 from penstock.spark.tables.errors import TableConflictError
 from penstock.spark.tables.progress import Progress, run_number
-from penstock.spark.tables.table import Table, TableFencedError, open_table
+from penstock.spark.tables.table import Table, TableFencedError, table_of
 from penstock.spark.tables.task_writer import DataFile
 from penstock.spark.writing_cluster import WritingCluster
 
@@ -30,18 +29,13 @@ VACUUM_EVERY_S: Final = 3600.0
 _log = logging.getLogger(__name__)
 
 
-def at_place(spec: PipelineSpec, table: TableSpec) -> TableSpec:
-    """A table of a pipeline's file, its location as of that file."""
-    return table if table.location is None else replace(table, location=spec.path(table.location))
-
-
 class TableTarget:
     """The table and the record, for one run."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         assert spec.target.table is not None, "the target is a table"
         self.spec = spec
-        self.table: Table = open_table(at_place(spec, spec.target.table), spec.name)
+        self.table: Table = table_of(spec, spec.target.table)
         self.cluster = WritingCluster(target_options(spec).client)
         self.fence = Fence(spec, self.cluster)
         self.progress: Progress | None = None

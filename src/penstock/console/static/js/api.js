@@ -1,11 +1,12 @@
 // The admin API: every answer is JSON, every failure says what happened and what to do.
+import { sentence } from "./format.js";
 import { href } from "./router.js";
 
 export const API = "/api/v1";
 
 export class ApiError extends Error {
   constructor(status, code, message) {
-    super(message.charAt(0).toUpperCase() + message.slice(1));
+    super(sentence(message));
     this.status = status;
     this.code = code;
   }

@@ -75,5 +75,8 @@ export const Moment = ({ value, millis }) => html`<time class="num" dateTime=${i
   title=${isNumber(value) && value >= 0 ? new Date(value).toISOString() : null}>${moment(value, { millis })}</time>`;
 export const Ago = ({ value }) => html`<span class="num" title=${isNumber(value) && value > 0 ? new Date(value).toISOString() : null}>${ago(value)}</span>`;
 
+/** A message of the node as a sentence of its own. */
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** "1 topic", "3 topics". */
 export const plural = (amount, one, many = `${one}s`) => `${count(amount)} ${amount === 1 ? one : many}`;

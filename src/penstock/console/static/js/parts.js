@@ -36,7 +36,7 @@ const TONES = {
   silent: "warn", full: "warn", mounted: "good", out: "bad", failed: "bad", lost: "bad", fenced: "bad", broken: "bad", critical: "bad", error: "bad",
 };
 /** A state in words, with the colour it deserves. */
-export const State = ({ of, title }) => (of ? html`<${Badge} tone=${TONES[String(of).toLowerCase()] ?? ""} title=${title}>${String(of).replace(/_/g, " ")}<//>` : html`<span class="muted">–</span>`);
+export const State = ({ of, title }) => (of ? html`<${Badge} tone=${TONES[String(of).toLowerCase()] ?? ""} title=${title}>${String(of).replace(/_/g, " ").replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase()}<//>` : html`<span class="muted">–</span>`);
 
 export const Notice = ({ tone = "", title, children, role }) => html`<div class=${`notice ${tone}`} role=${role ?? (tone === "bad" ? "alert" : null)}>
   <${Icon} name=${tone === "good" ? "done" : tone ? "warning" : "info"} /><div>${title && html`<strong>${title}</strong>`}${children}</div>
@@ -103,9 +103,16 @@ export const Segments = ({ label, options, value, onChoose }) => html`<div class
   ${options.map(([key, text]) => html`<button key=${key} type="button" aria-pressed=${String(key === value)} onClick=${() => onChoose(key)}>${text}</button>`)}
 </div>`;
 
-export const Tabs = ({ label, tabs, current }) => html`<nav class="tabs" aria-label=${label}>
-  ${tabs.map(([key, text, target]) => html`<a key=${key} href=${target} aria-current=${key === current ? "page" : null}>${text}</a>`)}
-</nav>`;
+export const Tabs = ({ label, tabs, current }) => {
+  const box = useRef(null);
+  useEffect(() => {
+    const chosen = box.current.querySelector("[aria-current]");
+    if (chosen) box.current.scrollLeft = chosen.offsetLeft - box.current.offsetLeft - 40;
+  }, [current]);
+  return html`<nav class="tabs" aria-label=${label} ref=${box}>
+    ${tabs.map(([key, text, target]) => html`<a key=${key} href=${target} aria-current=${key === current ? "page" : null}>${text}</a>`)}
+  </nav>`;
+};
 
 export const Facts = ({ of }) => html`<dl class="facts">${of.filter(Boolean).map(([term, value]) => [html`<dt>${term}</dt>`, html`<dd>${value}</dd>`])}</dl>`;
 

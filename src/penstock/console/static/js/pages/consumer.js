@@ -51,7 +51,7 @@ export default function Consumer() {
       <${Tile} label="Of retention" note="at 100 % messages are lost unread"><${Share} value=${data?.retention_share} /><//>
       <${Tile} label="Members" note=${topics.length ? `${plural(topics.length, "topic")}, ${plural(data.position_count, "position")}` : null}>${data ? integer(members.length) : "–"}<//>
     </div>
-    <div class="grid"><${HistoryChart} title="Lag in messages" range=${range} format=${count} lines=${lines("lag_messages")} /><${HistoryChart} title="Lag in time" range=${range} format=${seconds} lines=${lines("lag_seconds")} /></div>
+    <div class="grid"><${HistoryChart} title="Lag in messages" range=${range} format=${count} lines=${lines("lag_messages")} /><${HistoryChart} title="Lag in time" unit="seconds" range=${range} format=${seconds} lines=${lines("lag_seconds")} /></div>
     ${data && html`<${Card} title="Positions" bare>${data.positions.length ? html`<${Table} label="Positions" columns=${POSITIONS} rows=${data.positions} keyOf=${(one) => `${one.topic}/${one.partition}`} />${data.position_count > data.positions.length && html`<div class="table-foot">The first ${integer(data.positions.length)} of ${integer(data.position_count)}</div>`}` : html`<${Empty} title="No positions yet">It has not committed any.<//>`}<//>
       <${Card} title="Members" bare>${members.length ? html`<${Table} label="Members" columns=${MEMBERS} rows=${members} keyOf=${(one) => one.id} />` : html`<${Empty} title="No members now">Its positions are kept for when one comes back.<//>`}<//>`}
     ${asking === "reset" && html`<${Reset} consumer=${name} topics=${topics} onClose=${() => setAsking(null)} onDone=${refresh} />`}

@@ -15,7 +15,7 @@ const SPANS = [["current", "now"], ["1m", "1 min"], ["1h", "1 h"], ["1d", "1 d"]
 const Rates = ({ rows, weights, label }) => html`<div class="table-scroll" tabindex="0" role="region" aria-label=${label}><table class="table"><caption class="spoken">${label}</caption>
   <thead><tr><th scope="col"><span class="spoken">What</span></th>${SPANS.map(([key, text]) => html`<th key=${key} scope="col" class="end">${text}</th>`)}</tr></thead>
   <tbody><tr><th scope="row">Rows</th>${SPANS.map(([key]) => html`<td key=${key} class="end"><${CountRate} value=${rows[key]} /></td>`)}</tr>
-  <tr><th scope="row">Data</th>${SPANS.map(([key]) => html`<td key=${key} class="end"><${BytesRate} value=${weights[key]} /></td>`)}</tr></tbody></table></div>`;
+  <tr><th scope="row">Data</th>${SPANS.map(([key]) => html`<td key=${key} class="end">${rows[key] > 0 && !weights[key] ? html`<span class="muted" title="Rows that were not written by YT's clients carry no weight">–</span>` : html`<${BytesRate} value=${weights[key]} />`}</td>`)}</tr></tbody></table></div>`;
 
 const parsed = (iso) => { const ms = Date.parse(iso); return ms > 0 ? ms : null; };
 const sum = (list, key) => (list ?? []).reduce((total, one) => total + (one[key] ?? 0), 0);
@@ -58,7 +58,7 @@ export const QueueView = ({ name }) => {
   const { data: queue, error, refresh } = useLive(apiPath("queues", name));
   const proxy = useCluster()?.listeners?.yt;
   const nobody = proxy
-    ? html`<${Empty} title="No consumer is registered" command=${`yt --proxy ${proxy} create queue_consumer //tmp/my_consumer\nyt --proxy ${proxy} register-queue-consumer ${queue?.path} //tmp/my_consumer --vital true`}>A registered consumer is watched here; while it is vital, nothing that it has not read is trimmed.<//>`
+    ? html`<${Empty} title="No consumer is registered" command=${`yt --proxy ${proxy} create queue_consumer //tmp/my_consumer\nyt --proxy ${proxy} register-queue-consumer ${queue?.path} //tmp/my_consumer --vital`}>A registered consumer is watched here; while it is vital, nothing that it has not read is trimmed.<//>`
     : html`<${Empty} title="No consumer is registered" command="penstock up --yt-port 8081">Consumers are registered by YT's clients, for which a port must be on.<//>`;
   if (!queue) return html`<${Failure} error=${error} again=${refresh} what="The queue" />${!error && html`<div class="card card-body"><${Bone} width="60%" /></div>`}`;
   return html`<div class="stack"><${Failure} error=${error} again=${refresh} what="The queue" />

@@ -12,7 +12,7 @@ const COLUMNS = [
   { key: "1m", title: "Rows, 1 min", end: true, width: "110px", show: rate("1m") },
   { key: "1h", title: "1 h", end: true, wide: true, width: "90px", show: rate("1h") },
   { key: "1d", title: "1 d", end: true, wide: true, width: "90px", show: rate("1d") },
-  { key: "weight", title: "Data, 1 min", end: true, wide: true, width: "116px", show: (one) => html`<${BytesRate} value=${one.write_data_weight_rate["1m"]} />` },
+  { key: "weight", title: "Data, 1 min", end: true, wide: true, width: "116px", show: (one) => (one.write_row_count_rate["1m"] > 0 && !one.write_data_weight_rate["1m"] ? html`<span class="muted" title="Rows that were not written by YT's clients carry no weight">–</span>` : html`<${BytesRate} value=${one.write_data_weight_rate["1m"]} />`) },
   { key: "registrations", title: "Consumers", end: true, wide: true, width: "104px", show: (one) => html`<${Count} value=${one.registrations} />` },
   { key: "vital", title: "Vital", end: true, wide: true, width: "70px", show: (one) => html`<${Count} value=${one.vital} />` },
   { key: "trim", title: "Trimming", wide: true, width: "104px", show: (one) => (one.trim.enable ? html`<${Badge} tone="good">on<//>` : html`<span class="muted">off</span>`) },

@@ -10,9 +10,9 @@ import { Table } from "../tables.js";
 const shown = (value) => (value === null || value === undefined ? "none" : String(value));
 
 const COLUMNS = [
-  { key: "key", title: "Setting", show: (one) => html`<div class="mono">${one.key}</div><div class="small muted doc">${one.doc}</div>` },
-  { key: "value", title: "Value", show: (one) => html`<code class="wrap">${shown(one.value)}</code>${!one.is_default && html` <${Badge} plain tone="accent">set<//>`}` },
-  { key: "default", title: "Default", wide: true, show: (one) => html`<span class="muted">${shown(one.default)}</span>` },
+  { key: "key", title: "Setting", width: "46%", show: (one) => html`<div class="mono">${one.key}</div><div class="small muted doc">${one.doc}</div>` },
+  { key: "value", title: "Value", width: "24%", show: (one) => html`<code class="wrap">${shown(one.value)}</code>${!one.is_default && html` <${Badge} plain tone="accent">set<//>`}` },
+  { key: "default", title: "Default", wide: true, width: "16%", show: (one) => html`<span class="muted">${shown(one.default)}</span>` },
   { key: "option", title: "To change it", wide: true, show: (one) => html`${one.option && html`<code class="nowrap">${one.option}</code><br />`}<code class="nowrap">${one.variable}</code>` },
 ];
 

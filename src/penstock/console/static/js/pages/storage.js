@@ -55,7 +55,7 @@ const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }) => [
 const Group = ({ group }) => html`<${Card} title=${`Group ${group.name}`} actions=${html`<${State} of=${group.state} />`}><div class="stack">
   ${TOLD[group.state] && html`<${Notice} tone=${group.state === "degraded" ? "warn" : "bad"} title=${TOLD[group.state]}>Bring the disk back, or put an empty directory in its place and start the node again: it is filled from the others.<//>`}
   <div class="group-head"><${Facts} of=${[["Erasure", group.erasure], ["Survives", SURVIVES[group.erasure] ?? "–"], ["Scrub", scrubText(group.scrub)], ["Restored", `${plural(group.restored, "part")} since the start`]]} />
-    <div class="space"><div class="row spread"><span>${bytes(group.used)} of ours</span><span class="muted">${bytes(group.free)} free of ${bytes(group.total)}</span></div>
+    <div class="space"><div class="row spread"><span>${bytes(group.used)} of ours</span><span class="muted">${group.total ? `${bytes(group.free)} free of ${bytes(group.total)}` : "room is being measured"}</span></div>
       <${Meter} share=${group.total ? 1 - group.free / group.total : null} label=${`Space taken on the disks of group ${group.name}`} /></div></div>
   <${Domains} vdisks=${group.vdisks} />
 </div><//>`;
@@ -75,7 +75,7 @@ export default function Storage() {
     <div class="tiles">
       <${Tile} label="State" note=${data ? plural(groups.length, "group") : null}>${known(html`<span class="state-figure">${worst ?? "–"}</span>`)}<//>
       <${Tile} label="Used" note="by what is stored here">${known(html`<${Bytes} value=${sum("used")} />`)}<//>
-      <${Tile} label="Free" note=${data ? `${percent(sum("free") / (sum("total") || 1))} of the disks` : null}>${known(html`<${Bytes} value=${sum("free")} />`)}<//>
+      <${Tile} label="Free" note=${sum("total") ? `${percent(sum("free") / sum("total"))} of the disks` : data ? "being measured" : null}>${known(html`<${Bytes} value=${sum("total") ? sum("free") : null} />`)}<//>
       <${Tile} label="VDisks" note=${data ? (notWell ? `${integer(notWell)} not well` : "all are well") : null}>${known(integer(vdisks.length))}<//>
       <${Tile} label="To heal" note="parts to be restored">${known(html`<${Count} value=${toHeal} />`)}<//>
     </div>

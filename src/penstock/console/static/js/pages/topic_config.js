@@ -2,10 +2,21 @@
 import { html, useState } from "../../vendor/htm-preact.js";
 import { apiPath, patch } from "../api.js";
 import { Dialog, say } from "../dialogs.js";
+import { bytes, duration } from "../format.js";
 import { useLive } from "../live.js";
 import { Badge, Bone, Card, Empty, Failure, Search, useId } from "../parts.js";
 import { setQuery } from "../router.js";
 import { Table } from "../tables.js";
+
+/** What a number stands for, if that is not plain to see. */
+const meant = (name, value) => {
+  const number = Number(value);
+  if (!value || !Number.isFinite(number) || Math.abs(number) < 1000 || number > 1e17) return null;
+  return /\.ms$/.test(name) ? duration(number) : /bytes$/.test(name) ? bytes(number) : null;
+};
+const hasNoEffect = (entry) => entry.doc.startsWith("as in Kafka");
+/** Those that were changed first, those that do nothing here last. */
+const rank = (entry) => (entry.is_default ? (hasNoEffect(entry) ? 2 : 1) : 0);
 
 const Edit = ({ topic, entry, onClose, refresh }) => {
   const [value, setValue] = useState(entry.value ?? "");
@@ -38,11 +49,12 @@ export const Configuration = ({ name, topic, query }) => {
   const { data, error, refresh } = useLive(apiPath("topics", name, "config"), {}, { every: 5000 });
   const [editing, setEditing] = useState(null);
   const search = (query.search ?? "").toLowerCase();
-  const shown = (data?.items ?? []).filter((entry) => `${entry.name} ${entry.doc ?? ""}`.toLowerCase().includes(search));
+  const shown = (data?.items ?? []).filter((entry) => `${entry.name} ${entry.doc ?? ""}`.toLowerCase().includes(search))
+    .sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1));
   const columns = [
-    { key: "name", title: "Key", show: (entry) => html`<div class="mono">${entry.name}</div>${entry.doc && html`<div class="small muted">${entry.doc}</div>`}` },
-    { key: "value", title: "Value", show: (entry) => html`<code class="wrap">${String(entry.value ?? "–")}</code>${!entry.is_default && html` <${Badge} plain tone="accent">changed<//>`}` },
-    { key: "default", title: "Default", wide: true, show: (entry) => html`<code class="muted">${String(entry.default ?? "–")}</code>` },
+    { key: "name", title: "Key", width: "52%", show: (entry) => html`<div class="mono">${entry.name}</div>${entry.doc && html`<div class="small muted">${entry.doc}</div>`}` },
+    { key: "value", title: "Value", show: (entry) => html`<code class="wrap">${entry.value === "" ? "–" : entry.value}</code>${meant(entry.name, entry.value) && html` <span class="small muted nowrap">${meant(entry.name, entry.value)}</span>`}${!entry.is_default && html` <${Badge} plain tone="accent">changed<//>`}` },
+    { key: "default", title: "Default", wide: true, show: (entry) => html`<code class="muted">${entry.default === "" ? "–" : entry.default}</code>` },
     { key: "edit", title: "", end: true, show: (entry) => !topic.is_internal && html`<button type="button" class="button small" aria-label=${`Change ${entry.name}`} onClick=${() => setEditing(entry)}>Change</button>` },
   ];
   return html`<div class="stack">

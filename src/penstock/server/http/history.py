@@ -1,0 +1,96 @@
+"""/history: what some figures were over the last two days; /metrics-catalogue: all figures that there are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from penstock.broker import Operation
+from penstock.server.http.errors import MalformedRequestError
+from penstock.server.http.route import Asked, Call, Count, Nothing, Page, Resource, Route, Shown
+from penstock.server.http.served import Served
+from penstock.server.metrics import HISTORY_METRICS, catalogue
+
+Metric = Literal[
+    "produce_bytes",
+    "produce_messages",
+    "fetch_bytes",
+    "fetch_messages",
+    "request_ms_p99",
+    "fsync_ms_p99",
+    "loop_lag_ms",
+    "storage_used",
+    "lag_messages",
+    "lag_seconds",
+]
+assert set(Metric.__args__) == set(HISTORY_METRICS)  # type: ignore[attr-defined]
+
+
+class HistoryQuery(Asked, frozen=True, kw_only=True):
+    """Which figure, of the node, of a topic or of a consumer; when, and in how many points."""
+
+    metric: Metric
+    topic: Annotated[str, msgspec.Meta(max_length=249)] = ""
+    consumer: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    from_ms: Count | None = msgspec.field(default=None, name="from")
+    to_ms: Count | None = msgspec.field(default=None, name="to")
+    points: Annotated[int, msgspec.Meta(ge=1, le=3000)] = 300
+
+
+class HistoryShown(Shown, frozen=True):
+    """Times in milliseconds, and the values at those times of each series; null where there was none."""
+
+    times: list[int]
+    series: dict[str, list[float | None]]
+
+
+class MetricShown(Shown, frozen=True):
+    """One metric of /metrics, or of /metrics/internal."""
+
+    name: str
+    type: str
+    unit: str
+    labels: list[str]
+    tier: str
+    doc: str
+
+
+class HistoryResource(Resource):
+    """Figures over time."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        return [
+            Route("GET", "/history", self.show, "what a figure was over the last minutes, hours or two days", (422,)),
+            Route("GET", "/metrics-catalogue", self.list_metrics, "every metric for Prometheus, and what it means"),
+        ]
+
+    async def show(self, call: Call[Nothing, HistoryQuery, Nothing]) -> HistoryShown:
+        """GET /history: by who may describe what it is of."""
+        query, caller = call.query, call.caller
+        if query.consumer:
+            caller.check_group(Operation.DESCRIBE, query.consumer)
+        if query.topic:
+            caller.check_topic(Operation.DESCRIBE, query.topic)
+        if not query.consumer and not query.topic:
+            caller.check_cluster(Operation.DESCRIBE)
+        if query.from_ms is not None and query.to_ms is not None and query.from_ms > query.to_ms:
+            raise MalformedRequestError("'from' is after 'to'; both are milliseconds since 1970")
+        found: dict[str, Any] = self._served.observatory.history(
+            query.metric,
+            query.topic or None,
+            query.consumer or None,
+            from_ms=query.from_ms,
+            to_ms=query.to_ms,
+            points=query.points,
+        )
+        return HistoryShown(times=found["times"], series=found["series"])
+
+    async def list_metrics(self, call: Call[Nothing, Nothing, Nothing]) -> Page[MetricShown]:
+        """GET /metrics-catalogue."""
+        items = [msgspec.convert(one, MetricShown) for one in catalogue()]
+        return Page(items, len(items))

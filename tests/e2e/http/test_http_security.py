@@ -1,0 +1,195 @@
+"""Who may call the admin API, from where, and what it lets each do."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.e2e.http.api_client import JSON, ApiClient, client_of
+from tests.e2e.kafka.secured import CERTIFICATE
+from tests.e2e.running_node import RunningNode, penstock, running_node
+from tests.e2e.test_secured_node import PASSWORD, secured_node
+
+READER, READER_PASSWORD = "reader", "read: all about it"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with secured_node(tmp_path_factory.mktemp("secured"), tls=True, more=["--http-port", "0"]) as running:
+        admin = client_of(running, user="admin", password=PASSWORD, tls=_trusting())
+        for name in ("mine", "other"):
+            admin.post("/topics", {"name": name, "partitions": 2})
+            admin.post(f"/topics/{name}/messages", {"value": name, "partition": 0})
+        signed_in = {
+            "PENSTOCK_BOOTSTRAP": running.bootstrap,
+            "PENSTOCK_USER": "admin",
+            "PENSTOCK_PASSWORD": PASSWORD,
+            "PENSTOCK_TLS_CA": str(CERTIFICATE),
+        }
+        made = penstock("user", "set", READER, stdin=READER_PASSWORD.encode() + b"\n", variables=signed_in)
+        assert made.returncode == 0, made.stderr
+        for group in ("mine-group", "other-group"):
+            topic = group.partition("-")[0]
+            done = penstock("group", "reset", group, "--topic", topic, "--to", "earliest", "--yes", variables=signed_in)
+            assert done.returncode == 0, done.stderr
+        for resource in (["--topic", "mine"], ["--group", "mine-group"]):
+            allowed = penstock("access", "allow", *resource, READER, "read", variables=signed_in)
+            assert allowed.returncode == 0, allowed.stderr
+        yield running
+
+
+@pytest.fixture
+def admin(secured: RunningNode) -> ApiClient:
+    return client_of(secured, user="admin", password=PASSWORD, tls=_trusting())
+
+
+@pytest.fixture
+def reader(secured: RunningNode) -> ApiClient:
+    return client_of(secured, user=READER, password=READER_PASSWORD, tls=_trusting())
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(CERTIFICATE))
+    context.check_hostname = False
+    return context
+
+
+def test_nobody_gets_in_without_a_password(secured: RunningNode) -> None:
+    nobody = client_of(secured, tls=_trusting())
+    for path in ("/cluster", "/topics", "/openapi.json", "/topics/mine/messages", "/nothing"):
+        refused = nobody.call("GET", path)
+        assert (refused.status, refused.code) == (401, "NOT_SIGNED_IN")
+        assert refused.headers["www-authenticate"].startswith("Basic")
+    assert nobody.send("GET", "/").status == 401
+    assert nobody.send("GET", "/metrics").status == 401
+    assert nobody.send("GET", "/healthz").status == 200
+    for user, password in (("admin", "wrong"), (READER, PASSWORD), ("nobody", ""), ("", PASSWORD)):
+        wrong = client_of(secured, user=user, password=password, tls=_trusting())
+        assert wrong.call("GET", "/cluster").status == 401
+    garbled = nobody.send("GET", "/api/v1/cluster", headers={"Authorization": "Basic \xff\xfe"})
+    assert garbled.status == 401
+
+
+def test_without_tls_nothing_is_answered(secured: RunningNode) -> None:
+    listener = secured.ready["listeners"]["http"]
+    with socket.create_connection((listener["host"], listener["port"]), timeout=5) as plain:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with suppress(ConnectionResetError):
+            assert not plain.recv(100).startswith(b"HTTP")
+
+
+def test_a_user_sees_what_rules_let_it_see(reader: ApiClient, admin: ApiClient) -> None:
+    assert reader.get("/cluster")["user"] == READER
+    assert [item["name"] for item in reader.get("/topics")["items"]] == ["mine"]
+    assert {"mine", "other"} <= {item["name"] for item in admin.get("/topics")["items"]}
+    assert reader.get("/topics/mine")["messages"] == 1
+    assert reader.get("/topics/mine/messages")["items"][0]["value"]["data"] == "mine"
+    assert [item["name"] for item in reader.get("/consumers")["items"]] == ["mine-group"]
+    assert reader.get("/consumers/mine-group")["lag_messages"] == 1
+    overview = reader.get("/overview")
+    assert (overview["topics"], overview["consumers"], overview["storage"]) == (1, 1, None)
+    assert [item["name"] for item in reader.get("/queues")["items"]] == ["mine"]
+    assert reader.post("/consumers/mine-group/reset", {"topic": "mine", "to": "latest", "dry_run": True})["items"]
+
+
+@pytest.mark.parametrize(
+    ("request_line", "body"),
+    [
+        ("GET /topics/other", None),
+        ("GET /topics/absent", None),  # whether it is there is nobody's business
+        ("GET /topics/other/partitions", None),
+        ("GET /topics/other/messages", None),
+        ("GET /topics/other/messages/0/0", None),
+        ("GET /topics/other/messages/0/0/value", None),
+        ("GET /topics/other/tail", None),
+        ("GET /topics/other/consumers", None),
+        ("GET /topics/mine/config", None),
+        ("PATCH /topics/mine/config", {"set": {"retention.ms": "1"}}),
+        ("POST /topics", {"name": "new"}),
+        ("DELETE /topics/mine", None),
+        ("POST /topics/mine/partitions", {"total": 3}),
+        ("POST /topics/mine/trim", {"offsets": {"0": 1}}),
+        ("POST /topics/mine/messages", {"value": "x"}),
+        ("GET /consumers/other-group", None),
+        ("GET /consumers/absent", None),
+        ("DELETE /consumers/mine-group", None),
+        ("POST /consumers/other-group/reset", {"topic": "mine", "to": "latest"}),
+        ("POST /consumers/mine-group/reset", {"topic": "other", "to": "latest"}),
+        ("GET /queues/other", None),
+        ("GET /storage", None),
+        ("POST /storage/scrub", None),
+        ("GET /streams/other", None),
+        ("GET /pipelines", None),
+        ("GET /pipelines/p", None),
+        ("GET /settings", None),
+        ("GET /history?metric=produce_bytes", None),
+        ("GET /history?metric=produce_bytes&topic=other", None),
+        ("GET /history?metric=lag_messages&topic=mine&consumer=other-group", None),
+    ],
+)
+def test_what_no_rule_allows_is_refused(reader: ApiClient, request_line: str, body: object) -> None:
+    method, path = request_line.split()
+    refused = reader.call(method, path, body)
+    assert (refused.status, refused.code) == (403, "NOT_ALLOWED"), refused
+    assert READER in refused.json["error"]["message"]
+
+
+def test_secrets_are_not_shown(admin: ApiClient) -> None:
+    answer = admin.call("GET", "/settings", limit=500)
+    assert PASSWORD not in answer.body.decode()
+
+
+def test_every_answer_has_the_headers_that_browsers_heed(admin: ApiClient) -> None:
+    for path in ("/api/v1/cluster", "/api/v1/nothing", "/healthz", "/"):
+        headers = admin.send("GET", path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "no-referrer"
+    assert admin.call("GET", "/cluster").headers["cache-control"] == "no-store"
+
+
+def test_another_site_cannot_have_a_browser_change_anything(node: RunningNode, api: ApiClient) -> None:
+    body = b'{"name": "forged"}'
+    for content_type in ("text/plain", "application/x-www-form-urlencoded", ""):
+        refused = api.send("POST", "/api/v1/topics", body, {"Content-Type": content_type})
+        assert (refused.status, refused.code) == (415, "WRONG_CONTENT_TYPE")
+    for origin in ("http://evil.example", "null", f"https://127.0.0.1:{api.port}", f"http://127.0.0.1:{api.port + 1}"):
+        refused = api.send("POST", "/api/v1/topics", body, {"Content-Type": JSON, "Origin": origin})
+        assert (refused.status, refused.code) == (403, "FOREIGN_REQUEST")
+    for path in ("/api/v1/topics/forged", "/api/v1/storage/scrub"):
+        method = "POST" if path.endswith("scrub") else "DELETE"
+        assert api.send(method, path, None, {"Origin": "http://evil.example"}).status == 403
+    own = api.send("POST", "/api/v1/topics", body, {"Content-Type": JSON, "Origin": api.address})
+    assert own.status == 200
+
+
+def test_a_name_that_was_pointed_at_this_machine_is_not_answered(api: ApiClient) -> None:
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
+        assert api.send("GET", "/api/v1/topics", headers={"Host": host}).status in (400, 403)
+    for host in ("localhost", f"127.0.0.1:{api.port}", f"[::1]:{api.port}"):
+        assert api.send("GET", "/api/v1/topics", headers={"Host": host}).status == 200
+
+
+def test_a_body_is_bounded(api: ApiClient) -> None:
+    large = b'{"name": "' + b"x" * (9 << 20) + b'"}'
+    refused = api.send("POST", "/api/v1/topics", large, {"Content-Type": JSON})
+    assert (refused.status, refused.code) == (413, "REQUEST_TOO_LARGE")
+
+
+def test_what_is_not_http_does_not_fill_the_log(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("noise")
+    with running_node(path / "log", ["--data-dir", str(path / "data"), "--http-port", "0"]) as running:
+        listener = running.ready["listeners"]["http"]
+        for noise in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"x" * 100_000):
+            with socket.create_connection((listener["host"], listener["port"]), timeout=5) as connection:
+                connection.sendall(noise)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    pass
+        assert running.stop() == 0
+    assert "Traceback" not in (path / "log").read_text()

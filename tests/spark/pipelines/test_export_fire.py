@@ -1,0 +1,253 @@
+"""Exactly once under fire: topics are exported while driver, Python workers and broker are killed at random. Afterwards the table
+has each record once, offsets have no gap, the audit agrees, and finds a row that is then removed by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka import Producer
+
+from penstock.spark.pipelines.spec_reading import read_spec
+from penstock.spark.tables.table import Table, table_of
+from tests.e2e.running_node import PENSTOCK, environment, running_node
+from tests.spark.pipelines.table_pipelines import FORMATS, again, declare, ids, offsets, run, send, started
+from tests.spark.reads import read, schema
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.spec import PipelineSpec
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 3
+KILLS = 24
+BAD_EVERY = 97
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Feed(threading.Thread):
+    """Writes clicks 0, 1, 2, … until told to stop, now and then one that cannot be decoded; `sent` is how many are stored."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self._address = bootstrap
+        self.goes_on = True
+        self.sent = 0
+
+    def run(self) -> None:
+        producer = Producer({"bootstrap.servers": self._address, "enable.idempotence": True, "delivery.timeout.ms": 300_000})
+        while self.goes_on:
+            for _ in range(50):
+                good = json.dumps({"id": self.sent, "page": f"/{self.sent % 7}"})
+                producer.produce("clicks", f"bad {self.sent}" if self.sent % BAD_EVERY == 0 else good, key=b"%d" % self.sent)
+                self.sent += 1
+            producer.flush(120)
+            time.sleep(0.1)
+
+    def finish(self) -> None:
+        """Stop; everything is stored when this returns."""
+        self.goes_on = False
+        self.join()
+
+
+class Run:
+    """`penstock pipeline run`, started again whenever it has died."""
+
+    def __init__(self, file: Path, log: Path) -> None:
+        self._file = file
+        self._log = log.open("ab")
+        self.process = self._start()
+
+    def keep_alive(self) -> None:
+        """Start it again if need be."""
+        if self.process.poll() is not None:
+            self.kill()
+            self.process = self._start()
+
+    def kill(self) -> None:
+        """kill -9 the driver with its JVM and workers."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def kill_worker(self, chance: random.Random) -> bool:
+        """kill -9 one of the Python processes that tasks run in; whether there was one."""
+        listed = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
+        lines = [line.split(None, 2) for line in listed.splitlines()]
+        workers = [
+            int(pid)
+            for pid, group, command in lines
+            if int(group) == self.process.pid and "pyspark" in command and " -m " in command and int(pid) != self.process.pid
+        ]
+        if not workers:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(workers), signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        """The end."""
+        self.kill()
+        self._log.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        argv = [*PENSTOCK, "pipeline", "run", str(self._file), "--master", "local[2,4]", "--conf", "spark.ui.enabled=false"]
+        return subprocess.Popen(argv, stdout=self._log, stderr=self._log, cwd=ROOT, env=environment(), start_new_session=True)
+
+
+def _declared(directory: Path, bootstrap: str, form: str) -> tuple[Path, Path]:
+    """The files of an export and of its audit."""
+    table: dict[str, Any] = {"format": form, "location": "lake", "compact": {"every": "7s", "file_bytes": "1MiB"}}
+    if form == "iceberg":
+        table["name"] = "db.clicks"
+    fields: dict[str, Any] = {
+        "pipeline": "clicks",
+        "kind": "export",
+        "brokers": bootstrap,
+        "source": {"topics": ["clicks"], "value": {"format": "json", "schema": "id BIGINT, page STRING"}},
+        "target": {"table": table},
+        "dead_letters": {"topic": "dead"},
+        "batch": {"rows_max": 3000},
+        "restart": {"attempts": 1000, "backoff": "200ms"},
+    }
+    export, audit = directory / "export.yaml", directory / "audit.yaml"
+    export.write_text(json.dumps(fields))
+    for name in ("dead_letters", "restart"):
+        del fields[name]
+    audit.write_text(json.dumps({**fields, "pipeline": "clicks-audit", "kind": "audit"}))
+    return export, audit
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_record_is_exported_once_while_everything_is_killed(tmp_path: Path, form: str) -> None:
+    chance = random.Random(form)
+    argv = ["--data-dir", str(tmp_path / "data")]
+    with running_node(tmp_path / "log", argv) as first:
+        first.ok("topic", "create", "clicks", "dead", "--partitions", str(PARTITIONS))
+        argv += ["--kafka-port", first.bootstrap.rsplit(":", 1)[1]]
+        bootstrap = first.bootstrap
+        first.kill()
+    export, audit = _declared(tmp_path, bootstrap, form)
+    spec = read_spec(str(export))
+    killed: Counter[str] = Counter()
+    with ExitStack() as stack:
+        node = stack.enter_context(running_node(tmp_path / "log", argv))
+        feed = Feed(bootstrap)
+        running = Run(export, tmp_path / "pipeline.log")
+        stack.callback(running.close)
+        feed.start()
+        stack.callback(feed.finish)
+        exported = 0
+        while killed.total() < KILLS:
+            exported = _wait_for(running, spec, exported + 1)
+            time.sleep(chance.uniform(0, 2))
+            victim = chance.choice(["driver", "worker", "worker", "broker"])
+            if victim == "driver":
+                running.kill()
+            elif victim == "broker":
+                node.kill()
+                node = stack.enter_context(running_node(tmp_path / "log", argv))
+            elif not running.kill_worker(chance):
+                continue
+            killed[victim] += 1
+        feed.finish()
+        _wait_for(running, spec, feed.sent)
+        running.close()
+        bad = list(range(0, feed.sent, BAD_EVERY))
+        assert ids(form, tmp_path / "lake") == [number for number in range(feed.sent) if number % BAD_EVERY], f"after {killed}"
+        letters = read(bootstrap, schema("value"), **{"subscribe": "dead", "kafka.isolation.level": "read_committed"})
+        assert sorted(int(row["value"].split()[1]) for row in letters) == bad, f"after {killed}"
+        agreed = node.run("pipeline", "run", str(audit), timeout=300)
+        assert agreed.returncode == 0, agreed.stderr
+        assert b"topic and table agree" in agreed.stdout
+        gone = remove_row(spec, 1, 42)
+        refused = node.run("pipeline", "run", str(audit), timeout=300)
+        assert refused.returncode != 0
+        assert gone in refused.stderr + refused.stdout
+
+
+def _table(spec: PipelineSpec) -> Table:
+    assert spec.target.table is not None
+    found = table_of(spec, spec.target.table)
+    found.refresh()
+    return found
+
+
+def _wait_for(running: Run, spec: PipelineSpec, count: int) -> int:
+    """Until so many offsets are committed; how many there are then."""
+    deadline = time.monotonic() + 600
+    while True:
+        progress = _table(spec).progress()
+        committed = 0 if progress is None else sum(progress.offsets.values())
+        if committed >= count:
+            return committed
+        assert time.monotonic() < deadline, f"only {committed} of {count} records are exported"
+        running.keep_alive()
+        time.sleep(0.5)
+
+
+def remove_row(spec: PipelineSpec, partition: int, offset: int) -> bytes:
+    """Take one row out of a table; how an audit should tell of it."""
+    table = _table(spec)
+    reader, old = table.reader(), table.data_files()
+    rows = pa.Table.from_batches([batch for file in old for batch in reader.read(file)])
+    is_it = pc.and_(pc.equal(rows["_partition"], partition), pc.equal(rows["_offset"], offset))
+    assert pc.sum(is_it).as_py() == 1
+    before = table.progress()
+    assert before is not None
+    files = table.writer().write(rows.filter(pc.invert(is_it)).to_batches(), "by-hand")
+    table.commit(files, replace(before, batch=before.batch + 1), before, removed=old)
+    return f"missing in the table: 1 offsets: {offset}".encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_few_kills_in_one_session(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    argv = ["--data-dir", str(tmp_path / "data")]
+    with running_node(tmp_path / "log", argv) as node:
+        bootstrap = node.bootstrap
+        node.ok("topic", "create", "clicks", "--partitions", "2")
+        spec = declare(bootstrap, tmp_path, "clicks", form, batch={"rows_max": 40})
+        send(bootstrap, "clicks", range(200))
+        job = started(spark, spec)
+        job.step()
+        # A driver that dies leaves everything as it is; a broker that dies takes a batch with it.
+        job = started(spark, again(spec))
+        node.kill()
+        broken = replace(again(spec), options={"kafka.default.api.timeout.ms": "300"})
+        with pytest.raises(Exception, match="."):
+            run(spark, broken)
+        job.close()
+    with running_node(tmp_path / "log", [*argv, "--kafka-port", bootstrap.rsplit(":", 1)[1]]):
+        job = started(spark, again(spec))
+        _kill_workers()
+        with suppress(Exception):
+            job.step()
+        job.close()
+        run(spark, again(spec))
+        assert ids(form, tmp_path / "lake") == list(range(200))
+        assert offsets(form, tmp_path / "lake") == {0: list(range(100)), 1: list(range(100))}
+
+
+def _kill_workers() -> None:
+    """kill -9 the processes that this session's tasks run in."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines():
+        pid, group, command = line.split(None, 2)
+        if int(group) == os.getpgrp() and "-m pyspark" in command:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)

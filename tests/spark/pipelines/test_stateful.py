@@ -1,0 +1,111 @@
+"""Transforms with state: windows, joins of topics and state of one's own, each result once, and no state lost without a word."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from penstock.spark.pipelines.errors import LostStateError
+from tests.spark.pipelines.runs import CLICKS, Runs
+
+
+def click(second: int, page: str) -> dict[str, Any]:
+    """A click at a second of an hour."""
+    return {"id": second, "page": page, "at": f"2026-11-01T00:{second // 60:02}:{second % 60:02}Z"}
+
+
+def windows(topic: str, target: str) -> str:
+    """Clicks a page and minute."""
+    sql = f"SELECT date_format(window.start, 'HH:mm') AS minute, page, count(*) AS n FROM {topic} GROUP BY window(at, '1 minute'), page"
+    late = "watermark: {column: at, delay: 10 seconds}"
+    return f'kind: transform\nsource: {CLICKS.replace("TOPIC", topic)}\ntransform: {{sql: "{sql}", {late}}}\ntarget: {{topic: {target}}}\n'
+
+
+def counts(runs: Runs, topic: str) -> list[tuple[str, str, int]]:
+    """What is in the topic of counts."""
+    return sorted((one["minute"], one["page"], one["n"]) for one in runs.values(topic))
+
+
+def test_windows_are_written_once_over_restarts_and_bad_rows_put_aside(runs: Runs) -> None:
+    topic = runs.topic("s1")
+    runs.produce(topic, [click(1, "a"), click(2, "a"), click(30, "b"), b"{bad"])
+    spec = runs.declare("minutes", windows(topic, "s1-out"))
+    assert runs.run(spec)["dead_letters"] == 1
+    assert counts(runs, "s1-out") == []
+    runs.produce(topic, [click(59, "a"), click(100, "a"), click(200, "b")], partition=1)
+    state = runs.run(spec)
+    assert state["dead_letters"] == 0
+    assert counts(runs, "s1-out") == [("00:00", "a", 3), ("00:00", "b", 1), ("00:01", "a", 1)]
+    runs.run(spec)
+    assert len(counts(runs, "s1-out")) == 3
+    assert [row["value"] for row in runs.rows("minutes.dead")] == [b"{bad"]
+
+
+def test_a_lost_checkpoint_is_refused_and_gone_on_without_when_told(runs: Runs) -> None:
+    topic = runs.topic("s2", 1)
+    runs.produce(topic, [click(1, "a"), click(90, "a")])
+    spec = runs.declare("lost", windows(topic, "s2-out"))
+    runs.run(spec)
+    assert counts(runs, "s2-out") == [("00:00", "a", 1)]
+    shutil.rmtree(spec.checkpoint)
+    runs.produce(topic, [click(91, "a"), click(200, "a")])
+    with pytest.raises(LostStateError, match=r"the checkpoint of pipeline 'lost' at .* is gone, .* --reset-state"):
+        runs.run(spec)
+    assert counts(runs, "s2-out") == [("00:00", "a", 1)]
+    runs.run(spec, resets_state=True)
+    # The click at 90 s was in the state that is gone; nothing that was written is written again.
+    assert counts(runs, "s2-out") == [("00:00", "a", 1), ("00:01", "a", 1)]
+
+
+def test_two_topics_are_joined(runs: Runs) -> None:
+    runs.topic("orders", 1)
+    runs.topic("paid", 1)
+    runs.produce("orders", [{"id": 1, "at": "2026-11-01T00:00:00Z"}, {"id": 2, "at": "2026-11-01T00:00:01Z"}])
+    runs.produce("paid", [{"ref": 2, "sum": 20, "at": "2026-11-01T00:00:05Z"}])
+    values = "orders: {format: json, schema: 'id BIGINT, at TIMESTAMP'}, paid: {format: json, schema: 'ref BIGINT, sum INT, at TIMESTAMP'}"
+    sql = "SELECT o.id, p.sum FROM orders o JOIN paid p ON o.id = p.ref AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+    body = f"kind: transform\nsource: {{topics: [orders, paid], values: {{{values}}}}}\n"
+    body += f"transform:\n  sql: {sql}\n  watermark: {{orders: {{column: at, delay: 1m}}, paid: {{column: at, delay: 1m}}}}\n"
+    spec = runs.declare("settled", body + "target: {topic: settled}\n")
+    runs.run(spec)
+    runs.produce("paid", [{"ref": 1, "sum": 10, "at": "2026-11-01T00:30:00Z"}])
+    runs.run(spec)
+    assert sorted((one["id"], one["sum"]) for one in runs.values("settled")) == [(1, 10), (2, 20)]
+
+
+COUNTER = """
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql import Row
+
+class Running(StatefulProcessor):
+    def init(self, handle):
+        self.total = handle.getValueState("total", "n BIGINT")
+
+    def handleInputRows(self, key, rows, timers):
+        (n,) = self.total.get() or (0,)
+        for row in rows:
+            n += 1
+        self.total.update((n,))
+        yield Row(page=key[0], n=n)
+
+    def close(self):
+        pass
+
+def totals(s4):
+    return s4.groupBy("page").transformWithState(Running(), "page STRING, n BIGINT", "update", "none")
+"""
+
+
+def test_state_of_ones_own_lives_on(runs: Runs) -> None:
+    topic = runs.topic("s4", 1)
+    (runs.directory / "counter.py").write_text(COUNTER)
+    body = f"kind: transform\nsource: {CLICKS.replace('TOPIC', topic)}\n"
+    body += "transform: {python: counter.py:totals, output_mode: update}\ntarget: {topic: s4-out, partitions: 1}\n"
+    spec = runs.declare("totals", body)
+    runs.produce(topic, [click(1, "a"), click(2, "a")])
+    runs.run(spec)
+    runs.produce(topic, [click(3, "a")])
+    runs.run(spec)
+    assert runs.values("s4-out") == [{"page": "a", "n": 2}, {"page": "a", "n": 3}]

@@ -1,0 +1,219 @@
+"""Transforms without state: rows and offsets are committed as one, and the target alone says where to go on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.spark.errors import DataLossError
+from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, PipelineFencedError, SpecError
+from penstock.spark.pipelines.fence import target_options
+from penstock.spark.pipelines.kinds import make_job
+from penstock.spark.writing_cluster import WritingCluster
+from tests.spark.pipelines.runs import CLICKS, Runs, transform
+from tests.spark.reads import read, schema
+
+
+def click(number: int) -> dict[str, Any]:
+    """A click as a value."""
+    return {"id": number, "page": f"/p{number % 5}", "at": f"2026-11-01T00:{number // 60:02}:{number % 60:02}Z"}
+
+
+def record_of(runs: Runs, name: str) -> dict[str, Any]:
+    """A pipeline's record in the broker."""
+    cluster = WritingCluster(target_options(runs.declare(name, "kind: replay\nsource: {topics: [x]}\ntarget: {topic: y}")).client)
+    stored = cluster.record(f"pipeline/{name}")
+    cluster.close()
+    return json.loads(stored or b"{}")  # type: ignore[no-any-return] # JSON
+
+
+def test_each_row_is_written_once_and_bad_ones_are_put_aside(runs: Runs) -> None:
+    topic = runs.topic("t1")
+    runs.produce(topic, [*map(click, range(100)), b"{bad"])
+    runs.produce(topic, [*map(click, range(100, 150)), b'{"id": "x"}'], partition=1)
+    sql = "SELECT id AS key, id, upper(page) AS page, offset FROM t1 WHERE id % 2 = 0"
+    body = transform(CLICKS.replace("TOPIC", topic), sql, "t1-even, partitions: 3", "batch: {rows_max: 60}\n")
+    spec = runs.declare("even", body)
+    state = runs.run(spec)
+    found = runs.rows("t1-even")
+    assert sorted(json.loads(row["value"])["id"] for row in found) == list(range(0, 150, 2))
+    assert {int(row["key"]) for row in found} == set(range(0, 150, 2))
+    assert json.loads(found[0]["value"]).keys() == {"id", "page", "offset"}
+    assert (state["rows_read"], state["rows_written"], state["dead_letters"], state["lag_rows"]) == (152, 75, 2, 0)
+    dead = read(runs.node.bootstrap, subscribe="even.dead", includeHeaders="true", startingOffsets="earliest")
+    assert sorted(row["value"] for row in dead) == [b'{"id": "x"}', b"{bad"]
+    assert record_of(runs, "even")["offsets"] == {topic: {"0": 101, "1": 51}}
+    again = runs.run(spec)
+    assert (again["batches"], len(runs.rows("t1-even")), len(runs.rows("even.dead"))) == (0, 75, 2)
+    runs.produce(topic, [click(200)])
+    assert runs.run(spec)["rows_read"] == 1
+
+
+def test_dead_letters_tell_where_they_are_from_and_why(runs: Runs) -> None:
+    topic = runs.topic("t2", 1)
+    runs.produce(topic, [click(1), b"[1]"])
+    body = transform(CLICKS.replace("TOPIC", topic), "SELECT id FROM t2", "t2-out")
+    runs.run(runs.declare("told", body))
+    columns = schema("value", "headers")
+    (row,) = read(runs.node.bootstrap, columns, subscribe="told.dead", includeHeaders="true")
+    headers = {one["key"]: one["value"] for one in row["headers"]}
+    assert headers["penstock.topic"] == b"t2"
+    assert (headers["penstock.partition"], headers["penstock.offset"], headers["penstock.pipeline"]) == (b"0", b"1", b"told")
+    assert headers["penstock.reason"].startswith(b"not JSON of type struct")
+
+
+def test_stop_stops_at_a_bad_row_and_commits_nothing_of_the_batch(runs: Runs) -> None:
+    topic = runs.topic("t3", 1)
+    runs.produce(topic, [click(1), b"{bad"])
+    body = transform(CLICKS.replace("TOPIC", topic), "SELECT id FROM t3", "t3-out")
+    with pytest.raises(BadRowError, match="the value at offset 1 of t3-0 is not JSON"):
+        runs.run(runs.declare("stopping", body + "dead_letters: stop\n"))
+    assert runs.rows("t3-out") == []
+
+
+def test_avro_values_are_decoded_and_bad_ones_put_aside(runs: Runs) -> None:
+    topic = runs.topic("t4", 1)
+    runs.produce(topic, [b"\x02\x06abc", b"\x04", b"\x06\x02z"])
+    avro = json.dumps(
+        {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}, {"name": "s", "type": "string"}]}
+    )
+    source = f"source: {{topics: [t4], value: {{format: avro, schema: '{avro}'}}}}\n"
+    runs.run(
+        runs.declare("avro", f"kind: transform\n{source}transform: {{sql: 'SELECT id, s FROM t4'}}\ntarget: {{topic: t4-out}}\n")
+    )
+    assert runs.values("t4-out") == [{"id": 1, "s": "abc"}, {"id": 3, "s": "z"}]
+    assert [row["value"] for row in runs.rows("avro.dead")] == [b"\x04"]
+
+
+def test_a_function_gets_views_and_tables_by_name(runs: Runs) -> None:
+    topic = runs.topic("t5-in", 1)
+    runs.produce(topic, [*map(click, range(10))])
+    pq.write_table(pa.table({"page": ["/p0", "/p1"], "title": ["Home", "News"]}), runs.directory / "pages.parquet")
+    (runs.directory / "make.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "@F.udf('string')\ndef loud(text):\n    return text + '!'\n"
+        "def titles(t5_in, pages):\n    return t5_in.join(pages, 'page').select('id', loud('title').alias('title'))\n"
+    )
+    body = f"kind: transform\nsource: {CLICKS.replace('TOPIC', topic)}\n"
+    body += "transform: {python: make.py:titles, tables: {pages: {format: parquet, location: pages.parquet}}}\n"
+    body += "target: {topic: t5-out}\n"
+    runs.run(runs.declare("titles", body))
+    found = sorted((one["id"], one["title"]) for one in runs.values("t5-out"))
+    assert found == [(0, "Home!"), (1, "News!"), (5, "Home!"), (6, "News!")]
+
+
+def test_raw_rows_keep_key_value_and_order(runs: Runs) -> None:
+    topic = runs.topic("t6", 1)
+    runs.produce(topic, [b"%d" % number for number in range(50)])
+    body = transform("t6", "SELECT key, value FROM t6", "t6-out, partitions: 1")
+    runs.run(runs.declare("raw", body + "batch: {rows_max: 20}\n"))
+    assert [row["value"] for row in runs.rows("t6-out")] == [b"%d" % number for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("{sql: SELEC 1}", "transform.sql: [PARSE_SYNTAX_ERROR]"),
+        ("{sql: SELECT nope FROM bad}", "transform.sql: [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+        ("{sql: SELECT 1 AS x}", "transform.sql: the result does not come from any of the topics"),
+        (
+            "{sql: 'SELECT *, id AS value FROM bad'}",
+            "transform.sql: with a column value the result is written as it is, and id, page",
+        ),
+        ("{sql: 'SELECT id AS value FROM bad'}", "transform.sql: column value is bigint; it must be string or binary"),
+        ("{sql: 'SELECT id, id FROM bad'}", "transform.sql: the result has more than one column id"),
+        ("{sql: SELECT id FROM bad ORDER BY id}", "transform.sql: Sorting is not supported on streaming"),
+        (
+            "{sql: 'SELECT page, count(*) n FROM bad GROUP BY page'}",
+            "transform.sql: [STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION]",
+        ),
+        ("{sql: SELECT DISTINCT page FROM bad, state: stateless}", "transform.state: the query remembers rows"),
+        ("{python: missing.py:f}", "transform.python: "),
+        ("{python: bad.py:g}", "transform.python: there is no function g in bad.py"),
+        ("{python: bad.py:f}", "transform.python: the function returns int; it must return a DataFrame"),
+        ("{python: bad.py:h}", "transform.python: the function takes x, y, but there is no x, y"),
+    ],
+)
+def test_a_query_that_cannot_be_is_told_before_anything_runs(runs: Runs, query: str, told: str) -> None:
+    if runs.node.run("topic", "describe", "bad").returncode != 0:
+        runs.topic("bad", 1)
+    (runs.directory / "bad.py").write_text("def f(bad):\n    return 1\ndef h(x, y):\n    return x\n")
+    source = CLICKS.replace("TOPIC", "bad")
+    spec = runs.declare("wrong", f"kind: transform\nsource: {source}\ntransform: {query}\ntarget: {{topic: bad-out}}\n")
+    with pytest.raises(SpecError) as caught:
+        runs.run(spec)
+    assert f"wrong.yaml:5: {told}" in str(caught.value)
+    assert record_of(runs, "wrong") == {}
+
+
+def test_a_schema_that_is_none_is_told(runs: Runs) -> None:
+    source = "{topics: [t7], value: {format: json, schema: 'id BIGGINT'}}"
+    runs.topic("t7", 1)
+    spec = runs.declare(
+        "schema", f"kind: transform\nsource: {source}\ntransform: {{sql: SELECT id FROM t7}}\ntarget: {{topic: x}}\n"
+    )
+    with pytest.raises(SpecError, match=r"schema\.yaml:4: source\.value\.schema: it is no schema of json values"):
+        runs.run(spec)
+
+
+def test_a_second_copy_fences_the_first(runs: Runs) -> None:
+    topic = runs.topic("t8", 1)
+    runs.produce(topic, [b"1"])
+    body = transform("t8", "SELECT value FROM t8", "t8-out")
+    spec = runs.declare("copy", body)
+    first, second = make_job(spec), make_job(spec)
+    first.start(runs.spark)
+    second.start(runs.spark)
+    with pytest.raises(PipelineFencedError, match=r"another copy of pipeline 'copy', started on .* has taken over"):
+        first.step()
+    done = second.step()
+    assert done is not None
+    assert done.rows_written == 1
+    first.close()
+    second.close()
+    assert len(runs.rows("t8-out")) == 1
+
+
+def test_a_topic_made_again_is_an_error_not_garbage(runs: Runs) -> None:
+    topic = runs.topic("t9", 1)
+    runs.produce(topic, [b"1", b"2"])
+    body = transform("t9", "SELECT value FROM t9", "t9-out")
+    spec = runs.declare("moved", body)
+    runs.run(spec)
+    runs.node.ok("topic", "delete", "t9", "-y")
+    runs.topic("t9", 1)
+    runs.produce(topic, [b"3", b"4", b"5"])
+    with pytest.raises(ChangedInputError, match="topic 't9' was deleted and made again"):
+        runs.run(spec)
+    skipping = runs.declare("moved", body.replace("[t9]}", "[t9], lost_data: skip}"))
+    runs.run(skipping)
+    assert [row["value"] for row in runs.rows("t9-out")] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_rows_that_retention_took_are_an_error(runs: Runs) -> None:
+    topic = runs.topic("t10", 1)
+    runs.produce(topic, [b"%d" % number for number in range(10)])
+    body = transform("t10", "SELECT value FROM t10", "t10-out", "batch: {rows_max: 4}\n")
+    spec = runs.declare("trimmed", body)
+    job = make_job(spec)
+    job.start(runs.spark)
+    assert job.step() is not None
+    job.close()
+    runs.node.ok("topic", "trim", "t10", "--before", "8", "-y")
+    with pytest.raises(DataLossError, match="t10-0 begins at offset 8, but was read only up to 4"):
+        runs.run(spec)
+
+
+def test_positions_follow_in_the_broker_and_vital_keeps_messages(runs: Runs) -> None:
+    topic = runs.topic("t11", 1)
+    runs.produce(topic, [b"1", b"2", b"3"])
+    body = transform("t11", "SELECT value FROM t11", "t11-out")
+    runs.run(runs.declare("vital", body + "vital: true\nconsumer: readers\n"))
+    described = json.loads(runs.node.ok("group", "describe", "readers", "-o", "json"))
+    assert '"t11"' in json.dumps(described)
+    settings = json.loads(runs.node.ok("topic", "describe", "t11", "-o", "json"))
+    assert "readers" in json.dumps(settings)

@@ -1,0 +1,127 @@
+"""Alerts: each is told from facts, says what to do, and is gone with its cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.server.metrics.alerts import CRITICAL, EACH_MAX, WARNING, DiskFacts, Facts, LagFacts, alerts_of
+from penstock.server.metrics.lag_trend import STEP_S, STEPS, LagTrend
+from penstock.server.metrics.loop_watch import LoopWatch
+from penstock.server.metrics.survey import Lag
+
+NOW_MS = 1_700_000_000_000
+GIB = 1 << 30
+
+
+def disk(order: int = 0, *, up: bool = True, full: bool = False, free: int = 50 * GIB) -> DiskFacts:
+    return DiskFacts(order, f"/disks/{order}", up, full, free, 100 * GIB)
+
+
+def lag(*, share: float = 0.0, growing: bool = False) -> LagFacts:
+    return LagFacts("shop/app", "orders", 5000, 90.0, share, growing)
+
+
+def told(facts: Facts) -> list[tuple[str, str]]:
+    return [(alert.level, alert.code) for alert in alerts_of(facts)]
+
+
+def test_a_node_that_is_well_has_none() -> None:
+    assert told(Facts(now_ms=NOW_MS, disks=[disk()], lags=[lag(share=0.5)], loop_lag_max_s=0.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        (Facts(group_state="degraded", disks=[disk(up=False)]), (WARNING, "storage_degraded")),
+        (Facts(group_state="read-only"), (CRITICAL, "storage_read_only")),
+        (Facts(group_state="lost", disks=[disk(up=False)]), (CRITICAL, "storage_lost")),
+        (Facts(disks=[disk(free=9 * GIB)]), (WARNING, "disk_nearly_full")),
+        (Facts(disks=[disk(free=4 * GIB)]), (CRITICAL, "disk_nearly_full")),
+        (Facts(disks=[disk(full=True)]), (CRITICAL, "disk_nearly_full")),
+        (Facts(lags=[lag(share=0.85)]), (WARNING, "consumer_near_retention")),
+        (Facts(lags=[lag(share=1.4)]), (CRITICAL, "consumer_near_retention")),
+        (Facts(lags=[lag(growing=True)]), (WARNING, "lag_growing")),
+        (Facts(blocked={"orders": "a consumer stands still"}), (WARNING, "trimming_blocked")),
+        (Facts(pipelines=[{"name": "p", "state": "failed", "last_error": "no"}]), (CRITICAL, "pipeline_failed")),
+        (Facts(pipelines=[{"name": "p", "state": "fenced"}]), (WARNING, "pipeline_failed")),
+        (Facts(pipelines=[{"name": "p", "state": "restarting"}]), (WARNING, "pipeline_restarting")),
+        (
+            Facts(now_ms=NOW_MS, pipelines=[{"name": "p", "state": "running", "updated_ms": NOW_MS - 61_000}]),
+            (WARNING, "pipeline_silent"),
+        ),
+        (Facts(clock_jump_s=-30.0), (WARNING, "clock_jump")),
+        (Facts(loop_lag_max_s=0.7), (WARNING, "event_loop_lag")),
+        (Facts(loop_lag_max_s=7.0), (CRITICAL, "event_loop_lag")),
+    ],
+)
+def test_each_trouble_is_told_with_what_to_do(facts: Facts, wanted: tuple[str, str]) -> None:
+    (alert,) = alerts_of(facts)
+    assert (alert.level, alert.code) == wanted
+    assert len(alert.what_to_do) > 20
+    assert alert.link.startswith("/")
+
+
+def test_running_pipelines_are_no_trouble() -> None:
+    pipelines = [{"name": state, "state": state, "updated_ms": NOW_MS} for state in ("running", "waiting", "finished", "stopped")]
+    assert told(Facts(now_ms=NOW_MS, pipelines=pipelines)) == []
+
+
+def test_the_worst_come_first_and_of_one_kind_only_some() -> None:
+    facts = Facts(disks=[disk(number, free=9 * GIB) for number in range(9)], loop_lag_max_s=9.0)
+    found = told(facts)
+    assert found[0] == (CRITICAL, "event_loop_lag")
+    assert len(found) == 1 + EACH_MAX
+
+
+def test_links_and_rights_go_by_what_it_is_about() -> None:
+    (alert,) = alerts_of(Facts(lags=[lag(growing=True)]))
+    assert (alert.link, alert.about, alert.name) == ("/consumers/shop%2Fapp", "consumer", "shop/app")
+
+
+def test_a_lag_grows_when_it_does_so_every_minute() -> None:
+    trend = LagTrend()
+    now_s = 0.0
+    for messages in (1000, 1100, 1200, 1300, 1400):
+        trend.note(now_s, [Lag("c", "t", messages, 80.0)])
+        now_s += STEP_S
+    assert not trend.is_growing(Lag("c", "t", 1400, 80.0)), f"{STEPS} minutes are not over"
+    trend.note(now_s, [Lag("c", "t", 1500, 80.0)])
+    assert trend.is_growing(Lag("c", "t", 1500, 80.0))
+    assert not trend.is_growing(Lag("c", "t", 1500, 3.0)), "it is not old"
+    assert not trend.is_growing(Lag("other", "t", 1500, 80.0))
+    trend.note(now_s + STEP_S, [Lag("c", "t", 1200, 80.0)])
+    assert not trend.is_growing(Lag("c", "t", 1200, 80.0))
+
+
+class SetClock:
+    """Two clocks that a test sets."""
+
+    def __init__(self) -> None:
+        self.monotonic_s = 100.0
+        self.wall_s = 1_700_000_000.0
+
+    def monotonic(self) -> float:
+        return self.monotonic_s
+
+    def wall(self) -> float:
+        return self.wall_s
+
+    def pass_time(self, seconds: float, jump_s: float = 0.0) -> None:
+        self.monotonic_s += seconds
+        self.wall_s += seconds + jump_s
+
+
+def test_a_clock_that_is_set_is_noticed() -> None:
+    clock = SetClock()
+    watch = LoopWatch(clock)
+    clock.pass_time(1.0, 0.2)
+    watch.turn_second()
+    assert watch.jumps == 0, "it is slewed all the time"
+    clock.pass_time(1.0, -3600.0)
+    watch.turn_second()
+    assert watch.jumps == 1
+    assert watch.last_jump is not None
+    assert watch.last_jump[1] == pytest.approx(-3600.0)
+    clock.pass_time(1.0)
+    watch.turn_second()
+    assert watch.jumps == 1

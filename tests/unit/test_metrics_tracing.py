@@ -1,0 +1,202 @@
+"""Traces: the trace a client names is found, and spans reach a real receiver of OTLP, over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from penstock.core.probe import FAILED, OK, RequestProbe
+from penstock.core.record_compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress_like
+from penstock.core.record_format import framed, packed_record
+from penstock.core.trace_context import checked_traceparent, current_trace, first_traceparent
+from penstock.gateway.measured_request import MeasuredRequest
+from penstock.server.errors import BadSettingError
+from penstock.server.log_lines import JsonFormatter, LineFormatter
+from penstock.server.tracing import start_tracing
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+class Receiver:
+    """Takes what an exporter sends, and decodes it."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+
+    def spans(self) -> list[Span]:
+        """Every span that came."""
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    def resource(self) -> dict[str, str]:
+        """What the sender says it is."""
+        return {one.key: one.value.string_value for one in self.requests[0].resource_spans[0].resource.attributes}
+
+
+@contextmanager
+def otlp_receiver() -> Iterator[tuple[Receiver, str]]:
+    """A receiver, and where it is."""
+    receiver = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/traces"
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            receiver.requests.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.end_headers()
+            self.wfile.write(ExportTraceServiceResponse().SerializeToString())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield receiver, f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def attributes_of(span: Span) -> dict[str, str]:
+    return {one.key: one.value.string_value for one in span.attributes}
+
+
+def test_spans_reach_a_receiver_as_part_of_the_trace_that_was_named() -> None:
+    with otlp_receiver() as (receiver, endpoint):
+        tracing = start_tracing(endpoint, node_id=7, cluster="east", environ={})
+        assert tracing is not None
+        probe = RequestProbe()
+        probe.tracing = tracing
+        with MeasuredRequest(probe, "publish", PARENT, {"messaging.system": "penstock"}, name="stream publish"):
+            assert (current_trace.get() or "").startswith(f"00-{TRACE}-")
+            assert current_trace.get() != PARENT, "what is done for the request is below the span of the request"
+        with pytest.raises(RuntimeError), MeasuredRequest(probe, "read"):
+            raise RuntimeError
+        assert current_trace.get() is None
+        tracing.stop()
+    named, unnamed = receiver.spans()
+    assert (named.name, named.trace_id.hex(), named.parent_span_id.hex()) == ("stream publish", TRACE, "b7ad6b7169203331")
+    assert named.kind == Span.SPAN_KIND_SERVER
+    assert attributes_of(named) | {"messaging.system": "penstock", "penstock.outcome": OK} == attributes_of(named)
+    assert (unnamed.name, unnamed.parent_span_id, attributes_of(unnamed)["penstock.outcome"]) == ("read", b"", FAILED)
+    assert unnamed.trace_id.hex() != TRACE
+    assert receiver.resource()["service.instance.id"] == "east-7"
+
+
+def test_the_usual_variables_turn_it_on() -> None:
+    assert start_tracing(None, node_id=1, cluster="c", environ={}) is None
+    disabled = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}
+    assert start_tracing(None, node_id=1, cluster="c", environ=disabled) is None
+    made = start_tracing(
+        None, node_id=1, cluster="c", environ={"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces"}
+    )
+    assert made is not None
+    made.stop()
+
+
+def test_an_endpoint_of_another_kind_is_refused() -> None:
+    with pytest.raises(BadSettingError, match="grpc://"):
+        start_tracing("kafka://somewhere", node_id=1, cluster="c", environ={})
+
+
+def test_nothing_is_traced_unless_asked_for_but_the_trace_is_passed_on() -> None:
+    probe = RequestProbe()
+    with MeasuredRequest(probe, "publish", PARENT):
+        assert current_trace.get() == PARENT
+    with MeasuredRequest(probe, "publish", "nonsense"):
+        assert current_trace.get() is None
+    assert [(api, outcome, found.count) for api, outcome, found in probe.requests()] == [("publish", OK, 2)]
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_the_trace_of_a_batch_is_that_of_its_first_record(codec: int) -> None:
+    headers = [(b"other", b"1"), (b"traceparent", PARENT.encode())]
+    plain = packed_record(0, b"value", key=b"key", headers=headers) + packed_record(1, b"value", headers=[(b"traceparent", b"x")])
+    records = plain if codec == NONE else compress_like(codec, memoryview(b""), plain)
+    assert first_traceparent(framed(records, 2, (0, 0), attributes=codec)) == PARENT
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        b"",
+        bytes(200),
+        framed(packed_record(0, b"v"), 1, (0, 0)),
+        framed(packed_record(0, b"v", headers=[(b"traceparent", b"00-zz")]), 1, (0, 0)),
+        framed(packed_record(0, b"v", headers=[(b"traceparent", None)]), 1, (0, 0)),
+        framed(b"\xff\xff", 1, (0, 0)),
+        framed(b"not compressed", 1, (0, 0), attributes=ZSTD),
+    ],
+)
+def test_what_has_no_trace_has_none(batch: bytes) -> None:
+    assert first_traceparent(batch) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "00-" + "0" * 32 + "-b7ad6b7169203331-01", PARENT.upper(), PARENT + "x", f"00-{TRACE}-{'0' * 16}-01"]
+)
+def test_a_traceparent_has_one_form(text: str) -> None:
+    assert checked_traceparent(text) is None
+    assert checked_traceparent(PARENT) == PARENT
+
+
+def logged(formatter: logging.Formatter, *, extra: dict[str, object] | None = None) -> str:
+    """A line of the log, with an error in it."""
+    stream = StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("penstock.somewhere")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        raise ValueError("bad\nluck")
+    except ValueError:
+        logger.exception("it %s", "failed", extra=extra)
+    finally:
+        logger.removeHandler(handler)
+    return stream.getvalue()
+
+
+def test_a_json_line_has_all_there_is_to_know() -> None:
+    token = current_trace.set(PARENT)
+    try:
+        line = logged(JsonFormatter(), extra={"topic": "t", "count": 3})
+    finally:
+        current_trace.reset(token)
+    assert line.count("\n") == 1
+    shown = json.loads(line)
+    assert shown["time"].endswith("Z")
+    assert (shown["level"], shown["logger"], shown["message"]) == ("error", "penstock.somewhere", "it failed")
+    assert shown["fields"] == {"topic": "t", "count": 3}
+    assert shown["error"].endswith("ValueError: bad\nluck")
+    assert shown["trace_id"] == TRACE
+
+
+def test_a_line_of_text_stays_one_line() -> None:
+    line = logged(LineFormatter())
+    assert line.count("\n") == 1
+    assert "ERROR penstock.somewhere: it failed | Traceback" in line
+    assert "trace_id" not in json.loads(logged(JsonFormatter()))
