@@ -23,7 +23,7 @@ async def rows(setting: Setting) -> list[Row]:
     import ydb
 
     node = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json", "--kafka-port", "none", "--ydb-port", "0"]
-    node += ["--data-dir", str(setting.directory("ydb")), "--log-level", "warning"]
+    node += ["--http-port", "none", "--data-dir", str(setting.directory("ydb")), "--log-level", "warning"]
     found: list[Row] = []
     async with _server(node) as line, _server([sys.executable, "-m", "bench.ydb_null"]) as null_line:
         port = json.loads(line)["listeners"]["ydb"]["port"]

@@ -40,7 +40,7 @@ def _http_rows(setting: Setting) -> list[Row]:
     from yt import yson
 
     node = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json", "--kafka-port", "none", "--yt-port", "0"]
-    node += ["--data-dir", str(setting.directory("yt")), "--log-level", "warning"]
+    node += ["--http-port", "none", "--data-dir", str(setting.directory("yt")), "--log-level", "warning"]
     batch = [{"data": TEXT, "number": number} for number in range(ROWS)]
     body = bytes(yson.dumps(batch, yson_type="list_fragment", yson_format="binary"))
     rounds = setting.rounds(50)

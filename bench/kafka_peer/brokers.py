@@ -110,7 +110,7 @@ class PenstockProcess(BrokerProcess):
     def _command(self) -> list[str]:
         durability = "fsync" if self._synced else "os"
         options = ["--data-dir", str(self._directory / "data"), "--kafka-port", str(self.port), "--durability", durability]
-        options += ["--compaction-interval-s", "0.1"]  # as log.cleaner.backoff.ms is for Kafka
+        options += ["--http-port", "none", "--compaction-interval-s", "0.1"]  # as log.cleaner.backoff.ms is for Kafka
         return [sys.executable, "-m", "penstock.cli.main", "up", *options]
 
 

@@ -20,9 +20,9 @@ from tests.e2e.running_node import PENSTOCK, RunningNode, environment, penstock,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # Spark takes its time to start where much else runs
+@pytest.mark.timeout(420)  # Spark takes its time to start where much else runs
 def test_the_demo_ends_by_itself_and_everything_holds(tmp_path: Path) -> None:
-    done = penstock("demo", "--seconds", "5", "--rate", "400", "--dir", str(tmp_path), timeout=280)
+    done = penstock("demo", "--seconds", "5", "--rate", "400", "--dir", str(tmp_path), timeout=400)
     said = done.stdout.decode()
     assert done.returncode == 0, said + done.stderr.decode()
     assert "Nothing was lost, nothing doubled." in said

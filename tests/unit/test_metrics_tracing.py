@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from penstock.core.probe import FAILED, OK, RequestProbe
@@ -23,65 +17,10 @@ from penstock.gateway.measured_request import MeasuredRequest
 from penstock.server.errors import BadSettingError
 from penstock.server.log_lines import JsonFormatter, LineFormatter
 from penstock.server.tracing import start_tracing
+from tests.otlp_receiver import attributes_of, otlp_receiver
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
-
-
-class Receiver:
-    """Takes what an exporter sends, and decodes it."""
-
-    def __init__(self) -> None:
-        self.requests: list[ExportTraceServiceRequest] = []
-
-    def spans(self) -> list[Span]:
-        """Every span that came."""
-        return [
-            span
-            for request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-    def resource(self) -> dict[str, str]:
-        """What the sender says it is."""
-        return {one.key: one.value.string_value for one in self.requests[0].resource_spans[0].resource.attributes}
-
-
-@contextmanager
-def otlp_receiver() -> Iterator[tuple[Receiver, str]]:
-    """A receiver, and where it is."""
-    receiver = Receiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/v1/traces"
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            receiver.requests.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.end_headers()
-            self.wfile.write(ExportTraceServiceResponse().SerializeToString())
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield receiver, f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def attributes_of(span: Span) -> dict[str, str]:
-    return {one.key: one.value.string_value for one in span.attributes}
 
 
 def test_spans_reach_a_receiver_as_part_of_the_trace_that_was_named() -> None:

@@ -9,10 +9,11 @@ import pytest
 from yt import yson
 
 from penstock.broker.weights import weights_of
+from penstock.core.record_format import Writer, read_headers
 from penstock.gateway.yt.errors import YtError
 from penstock.gateway.yt.formats import Format
 from penstock.gateway.yt.row_batch import commit_timestamp, make_row_batch, read_row_batch
-from penstock.gateway.yt.row_codec import RowCodec, decode_headers
+from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.row_reader import Pulled, Stretch
 from penstock.gateway.yt.schema import schema_of
 from penstock.gateway.yt.stored_values import from_stored, to_stored
@@ -116,8 +117,8 @@ def test_a_batch_of_rows_is_taken_apart_again() -> None:
     assert weights is not None
     assert (weights.before, weights.after) == (1000, batch.weights[-1])
     headers = batch.headers(everything)
-    assert decode_headers(headers[1]) == []
-    assert decode_headers(headers[0])[0][0] == b"penstock.weights"
+    assert read_headers(headers[1], 0) == []
+    assert read_headers(headers[0], 0)[0][0] == b"penstock.weights"
 
 
 def test_a_batch_of_a_transaction_says_whose_it_is() -> None:

@@ -20,7 +20,7 @@ from penstock.gateway.kafka.protocol import errors, keys, topics
 
 EVENTS, TOTALS, GROUP = "shop.events", "shop.totals", "slow-reader"
 PARTITIONS: Final = {EVENTS: 3, TOTALS: 1}
-SPARK_START_S: Final = 30.0
+SPARK_START_S: Final = 60.0
 AWAY_S: Final = 0.3
 """How long the broker stays dead."""
 
@@ -38,7 +38,9 @@ class Show:
 
     def run(self) -> bool:
         """Everything in its turn; whether all of it held."""
-        signal.signal(signal.SIGTERM, _interrupt)
+        # Whichever way it is told to end, it takes its broker and Spark with it.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
         self._lines.text("Penstock demo: a web shop's events through a broker, Spark and a table, with a kill -9 on the way.\n")
         try:
             return self._run()

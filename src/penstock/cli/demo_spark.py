@@ -14,7 +14,7 @@ from penstock.cli.failure import CommandError
 from penstock.cli.group_view import coordinator, positions
 from penstock.cli.kafka_client import Client, parse_addresses
 
-CATCH_UP_S: Final = 120.0
+CATCH_UP_S: Final = 240.0
 LOOK_S: Final = 0.5
 STOP_S: Final = 20.0
 _LOG: Final = "spark.log"

@@ -19,6 +19,8 @@ from penstock.cli.failure import CommandError
 
 COMMANDS: Final = {
     "up": "start a node",
+    "status": "show how a node is: cluster, listeners, rates, storage, what needs attention",
+    "storage": "list the disks of a node, and have them verified",
     "topic": "make, list, describe, change, delete and trim topics",
     "group": "list, describe, reset and delete groups of consumers",
     "stream": "publish, read, follow and acknowledge messages of subjects",

@@ -114,9 +114,9 @@ def packed_record(
     delta: int, value: bytes | None, *, key: bytes | None = None, headers: Sequence[Header] = (), time_delta: int = 0
 ) -> bytes:
     """One record."""
-    parts = [b"\0", varint(time_delta), varint(delta), packed_octets(key), packed_octets(value), varint(len(headers))]
-    parts += (packed_header(name, text) for name, text in headers)
-    body = b"".join(parts)
+    body = b"\0" + varint(time_delta) + varint(delta) + packed_octets(key) + packed_octets(value) + varint(len(headers))
+    if headers:
+        body = b"".join((body, *[packed_header(name, text) for name, text in headers]))
     return varint(len(body)) + body
 
 
@@ -146,9 +146,13 @@ def read_headers(data: Octets, at: int) -> list[Header]:
         count, at = read_varint(data, at)
         found: list[Header] = []
         for _ in range(count):
-            name, at = read_octets(data, at)
-            value, at = read_octets(data, at)
-            found.append((name or b"", value))
+            size, at = read_varint(data, at)
+            name = bytes(data[at : at + size])
+            size, at = read_varint(data, at + max(size, 0))
+            found.append((name, None if size < 0 else bytes(data[at : at + size])))
+            at += max(size, 0)
     except IndexError:
-        raise CorruptionError("the headers of a record are longer than the record") from None
+        at = len(data) + 1
+    if at > len(data):
+        raise CorruptionError("the headers of a record are longer than the record")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTE
 PROTOCOL_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 GRPC: Final = "grpc"
 HTTP_PATH: Final = "/v1/traces"
-FLUSH_MS: Final = 5_000
+STOP_S: Final = 3.0
 
 
 class RequestSpan:
@@ -62,9 +63,11 @@ class OtelTracing:
         return RequestSpan(self._tracer.start_span(name, context, self._kind, dict(attributes or {})))
 
     def stop(self) -> None:
-        """Send what is left, as far as that does not take long. It may block, so it is called in a thread."""
-        self._provider.force_flush(FLUSH_MS)
-        self._provider.shutdown()
+        """Send what is left, as far as that does not take long. It blocks for a while, so it is called in a thread."""
+        # A collector that does not answer is tried again and again for much longer than a node should take to stop.
+        last = threading.Thread(target=self._provider.shutdown, name="penstock-last-spans", daemon=True)
+        last.start()
+        last.join(STOP_S)
 
 
 def start_tracing(

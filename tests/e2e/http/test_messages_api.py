@@ -108,6 +108,18 @@ def test_a_text_is_found_whatever_batches_are_compressed_with(api: ApiClient, no
     assert offsets(api.get(f"/topics/{name}/messages", search="nobody")) == []
 
 
+def test_a_text_of_any_script_is_found_in_keys_values_and_headers_and_not_between_them(api: ApiClient) -> None:
+    api.post("/topics", {"name": "scripts"})
+    for body in (
+        {"value": "GRÜSSE an alle", "key": "первый"},
+        {"value": "x", "headers": {"Trace": "AbC"}},
+        {"value": "0" * 48},  # its length is written as a byte that is also a letter
+    ):
+        api.post("/topics/scripts/messages", body)
+    for text, found in (("GRÜSSE", [0]), ("первый", [0]), ("trace", [1]), ("abc", [1]), ("`", [])):
+        assert offsets(api.get("/topics/scripts/messages", search=text)) == found, text
+
+
 def test_a_search_through_much_is_cut_short_and_goes_on_by_its_cursor(api: ApiClient, node: RunningNode) -> None:
     api.post("/topics", {"name": "much", "config": {"message.timestamp.before.max.ms": str((1 << 63) - 1)}})
     filler = [gzip.compress(b"%d" % number) * 8000 for number in range(240)]  # some 40 MB
@@ -174,6 +186,15 @@ def test_a_message_that_cannot_be_is_refused(
     api.call("POST", "/topics", {"name": "compacted", "config": {"cleanup.policy": "compact"}})
     node.ok("group", "reset", "anyone", "--topic", "refuses", "--to", "earliest", "--yes")  # the broker's own topic is there now
     assert api.call("POST", path, body).status == status
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"value": ' + b"[" * 5000, b"\xff", b'{"value": "\\ud800"}', b"", b"{}x"])
+def test_a_body_that_is_not_json_is_refused(api: ApiClient, body: bytes) -> None:
+    api.call("POST", "/topics", {"name": "garbled"})
+    refused = api.send("POST", "/api/v1/topics/garbled/messages", body, {"Content-Type": "application/json"})
+    assert (refused.status, refused.code) == (400, "MALFORMED_REQUEST")
+    packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert api.send("POST", "/api/v1/topics/garbled/messages", body, packed).status == 400
 
 
 @pytest.mark.parametrize("query", ["start=middle", "start=offset:-1", "cursor=abc", "cursor=W10=", "partition=-1", "full=maybe"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import schemathesis
@@ -65,3 +67,11 @@ def _excluded(mode: GenerationMode) -> list[Any]:
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     return [positive_data_acceptance] if mode is GenerationMode.POSITIVE else []
+
+
+def test_every_route_is_in_the_reference_and_nothing_else(api: ApiClient) -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/http.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", page, re.MULTILINE))
+    paths = api.get("/openapi.json")["paths"]
+    served = {f"{method.upper()} {path.removeprefix('/api/v1')}" for path, methods in paths.items() for method in methods}
+    assert told == served

@@ -28,8 +28,9 @@ from tests.spark.pipelines.table_pipelines import FORMATS, again, declare, ids, 
 from tests.spark.reads import read, schema
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.spec import PipelineSpec
     from pyspark.sql import SparkSession
+
+    from penstock.spark.pipelines.spec import PipelineSpec
 
 PARTITIONS = 3
 KILLS = 24

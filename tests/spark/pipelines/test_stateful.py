@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from penstock.spark.pipelines.errors import LostStateError
+from penstock.spark.tables.table import table_of
 from tests.spark.pipelines.runs import CLICKS, Runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def click(second: int, page: str) -> dict[str, Any]:
@@ -18,9 +21,17 @@ def click(second: int, page: str) -> dict[str, Any]:
 
 def windows(topic: str, target: str) -> str:
     """Clicks a page and minute."""
-    sql = f"SELECT date_format(window.start, 'HH:mm') AS minute, page, count(*) AS n FROM {topic} GROUP BY window(at, '1 minute'), page"
-    late = "watermark: {column: at, delay: 10 seconds}"
-    return f'kind: transform\nsource: {CLICKS.replace("TOPIC", topic)}\ntransform: {{sql: "{sql}", {late}}}\ntarget: {{topic: {target}}}\n'
+    sql = "SELECT date_format(window.start, 'HH:mm') AS minute, page, count(*) AS n"
+    return "\n".join(
+        [
+            "kind: transform",
+            f"source: {CLICKS.replace('TOPIC', topic)}",
+            "transform:",
+            f"  sql: {sql} FROM {topic} GROUP BY window(at, '1 minute'), page",
+            "  watermark: {column: at, delay: 10 seconds}",
+            f"target: {target}",
+        ]
+    )
 
 
 def counts(runs: Runs, topic: str) -> list[tuple[str, str, int]]:
@@ -31,7 +42,7 @@ def counts(runs: Runs, topic: str) -> list[tuple[str, str, int]]:
 def test_windows_are_written_once_over_restarts_and_bad_rows_put_aside(runs: Runs) -> None:
     topic = runs.topic("s1")
     runs.produce(topic, [click(1, "a"), click(2, "a"), click(30, "b"), b"{bad"])
-    spec = runs.declare("minutes", windows(topic, "s1-out"))
+    spec = runs.declare("minutes", windows(topic, "{topic: s1-out}"))
     assert runs.run(spec)["dead_letters"] == 1
     assert counts(runs, "s1-out") == []
     runs.produce(topic, [click(59, "a"), click(100, "a"), click(200, "b")], partition=1)
@@ -46,7 +57,7 @@ def test_windows_are_written_once_over_restarts_and_bad_rows_put_aside(runs: Run
 def test_a_lost_checkpoint_is_refused_and_gone_on_without_when_told(runs: Runs) -> None:
     topic = runs.topic("s2", 1)
     runs.produce(topic, [click(1, "a"), click(90, "a")])
-    spec = runs.declare("lost", windows(topic, "s2-out"))
+    spec = runs.declare("lost", windows(topic, "{topic: s2-out}"))
     runs.run(spec)
     assert counts(runs, "s2-out") == [("00:00", "a", 1)]
     shutil.rmtree(spec.checkpoint)
@@ -59,12 +70,31 @@ def test_a_lost_checkpoint_is_refused_and_gone_on_without_when_told(runs: Runs) 
     assert counts(runs, "s2-out") == [("00:00", "a", 1), ("00:01", "a", 1)]
 
 
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_windows_go_to_a_table_each_once(runs: Runs, form: str) -> None:
+    topic = runs.topic(f"s3-{form}")
+    runs.produce(topic, [click(1, "a"), click(2, "a"), b"{bad", click(90, "b")])
+    target = f"{{table: {{format: {form}, location: lake}}}}"
+    spec = runs.declare(f"lake-{form}", windows(f"`{topic}`", target).replace(f"[`{topic}`]", f"[{topic}]"))
+    assert runs.run(spec)["dead_letters"] == 1
+    runs.produce(topic, [click(200, "b")])
+    runs.run(spec)
+    runs.run(spec)
+    assert spec.target.table is not None
+    table = table_of(spec, spec.target.table)
+    table.refresh()
+    reader = table.reader()
+    rows = [row for file in table.data_files() for batch in reader.read(file) for row in batch.to_pylist()]
+    assert sorted((row["minute"], row["page"], row["n"]) for row in rows) == [("00:00", "a", 2), ("00:01", "b", 1)]
+
+
 def test_two_topics_are_joined(runs: Runs) -> None:
     runs.topic("orders", 1)
     runs.topic("paid", 1)
     runs.produce("orders", [{"id": 1, "at": "2026-11-01T00:00:00Z"}, {"id": 2, "at": "2026-11-01T00:00:01Z"}])
     runs.produce("paid", [{"ref": 2, "sum": 20, "at": "2026-11-01T00:00:05Z"}])
-    values = "orders: {format: json, schema: 'id BIGINT, at TIMESTAMP'}, paid: {format: json, schema: 'ref BIGINT, sum INT, at TIMESTAMP'}"
+    values = "orders: {format: json, schema: 'id BIGINT, at TIMESTAMP'}"
+    values += ", paid: {format: json, schema: 'ref BIGINT, sum INT, at TIMESTAMP'}"
     sql = "SELECT o.id, p.sum FROM orders o JOIN paid p ON o.id = p.ref AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
     body = f"kind: transform\nsource: {{topics: [orders, paid], values: {{{values}}}}}\n"
     body += f"transform:\n  sql: {sql}\n  watermark: {{orders: {{column: at, delay: 1m}}, paid: {{column: at, delay: 1m}}}}\n"

@@ -3,7 +3,7 @@ its batch if its producer is idempotent, otherwise no producer and the offset.""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from penstock.core.record_format import BatchHeader

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from penstock.broker.weights import HEADER, pack_weights, weights_of_records
 from penstock.core.record_format import NOBODY, TRANSACTIONAL, Writer, framed, packed_record
+from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.core.varint import varint
 from penstock.gateway.yt.row_codec import EncodedRow
 from penstock.kernels.record_scan import (
@@ -78,7 +79,9 @@ class ReadBatch(NamedTuple):
 def make_row_batch(rows: Sequence[EncodedRow], before: int, now_ms: int, writer: Writer | None = None) -> bytes:
     """A batch of rows behind rows of the weight `before`."""
     weights = pack_weights(before, [row.weight for row in rows])
-    parts = [packed_record(0, rows[0].value, headers=[(HEADER, weights)])]
+    trace = current_trace.get()
+    traced = () if trace is None else ((TRACEPARENT.encode(), trace.encode()),)
+    parts = [packed_record(0, rows[0].value, headers=[(HEADER, weights), *traced])]
     for delta in range(1, len(rows)):
         value = rows[delta].value
         size = len(value)

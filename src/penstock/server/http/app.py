@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from penstock.broker import Broker
@@ -108,6 +109,10 @@ async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResp
         if error.status < 400:
             raise
         return _told_refusal(request, error)
+    except HttpProcessingError as error:
+        return told(400, "malformed_request", f"the request is not HTTP as it must be: {error.message}")
+    except ConnectionError:
+        raise  # whoever asked is gone
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return told(500, "internal", "the request failed within the node; its log says where")

@@ -54,6 +54,7 @@ class HttpListener:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            auto_decompress=False,
             logger=_quiet_logger(),
             keepalive_timeout=KEEP_ALIVE_S,
             max_line_size=LINE_BYTES_MAX,

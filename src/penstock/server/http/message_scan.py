@@ -3,6 +3,7 @@ time, after which a cursor says how to go on."""
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
@@ -18,7 +19,9 @@ from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.route import Count
 from penstock.server.http.stored_records import Record, StoredRecords, Wanted, stored_records
 
-CHUNK_BYTES: Final = 256 << 10
+CHUNK_BYTES_MIN: Final = 16 << 10
+CHUNK_BYTES_MAX: Final = 256 << 10
+CHUNKS_BYTES: Final = 4 << 20  # of all partitions together that are read at a time, about
 SCAN_BYTES_MAX: Final = 32 << 20
 SCAN_S_MAX: Final = 2.0
 WINDOW_FIRST: Final = 64  # offsets that are looked at at a time when going backwards
@@ -74,22 +77,21 @@ class Filter(NamedTuple):
     committed: bool = True
 
 
-class _Pending(NamedTuple):
-    records: StoredRecords
-    number: int
-
-
 class PartitionScan:
     """The messages of one partition in one direction. `at` is where it goes on: whatever was taken is behind it."""
 
-    def __init__(self, partition: Partition, at: int, wanted: Filter, *, backwards: bool) -> None:
+    def __init__(
+        self, partition: Partition, at: int, wanted: Filter, *, backwards: bool, chunk_bytes: int = CHUNK_BYTES_MAX
+    ) -> None:
         self.partition = partition
         self.at = at
         self._wanted = wanted
         self._backwards = backwards
+        self._chunk_bytes = chunk_bytes
         self._looked_to = at  # ahead of `at` by what is pending
         self._window = WINDOW_FIRST
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[StoredRecords] = deque()  # none of them without a chosen record
+        self._taken = 0  # of those chosen in the first
         self._batches: deque[memoryview] = deque()
         self._batches_end = at
 
@@ -108,32 +110,41 @@ class PartitionScan:
     @property
     def next_time(self) -> int | None:
         """The timestamp of the next message, if it was found already."""
-        return None if not self._pending else self._pending[0].records.timestamp(self._pending[0].number)
+        return None if not self._pending else self._pending[0].timestamp(self._next_number())
 
     @property
     def next_offset(self) -> int:
         """The offset of the next message, or where it goes on."""
-        return self.at if not self._pending else self._pending[0].records.offset(self._pending[0].number)
+        return self.at if not self._pending else self._pending[0].offset(self._next_number())
 
     async def fill(self, budget: Budget) -> None:
-        """Look on until there is a message, the end, or no budget left."""
+        """Look on until there is a message, the end, or no budget left. Others are served between two batches."""
         while not self._pending and not self.is_done and not budget.is_over:
             await (self._back(budget) if self._backwards else self._forth(budget))
+            await asyncio.sleep(0)
         if not self._pending:
             self.at = self._looked_to
 
     def take(self) -> Record:
         """The next message, which `fill` has found."""
-        records, number = self._pending.popleft()
-        record = records.record(number, self.partition.number)
+        records = self._pending[0]
+        record = records.record(self._next_number(), self.partition.number)
         self.at = record.offset if self._backwards else record.offset + 1
-        if not self._pending and not self._backwards:
-            self.at = max(self.at, self._looked_to)
+        self._taken += 1
+        if self._taken == len(records.chosen):
+            self._pending.popleft()
+            self._taken = 0
+            if not self._pending and not self._backwards:
+                self.at = max(self.at, self._looked_to)
         return record
+
+    def _next_number(self) -> int:
+        chosen = self._pending[0].chosen
+        return chosen[-1 - self._taken if self._backwards else self._taken]
 
     async def _forth(self, budget: Budget) -> None:
         if not self._batches:
-            read = await self.partition.read(self._looked_to, CHUNK_BYTES, until=self.end)
+            read = await self.partition.read(self._looked_to, self._chunk_bytes, until=self.end)
             budget.spend(read.size)
             self._batches.extend(_batches_of(read))
             self._batches_end = max(read.next_offset, self._looked_to + 1)
@@ -144,7 +155,7 @@ class PartitionScan:
         begin = self._looked_to
         after = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
         self._looked_to = max(begin, after if self._batches else max(after, self._batches_end))
-        await self._look_into([batch], begin, self.end)
+        await self._look_into([batch], begin, min(self._looked_to, self.end))
 
     async def _back(self, budget: Budget) -> None:
         """A window of offsets at a time, as wide as makes about one chunk."""
@@ -153,14 +164,14 @@ class PartitionScan:
         if begin >= end:
             self._looked_to = self.partition.start_offset
             return
-        read = await self.partition.read(begin, CHUNK_BYTES, until=end)
+        read = await self.partition.read(begin, self._chunk_bytes, until=end)
         budget.spend(read.size)
         if read.next_offset < end and self._window > 1:
             self._window = max(self._window // 4, 1)
             return
-        if read.size < CHUNK_BYTES // 4:
+        if read.size < self._chunk_bytes // 4:
             self._window = min(self._window * 2, WINDOW_MAX)
-        await self._look_into(_batches_of(read), begin, end)
+        await self._look_into(_batches_of(read)[::-1], begin, end)
         self._looked_to = begin
 
     async def _look_into(self, batches: list[memoryview], begin: int, end: int) -> None:
@@ -169,10 +180,13 @@ class PartitionScan:
         asked = Wanted(begin, end, wanted.since_ms, wanted.needle)
         for batch in batches:
             records = None if is_aborted(batch, aborted) else await stored_records(batch, asked)
-            if records is not None:
-                self._pending.extend(_Pending(records, number) for number in records.chosen)
-        if self._backwards:
-            self._pending.reverse()
+            if records is not None and records.chosen:
+                self._pending.append(records)
+
+
+def chunk_bytes(partitions: int) -> int:
+    """How much is read of each of so many partitions at a time."""
+    return min(max(CHUNKS_BYTES // max(partitions, 1), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
 
 def _batches_of(read: ReadResult) -> list[memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from penstock.broker import Operation, Topic
 from penstock.queue import Partition
 from penstock.server.http.errors import MalformedRequestError, NotFoundError
 from penstock.server.http.hold_back import hold_back_reader
-from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, scan
+from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, chunk_bytes, scan
 from penstock.server.http.payload_view import MessageShown, shown_message
 from penstock.server.http.route import Asked, Call, Count, Limit, Nothing, Resource, Route, Shown
 from penstock.server.http.served import Served
@@ -120,19 +121,19 @@ class MessageResource(Resource):
 
     async def _scans(self, topic: Topic, query: MessagesQuery) -> tuple[bool, list[PartitionScan]]:
         """Where to look, and whether backwards."""
-        needle = query.search.lower().encode()
+        needle = query.search.encode().lower()
         committed = query.isolation == "committed"
         if query.cursor:
             cursor = Cursor.unpack(query.cursor)
             partitions = [self._served.broker.partition(topic, int(number)) for number in cursor.at]
             at = dict(zip(partitions, cursor.at.values(), strict=True))
             wanted = Filter(needle, None, committed)
-            return cursor.backwards, [scan_at(one, at[one], wanted, backwards=cursor.backwards) for one in partitions]
+            return cursor.backwards, scans_at(at, wanted, backwards=cursor.backwards)
         start = parse_start(query.start)
         backwards = start.kind == "newest"
         wanted = Filter(needle, start.value if start.kind == "time" else None, committed)
         partitions = self._partitions(topic, query.partition, backwards=backwards)
-        return backwards, [scan_at(one, await first_offset(one, start), wanted, backwards=backwards) for one in partitions]
+        return backwards, scans_at({one: await first_offset(one, start) for one in partitions}, wanted, backwards=backwards)
 
     def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[Partition]:
         if number is not None:
@@ -170,7 +171,10 @@ async def first_offset(partition: Partition, start: ParsedStart) -> int:
     return partition.end_offset if found is None else found[0]
 
 
-def scan_at(partition: Partition, offset: int, wanted: Filter, *, backwards: bool) -> PartitionScan:
-    """A scan that begins at an offset, or at the nearest that there is."""
-    at = min(max(offset, partition.start_offset), partition.end_offset)
-    return PartitionScan(partition, at, wanted, backwards=backwards)
+def scans_at(places: Mapping[Partition, int], wanted: Filter, *, backwards: bool) -> list[PartitionScan]:
+    """Scans that begin at some offsets, or at the nearest that there are."""
+    size = chunk_bytes(len(places))
+    return [
+        PartitionScan(one, min(max(at, one.start_offset), one.end_offset), wanted, backwards=backwards, chunk_bytes=size)
+        for one, at in places.items()
+    ]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.broker import INTERNAL_TOPICS, Operation, Topic
-from penstock.broker.namespace import Node
+from penstock.broker.namespace import Node, topic_name_of
 from penstock.broker.queue_agent import Status
 from penstock.core.errors import PenstockError
 from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route, Shown
@@ -136,10 +136,11 @@ class QueueResource(Resource):
     def _found(self, call: Call[QueueNames, Nothing, Nothing]) -> tuple[Topic, Node]:
         namespace, name = self._broker.namespace, call.names.name
         if name.startswith("//"):
+            found = namespace.find(name)
+            # Who may not know of a queue is not told either that there is none.
+            call.caller.check_topic(Operation.DESCRIBE, (found and found.topic) or topic_name_of(name))
             node = namespace.node(name)
-            topic = namespace.topic(node)
-            call.caller.check_topic(Operation.DESCRIBE, topic.name)
-            return topic, node
+            return namespace.topic(node), node
         topic = topic_for(self._served, call.caller, Operation.DESCRIBE, name)
         return topic, namespace.node(namespace.path_of(topic))
 

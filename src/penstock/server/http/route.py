@@ -176,6 +176,8 @@ async def _read_body(request: web.Request, kind: type[Asked]) -> Asked:
         raise MalformedRequestError(f"the body is not as it must be: {_plainly(error)}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedRequestError(f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise MalformedRequestError("the body is nested too deeply") from error
 
 
 def _plainly(error: msgspec.ValidationError) -> str:

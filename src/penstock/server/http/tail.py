@@ -19,14 +19,16 @@ from penstock.core.errors import PenstockError, UnavailableError
 from penstock.queue import Partition
 from penstock.server.http.ending import ENDING
 from penstock.server.http.hold_back import hold_back_reader
-from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, scan
-from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start
+from penstock.server.http.message_scan import Budget, Cursor, Filter, scan
+from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start, scans_at
 from penstock.server.http.payload_view import MessageShown, shown_message
 from penstock.server.http.route import Asked, Call, Limit, Nothing, Resource, Route, Shown
 from penstock.server.http.served import Served
 from penstock.server.http.topics import TopicNames, topic_for
 
 EVERY_S: Final = 0.25
+FEW_PARTITIONS: Final = 32
+SELDOM_S: Final = 1.0  # of a topic with more
 HEARTBEAT_S: Final = 10.0
 WRITE_S_MAX: Final = 30.0  # a reader who takes nothing for so long is gone
 READERS_MAX: Final = 100
@@ -124,19 +126,19 @@ class TailResource(Resource):
                 await _write(response, b": still here\n\n")
                 heard_s = clock.monotonic()
             await hold_back_reader(self._served.broker, call.caller, size)
-            await _wait(ending)
+            await _wait(ending, EVERY_S if len(places) <= FEW_PARTITIONS else SELDOM_S)
 
     async def _arrived(self, topic: Topic, query: TailQuery, places: dict[int, int]) -> tuple[Arrived, int]:
         """What has come since `places`, which are moved behind it."""
         if self._served.broker.catalog.topic(topic.name).id != topic.id:
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
-        wanted = Filter(query.search.lower().encode(), None, query.isolation == "committed")
+        wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed")
         partitions = [self._served.broker.partition(topic, number) for number in places]
         behind = [one for one in partitions if _end(one, wanted) > places[one.number]]
         if not behind:
             return Arrived(items=[], dropped=0), 0
         dropped = _skip_ahead(behind, places, SEARCHED_MAX if query.search else query.limit, wanted)
-        scans = [PartitionScan(one, places[one.number], wanted, backwards=False) for one in behind]
+        scans = scans_at({one: places[one.number] for one in behind}, wanted, backwards=False)
         budget = Budget(self._served.clock, SEARCHED_BYTES_MAX, SEARCHED_S_MAX)
         found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)
         for one in scans:
@@ -176,9 +178,9 @@ async def _write(response: web.StreamResponse, data: bytes) -> None:
         await response.write(data)
 
 
-async def _wait(ending: asyncio.Event) -> None:
+async def _wait(ending: asyncio.Event, pause_s: float) -> None:
     try:
-        async with asyncio.timeout(EVERY_S):
+        async with asyncio.timeout(pause_s):
             await ending.wait()
     except TimeoutError:
         return

@@ -169,13 +169,12 @@ class TableInputs:
     def __init__(self, spec: PipelineSpec) -> None:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-        from penstock.spark.tables.table import open_table
+        from penstock.spark.tables.table import table_of
 
         table = spec.source.table
         assert table is not None
         self._spec = spec
-        place = table if table.location is None else replace(table, location=spec.path(table.location))
-        self._table = open_table(place, spec.name)
+        self._table = table_of(spec, table)
         self._table.refresh()
         schema = self._table.schema()
         if schema is None:

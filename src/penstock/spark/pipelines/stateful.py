@@ -9,23 +9,22 @@ from __future__ import annotations
 import json
 import queue
 import time
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.spark.cluster import TopicPartition
 from penstock.spark.columns import TYPES
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.checkpoint import Checkpoint
-from penstock.spark.pipelines.dead_letters import send_dead
 from penstock.spark.pipelines.errors import LostStateError, StreamFailedError
 from penstock.spark.pipelines.job import BatchDone
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.query import Query
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import reading_options
+from penstock.spark.pipelines.stream_targets import Standing, StreamBatch, StreamTarget, stream_target
 from penstock.spark.pipelines.topic_rows import topic_rows
-from penstock.spark.pipelines.topic_source import TopicSource, positions_from_json, positions_to_json
-from penstock.spark.pipelines.topic_target import TopicTarget
+from penstock.spark.pipelines.topic_source import TopicSource, positions_to_json
 from penstock.spark.pipelines.value_decoding import DecodeValues
 from penstock.spark.pipelines.views import META, View
 from penstock.spark.ranges import OffsetRange
@@ -45,7 +44,8 @@ class StatefulTransform:
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
-        self._target = TopicTarget(spec)
+        self._target: StreamTarget | None = None
+        self._standing = Standing()
         self._source = TopicSource(spec)
         self._done: queue.SimpleQueue[BatchDone] = queue.SimpleQueue()
         self._failure: BaseException | None = None
@@ -53,7 +53,6 @@ class StatefulTransform:
         self._rows: BatchRows | None = None
         self._spark: SparkSession | None = None
         self._checkpoint: Checkpoint | None = None
-        self._generation = 0
         self._looked_at = float("-inf")
 
     def plan(self) -> list[str]:
@@ -64,15 +63,16 @@ class StatefulTransform:
         """As `Job` says."""
         self._spark = spark
         self._rows = rows = BatchRows(self.spec, spark)
-        record = self._target.open(has_dead_letters=any(view.is_decoded for view in rows.views))
-        self._checkpoint = self._find_checkpoint(spark, record)
-        self._source.begin(positions_from_json(record.get("offsets", {})), record.get("ids"))
-        query, frames = rows.query, {}
+        query = rows.query
         assert query is not None
         tune(query.session, query.stateful_parts())
-        for view in rows.views:
-            frames[view.name] = self._stream(query.session, view, len(rows.views))
-        result = topic_rows(self.spec, query.apply(frames, is_stream=True), query.field)
+        self._target = stream_target(self.spec, rows.views, query.field)
+        likeness = query.apply({view.name: view.stand_in(query.session) for view in rows.views}, is_stream=True)
+        standing = self._target.open(likeness, has_dead_letters=any(view.is_decoded for view in rows.views))
+        self._checkpoint, self._standing = self._find_checkpoint(spark, standing)
+        self._source.begin(standing.offsets, standing.ids)
+        frames = {view.name: self._stream(query.session, view, len(rows.views)) for view in rows.views}
+        result = query.apply(frames, is_stream=True)
         assert self.spec.transform is not None
         writer = result.writeStream.outputMode(self.spec.transform.output_mode).queryName(self.spec.name)
         writer = writer.option("checkpointLocation", self._checkpoint.location).foreachBatch(self._take)
@@ -119,24 +119,23 @@ class StatefulTransform:
                 time.sleep(WAIT_S / 4)
             self._query.stop()
         self._source.close()
-        self._target.close()
+        if self._target is not None:
+            self._target.close()
 
-    def _find_checkpoint(self, spark: SparkSession, record: Mapping[str, Any]) -> Checkpoint:
+    def _find_checkpoint(self, spark: SparkSession, standing: Standing) -> tuple[Checkpoint, Standing]:
         """The checkpoint that goes with what the target holds; LostStateError if that is gone or another's."""
-        self._generation = int(record.get("generation", 0))
-        found = Checkpoint(spark, f"{self.spec.checkpoint}/{self._generation}")
-        wrote = record.get("query")
-        if wrote is None or found.query_id() == wrote:
-            return found
+        found = Checkpoint(spark, f"{self.spec.checkpoint}/{standing.generation}")
+        if standing.query is None or found.query_id() == standing.query:
+            return found, standing
         if not self.spec.run.resets_state:
             what = "is gone" if found.query_id() is None else "belongs to another query"
             raise LostStateError(
                 f"the checkpoint of pipeline {self.spec.name!r} at {found.location} {what}, but {self.spec.target} holds what "
-                f"query {wrote} wrote. Bring that checkpoint back; or run once with --reset-state to go on from the offsets that "
-                "were committed, with no state: what was being counted then begins at nothing"
+                f"query {standing.query} wrote. Bring that checkpoint back; or run once with --reset-state to go on from the "
+                "offsets that were committed, with no state: what was being counted then begins at nothing"
             )
-        self._generation += 1
-        return Checkpoint(spark, f"{self.spec.checkpoint}/{self._generation}")
+        anew = replace(standing, generation=standing.generation + 1)
+        return Checkpoint(spark, f"{self.spec.checkpoint}/{anew.generation}"), anew
 
     def _stream(self, spark: SparkSession, view: View, views: int) -> DataFrame:
         """The stream of one view. Values are decoded after they were read, where bad ones can be counted."""
@@ -179,28 +178,27 @@ class StatefulTransform:
         assert self._rows is not None
         assert self._query is not None
         assert self._spark is not None
-        record = self._target.fence.content
-        if record.get("query") == self._query.id and batch <= int(record.get("query_batch", -1)):
+        assert self._target is not None
+        if self._standing.has(self._query.id, batch):
             return  # it is in the target already: Spark had not noted that before it was ended
         self._rows.counts.value = {}
-        told = self._target.send(rows)
         ranges = self._ranges(batch)
-        bad = {TopicPartition(*place) for place in self._rows.counts.value}
-        if bad:
-            dead = [one for one in ranges if one.place in bad]
-            told += send_dead(self._spark, self.spec, self._rows.views, dead, self._target.dead_sending())
         ends = {one.place: one.stop for one in ranges}
-        changes = {
-            "query": self._query.id,
-            "query_batch": batch,
-            "generation": self._generation,
-            "offsets": positions_to_json({**self._source.positions, **ends}),
-            "ids": self._source.ids,
-        }
-        self._target.commit(told, changes)
+        after = replace(
+            self._standing,
+            offsets={**self._source.positions, **ends},
+            ids=self._source.ids,
+            query=self._query.id,
+            batch=batch,
+        )
+        done = self._target.commit(self._spark, StreamBatch(rows, ranges, self._bad_places, after))
+        self._standing = after
         self._source.stand_at(ends)
-        count = sum(one.size for one in ranges)
-        self._done.put(BatchDone(count, sum(one.rows for one in told), sum(one.dead for one in told)))
+        self._done.put(done)
+
+    def _bad_places(self) -> set[TopicPartition]:
+        assert self._rows is not None
+        return {TopicPartition(*place) for place in self._rows.counts.value}
 
     def _ranges(self, batch: int) -> list[OffsetRange]:
         """What a batch has read."""

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.spec import PipelineSpec, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.spark.tables.table import TableReader
+    from penstock.spark.tables.task_writer import DataFile
+
 
 def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table: TableSpec) -> DataFrame:
-    """A table as it is now."""
+    """A table as it is now. Parquet is read by Spark, whoever wrote it; the files of others are read in tasks."""
     from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    assert table.location is not None
     try:
-        return spark.read.parquet(spec.path(table.location))
+        if table.format == "parquet" and table.location is not None:
+            return spark.read.parquet(spec.path(table.location))
+        from penstock.spark.tables.table import table_of
+
+        opened = table_of(spec, table)
+        opened.refresh()
+        schema = opened.schema()
+        if schema is None:
+            raise spec.fault(field, f"there is no {table}")
+        columns = from_arrow_schema(schema)
+        files = opened.data_files()
+        reader = replace(opened.reader(), schema=to_arrow_schema(columns, timezone="UTC"))
+        return spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(ReadTableFiles(reader, files), columns)
     except PySparkException as error:
         raise spec.fault(field, str(error).strip().splitlines()[0]) from error
+    except PenstockError as error:
+        raise spec.fault(field, str(error)) from error
+
+
+@dataclass(frozen=True)
+class ReadTableFiles:
+    """A task that reads the files of a table whose numbers it is given."""
+
+    reader: TableReader
+    files: list[DataFile]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.reader.read(self.files[number])

@@ -10,7 +10,8 @@ import { Table } from "../tables.js";
 const ALIVE = ["starting", "running", "waiting", "restarting"];
 /** One that has not reported for a while and never said that it stopped was killed, or cannot reach the broker. */
 const stateOf = (one) => (ALIVE.includes(one.state) && !one.is_alive ? "silent" : one.state);
-const flat = ({ is_alive, report }) => ({ ...report, is_alive });
+/** What a runner reports is only what it says: nothing but an address of a page becomes a link. */
+const isAddress = (given) => /^https?:\/\//.test(given ?? "");
 const text = (value) => (value === null || value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
 const COLUMNS = [
@@ -26,13 +27,12 @@ const COLUMNS = [
 ];
 
 const One = ({ name }) => {
-  const { data, error, refresh } = useLive(apiPath("pipelines", name));
+  const { data: one, error, refresh } = useLive(apiPath("pipelines", name));
   const crumbs = html`<a href="/pipelines">Pipelines</a> /`;
   if (error?.status === 404) return html`<div class="page"><${PageHead} title=${name} crumbs=${crumbs} /><${Empty} title="There is no such pipeline">No pipeline of this name has reported here. <a href="/pipelines">All pipelines</a><//></div>`;
-  if (!data) return html`<div class="page"><${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${error} again=${refresh} what="The pipeline" /></div>`;
-  const one = flat(data);
+  if (!one) return html`<div class="page"><${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${error} again=${refresh} what="The pipeline" /></div>`;
   return html`<div class="page">
-    <${PageHead} title=${name} crumbs=${crumbs} note=${html`${one.kind} <${State} of=${stateOf(one)} />`}>${one.spark_ui && html`<a class="button" href=${one.spark_ui} target="_blank" rel="noreferrer">Spark's own pages</a>`}<//>
+    <${PageHead} title=${name} crumbs=${crumbs} note=${html`${one.kind} <${State} of=${stateOf(one)} />`}>${isAddress(one.spark_ui) && html`<a class="button" href=${one.spark_ui} target="_blank" rel="noreferrer">Spark's own pages</a>`}<//>
     <${Failure} error=${error} again=${refresh} what="The pipeline" />
     ${stateOf(one) === "silent" && html`<${Notice} tone="warn" title="It has not been heard of lately">It was killed, or cannot reach this broker. Look at its log on ${one.host}, or start it again: it goes on where its last commit was.<//>`}
     ${one.last_error && html`<${Notice} tone="bad" title="Last error" role="note"><pre class="error-text">${text(one.last_error)}</pre><//>`}
@@ -53,7 +53,7 @@ const List = () => {
   return html`<div class="page"><${PageHead} title="Pipelines" />
     <${Failure} error=${error} again=${refresh} what="Pipelines" />
     ${data === null ? !error && html`<div class="card card-body"><${Bone} width="60%" /></div>`
-      : html`<div class="card">${data.items.length ? html`<${Table} label="Pipelines" columns=${COLUMNS} rows=${data.items.map(flat)} keyOf=${(one) => one.name} start=${["name", "asc"]} />`
+      : html`<div class="card">${data.items.length ? html`<${Table} label="Pipelines" columns=${COLUMNS} rows=${data.items} keyOf=${(one) => one.name} start=${["name", "asc"]} />`
         : html`<${Empty} title="No pipelines have run yet" command=${"penstock pipeline run clicks.yaml"}>A pipeline is one file: from topics to tables or other topics, on Spark, exactly once. It reports here while it runs.<//>`}</div>`}
   </div>`;
 };

@@ -1,0 +1,120 @@
+"""The admin API of a node, for commands that look after it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from base64 import b64encode
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from penstock.cli.client_options import identity_of, seconds
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError, usage
+from penstock.cli.sign_in import Identity
+
+HTTP_VARIABLE: Final = "PENSTOCK_HTTP"
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+API_PREFIX: Final = "/api/v1"
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+def http_options() -> argparse.ArgumentParser:
+    """A parent parser with the options of commands that use the admin API."""
+    parent = argparse.ArgumentParser(add_help=False)
+    group = parent.add_argument_group("connection and output")
+    group.add_argument(
+        "--http", metavar="URL", default=None, help=f"the HTTP listener of a node (default: {HTTP_VARIABLE}, or {DEFAULT_URL})"
+    )
+    group.add_argument("--user", metavar="NAME", default=None, help="who to sign in as (default: PENSTOCK_USER, or nobody)")
+    group.add_argument(
+        "--password-file", metavar="FILE", default=None, help="a file with the password (default: PENSTOCK_PASSWORD)"
+    )
+    group.add_argument(
+        "--tls-ca", metavar="FILE", default=None, help="trust the certificates in this PEM file (default: PENSTOCK_TLS_CA)"
+    )
+    group.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to wait for an answer (default: 15)"
+    )
+    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
+    return parent
+
+
+class HttpApi:
+    """Calls the admin API of one node."""
+
+    def __init__(self, url: str, identity: Identity, timeout_s: float) -> None:
+        scheme, self._host, self._port = _address(url)
+        self._is_tls = scheme == "https"
+        self._url = url
+        self._identity = identity
+        self._timeout_s = timeout_s
+        if identity.user is not None and not self._is_tls and self._host not in LOOPBACK:
+            raise usage(f"the password of {identity.user!r} is not sent to {url} without TLS; use an https address")
+
+    def get(self, path: str) -> Any:
+        """What is there."""
+        return self.call("GET", path)
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """One call; CommandError says why it did not succeed."""
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if self._identity.user is not None:
+            token = b64encode(f"{self._identity.user}:{self._identity.password}".encode()).decode()
+            headers["Authorization"] = f"Basic {token}"
+        connection = self._connection()
+        try:
+            connection.request(method, API_PREFIX + path, None if body is None else json.dumps(body).encode(), headers)
+            answer = connection.getresponse()
+            raw = answer.read()
+        except (OSError, HTTPException) as error:
+            raise CommandError(
+                f"{self._url} does not answer: {error}; see whether the node runs and its http_port, and give --http or "
+                f"{HTTP_VARIABLE}",
+                ExitCode.NO_CONNECTION,
+            ) from error
+        finally:
+            connection.close()
+        return _content(self._url, answer.status, raw)
+
+    def _connection(self) -> HTTPConnection:
+        if not self._is_tls:
+            return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        import ssl
+
+        try:
+            context = ssl.create_default_context(cafile=self._identity.tls_ca)
+        except OSError as error:
+            raise usage(f"--tls-ca: {self._identity.tls_ca} cannot be used: {error}") from error
+        return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
+
+
+def make_api(arguments: argparse.Namespace) -> HttpApi:
+    """The API that the options ask for; it connects when it is used."""
+    url = arguments.http or os.environ.get(HTTP_VARIABLE) or DEFAULT_URL
+    return HttpApi(url, identity_of(arguments), arguments.timeout)
+
+
+def _address(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of the address of a node."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError as error:
+        raise usage(f"{url!r} is not the address of a node: {error}") from error
+    if scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
+        raise usage(f"{url!r} is not the address of a node; write it as http://host:port or https://host:port")
+    return scheme, host, port or (443 if scheme == "https" else 80)
+
+
+def _content(url: str, status: int, raw: bytes) -> Any:
+    try:
+        content = json.loads(raw)
+    except ValueError:
+        raise CommandError(f"{url} answers with {status}, but not as a Penstock node does; see --http") from None
+    if status >= 400:
+        error = content.get("error", {}) if isinstance(content, dict) else {}
+        raise CommandError(f"{error.get('message', 'the request was refused')} ({error.get('code', status)})")
+    return content

@@ -1,0 +1,71 @@
+"""`penstock status`: how a node is, on one screen."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.http_api import HttpApi, http_options, make_api
+from penstock.cli.output import Output
+from penstock.cli.sizes import shown_bytes, shown_duration
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its options."""
+    made = argparse.ArgumentParser(
+        prog="penstock status",
+        description="Show the cluster, its listeners, its rates, its storage and what needs attention.",
+        parents=[http_options()],
+    )
+    made.add_argument("--check", action="store_true", help="exit with 1 if anything critical needs attention")
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Show it."""
+    arguments = parser().parse_args(argv)
+    api = make_api(arguments)
+    output = Output(as_json=arguments.output == "json")
+    found = gathered(api)
+    if output.as_json:
+        output.document(found)
+    else:
+        for line in lines(found):
+            output.line(line)
+    is_critical = any(alert["level"] == "critical" for alert in found["overview"]["alerts"])
+    return ExitCode.FAILED if arguments.check and is_critical else ExitCode.OK
+
+
+def gathered(api: HttpApi) -> dict[str, Any]:
+    """All that is shown."""
+    overview = api.get("/overview")
+    # Storage is null for who may not describe the cluster; the groups would be refused then.
+    groups = [] if overview["storage"] is None else api.get("/storage")["groups"]
+    return {"cluster": api.get("/cluster"), "overview": overview, "groups": groups}
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """What is written, a line each."""
+    cluster, overview = found["cluster"], found["overview"]
+    up_s = (cluster["now_ms"] - cluster["started_ms"]) / 1000
+    secured = [name for name, is_on in cluster["security"].items() if is_on]
+    produce, fetch, lag = overview["produce"], overview["fetch"], overview["lag_max"]
+    node = f"node {cluster['node_id']}, Penstock {cluster['version']}, up {shown_duration(up_s)}"
+    shown = [
+        f"cluster    {cluster['name']} ({cluster['id']}), {node}",
+        f"listeners  {', '.join(f'{name} {where}' for name, where in cluster['listeners'].items())}",
+        f"security   {', '.join(secured) or 'none'}; durability {cluster['durability']}",
+        f"topics     {overview['topics']} with {overview['partitions']} partitions; {overview['consumers']} consumers",
+        f"produce    {produce['messages_per_s']:.1f} messages/s, {shown_bytes(produce['bytes_per_s'])}/s",
+        f"fetch      {fetch['messages_per_s']:.1f} messages/s, {shown_bytes(fetch['bytes_per_s'])}/s",
+        "lag        " + ("none" if lag is None else f"{lag['messages']} messages: {lag['consumer']} in {lag['topic']}"),
+    ]
+    for group in found["groups"]:
+        up = sum(1 for vdisk in group["vdisks"] if vdisk["state"] == "serving")
+        shown.append(
+            f"storage    group {group['name']}, {group['erasure']}: {group['state']}, {up} of {len(group['vdisks'])} disks; "
+            f"{shown_bytes(group['used'])} used, {shown_bytes(group['free'])} of {shown_bytes(group['total'])} free"
+        )
+    shown += (f"{alert['level']:<10} {alert['message']}; {alert['what_to_do']}" for alert in overview["alerts"])
+    return shown if overview["alerts"] else [*shown, "alerts     none"]

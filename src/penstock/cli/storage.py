@@ -1,0 +1,63 @@
+"""`penstock storage`: the disks of a node."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.http_api import http_options, make_api
+from penstock.cli.output import Output
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its subcommands."""
+    made = argparse.ArgumentParser(prog="penstock storage", description="Look at the disks of a node, and have them verified.")
+    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    parent = http_options()
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
+
+    action("list", "list storage groups and their disks")
+    action("scrub", "read and verify everything that is stored, in the background; what is damaged is restored")
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Carry out one subcommand."""
+    arguments = parser().parse_args(argv)
+    api = make_api(arguments)
+    output = Output(as_json=arguments.output == "json")
+    if arguments.action == "scrub":
+        begun = api.call("POST", "/storage/scrub")
+        if output.as_json:
+            output.document(begun)
+        output.say(
+            "the scrub has begun; `penstock storage list` tells what it finds" if begun["started"] else "a scrub is under way"
+        )
+        return ExitCode.OK
+    found = api.get("/storage")
+    if output.as_json:
+        output.document(found)
+        return ExitCode.OK
+    columns = ("group", "state", "disk", "realm", "domain", "disk state", "used", "free", "chunks", "parts", "to heal", "path")
+    rows = [
+        (
+            group["name"],
+            group["state"],
+            vdisk["order"],
+            vdisk["fail_realm"],
+            vdisk["fail_domain"],
+            vdisk["state"],
+            vdisk["used"],
+            vdisk["free"],
+            vdisk["chunks"],
+            vdisk["parts"],
+            vdisk["to_heal"],
+            vdisk["path"],
+        )
+        for group in found["groups"]
+        for vdisk in group["vdisks"]
+    ]
+    output.rows(columns, rows)
+    return ExitCode.OK

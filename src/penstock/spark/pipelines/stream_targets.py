@@ -1,0 +1,175 @@
+"""Where the batches of a streaming query go: a topic or a table, each batch once, and with it which query and batch it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.pipelines.dead_letters import send_dead
+from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.topic_rows import topic_rows
+from penstock.spark.pipelines.topic_source import positions_from_json, positions_to_json
+from penstock.spark.pipelines.topic_target import TopicTarget
+from penstock.spark.pipelines.views import View
+from penstock.spark.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a target's last commit says: up to where topics are read, by which query, and which of its batches that was.
+    `generation` counts how often the state was given up."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    query: str | None = None
+    batch: int = -1
+    generation: int = 0
+
+    def has(self, query: str, batch: int) -> bool:
+        """Whether a batch is in the target already."""
+        return self.query == query and batch <= self.batch
+
+
+class StreamBatch(NamedTuple):
+    """One batch of a query: its rows, what it has read, and, known when the rows are made, where values could not be decoded."""
+
+    rows: DataFrame
+    ranges: list[OffsetRange]
+    find_bad: Callable[[], set[TopicPartition]]
+    after: Standing
+
+    def bad_ranges(self) -> list[OffsetRange]:
+        """What has to be looked through for values that could not be decoded."""
+        bad = self.find_bad()
+        return [one for one in self.ranges if one.place in bad]
+
+
+class StreamTarget(Protocol):
+    """The target of a streaming query."""
+
+    def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
+        """Make ready for such rows, take the pipeline over, and tell where it stands."""
+        ...
+
+    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
+        """Write a batch; all of it is seen, and its standing known, or nothing."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+def stream_target(spec: PipelineSpec, views: list[View], result_field: str) -> StreamTarget:
+    """The target of a pipeline."""
+    if spec.target.topic is not None:
+        return TopicStreamTarget(spec, views, result_field)
+    return TableStreamTarget(spec, views)
+
+
+class TopicStreamTarget:
+    """Rows, dead letters and the standing are one commit of the broker."""
+
+    def __init__(self, spec: PipelineSpec, views: list[View], result_field: str) -> None:
+        self._spec = spec
+        self._views = views
+        self._field = result_field
+        self._target = TopicTarget(spec)
+
+    def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
+        """As `StreamTarget` says."""
+        topic_rows(self._spec, result, self._field)
+        record = self._target.open(has_dead_letters=has_dead_letters)
+        return Standing(
+            positions_from_json(record.get("offsets", {})),
+            record.get("ids", {}),
+            record.get("query"),
+            int(record.get("query_batch", -1)),
+            int(record.get("generation", 0)),
+        )
+
+    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
+        """As `StreamTarget` says."""
+        told = self._target.send(topic_rows(self._spec, batch.rows, self._field))
+        dead = batch.bad_ranges()
+        if dead:
+            told += send_dead(spark, self._spec, self._views, dead, self._target.dead_sending())
+        after = batch.after
+        changes: dict[str, Any] = {
+            "offsets": positions_to_json(after.offsets),
+            "ids": dict(after.ids),
+            "query": after.query,
+            "query_batch": after.batch,
+            "generation": after.generation,
+        }
+        self._target.commit(told, changes)
+        return BatchDone(_read(batch), sum(one.rows for one in told), sum(one.dead for one in told))
+
+    def close(self) -> None:
+        """As `StreamTarget` says."""
+        self._target.close()
+
+
+class TableStreamTarget:
+    """Files and the standing are one commit of the table; dead letters are committed before, and known when they come again."""
+
+    def __init__(self, spec: PipelineSpec, views: list[View]) -> None:
+        from penstock.spark.tables.dead_letters import DeadLetters
+        from penstock.spark.tables.table_target import TableTarget
+
+        self._spec = spec
+        self._views = views
+        self._target = TableTarget(spec)
+        self._dead = DeadLetters(spec, self._target.fence)
+        self._ids: Mapping[str, str] = {}
+
+    def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
+        """As `StreamTarget` says."""
+        from penstock.spark.tables.transformed import frame_schema
+
+        record = self._target.open(frame_schema(result))
+        progress = self._target.progress
+        ids = progress.topic_ids if progress is not None else {}
+        if has_dead_letters:
+            self._dead.start(self._target.cluster, ids, record)
+        if progress is None:
+            return Standing()
+        query, batch, generation = progress.query.split("/") if progress.query else ("", "-1", "0")
+        return Standing(progress.offsets, ids, query or None, int(batch), int(generation))
+
+    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
+        """As `StreamTarget` says."""
+        from penstock.spark.tables.export_task import ExportTask
+        from penstock.spark.tables.record_columns import topic_reads
+        from penstock.spark.tables.tasks import run_tasks
+        from penstock.spark.tables.transformed import write_frame
+
+        name = f"{self._target.next_batch:08d}"
+        files = write_frame(batch.rows, self._target.table.writer(), name)
+        letters = 0
+        after = batch.after
+        dead = batch.bad_ranges()
+        if dead:
+            table = self._spec.target.table
+            assert table is not None
+            reads = topic_reads(self._spec, self._spec.source.topics or ("",), table.metadata)
+            done = run_tasks(spark, ExportTask(reads, None, self._dead.task(), name), dead)
+            letters = self._dead.commit([one.dead for one in done], after.offsets, after.ids)
+        query = f"{after.query}/{after.batch}/{after.generation}"
+        self._target.commit(files, after.offsets, after.ids, query=query)
+        self._target.maintain(spark)
+        return BatchDone(_read(batch), sum(one.rows for one in files), letters)
+
+    def close(self) -> None:
+        """As `StreamTarget` says."""
+        self._target.close()
+
+
+def _read(batch: StreamBatch) -> int:
+    return sum(one.size for one in batch.ranges)

@@ -1,0 +1,45 @@
+"""What can be checked of a page without a person: names of controls, contrast of text, reach by the keyboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+CONTRAST_MIN = 4.5
+TABS_MAX = 400
+
+_CHECKS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").strip()
+
+
+def unnamed_controls(page: Page) -> list[str]:
+    """Controls that a screen reader could not name."""
+    found: list[str] = _run(page, "unnamed()")
+    return found
+
+
+def low_contrast(page: Page) -> list[Any]:
+    """Texts that are too pale, with their contrast and colours."""
+    checked = _run(page, f"lowContrast({CONTRAST_MIN})")
+    assert checked["seen"] > 10, "no text was looked at"
+    found: list[Any] = checked["found"]
+    return found
+
+
+def unreached_by_keyboard(page: Page) -> tuple[list[str], int]:
+    """Controls that Tab does not come to, and how many it came to without showing where it is."""
+    _run(page, "markControls()")
+    hidden = 0
+    for _ in range(TABS_MAX):
+        page.keyboard.press("Tab")
+        is_shown = _run(page, "noteFocus()")
+        if is_shown is None or not _run(page, "missed()"):
+            break
+        hidden += not is_shown
+    missed: list[str] = _run(page, "missed()")
+    return missed, hidden
+
+
+def _run(page: Page, call: str) -> Any:
+    return page.evaluate(f"{_CHECKS}.{call}")

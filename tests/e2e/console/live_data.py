@@ -1,0 +1,176 @@
+"""A node with something to look at: topics of several kinds, consumers that keep up and one that does not, a subject, a pipeline
+that reports, and a producer that goes on meanwhile. All of it is real: written and read by clients."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.e2e.running_node import RunningNode, running_node
+
+ORDERS = 60
+BIG_NUMBER = 9_007_199_254_740_993  # one more than a float can hold exactly
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    "orders": (3, {}),
+    "readings": (1, {"retention.ms": "3600000"}),
+    "users": (1, {"cleanup.policy": "compact"}),
+    "notes": (1, {}),
+    "empty-topic": (2, {}),
+    "__penstock_pipelines": (1, {"cleanup.policy": "compact"}),
+}
+
+
+def base_url(node: RunningNode) -> str:
+    """Where its console is."""
+    http = node.ready["listeners"]["http"]
+    return f"http://{http['host']}:{http['port']}"
+
+
+@contextmanager
+def node_with_data(path: Path) -> Iterator[RunningNode]:
+    """A node on eight disks with data in it, to which more is written until the end."""
+    argv = ["--data-dir", str(path / "data"), "--http-port", "0", "--erasure", "block-4-2", "--durability", "os"]
+    with running_node(path / "log", [*argv, "--stream-port", "0", "--group-initial-rebalance-delay-ms", "0"]) as node:
+        fill(node)
+        with trickle(node.bootstrap), readers(node.bootstrap):
+            yield node
+
+
+def fill(node: RunningNode) -> None:
+    """Topics with messages of every kind, a group that has stopped half-way, a subject, a pipeline."""
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    new = [NewTopic(name, partitions, 1, config=config) for name, (partitions, config) in TOPICS.items()]
+    for made in admin.create_topics(new).values():
+        made.result()
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for number in range(ORDERS):
+        producer.produce(
+            "orders", json.dumps(order(number)), key=f"order-{number}", headers=[("source", b"web"), ("number", b"7")]
+        )
+    for number in range(20):
+        producer.produce("readings", bytes([0, 255, number, 10]) * 8)
+        producer.produce("users", json.dumps({"visits": number}), key=f"user-{number % 4}")
+    producer.produce("notes", "plain words, всё хорошо")
+    producer.produce("notes", "x" * 20_000)
+    producer.produce("notes", None, key="gone")
+    producer.produce("__penstock_pipelines", json.dumps(pipeline()), key="orders-to-lake")
+    assert producer.flush(30) == 0
+    read_some(node.bootstrap, "stopped-group", ORDERS // 2)
+    address = "{host}:{port}".format(**node.ready["listeners"]["stream"])
+    node.ok("stream", "publish", "sensors.kitchen", "--stream", address, stdin=b"one\ntwo\nthree\n")
+    node.ok("stream", "fetch", "sensors.kitchen", "--durable", "mobile", "--ack", "-n", "2", "--stream", address)
+
+
+def order(number: int) -> dict[str, Any]:
+    """A message as shops write them."""
+    return {
+        "id": BIG_NUMBER + 2 * number,
+        "customer": ("anna", "boris")[number % 2],
+        "total": number * 1.5,
+        "note": None,
+        "paid": True,
+    }
+
+
+def pipeline() -> dict[str, Any]:
+    """What the runner of a pipeline reports, as it writes it to the broker."""
+    now_ms = time.time_ns() // 1_000_000
+    return {
+        "name": "orders-to-lake",
+        "kind": "export",
+        "state": "running",
+        "run": "6f1c",
+        "host": "worker-1",
+        "pid": 4711,
+        "user": "anna",
+        "file": "orders.yaml",
+        "source": {"topics": ["orders"]},
+        "target": {"table": {"format": "delta", "location": "./lake/orders"}},
+        "plan": "one commit a batch",
+        "trigger": "continuous",
+        "started_ms": now_ms - 60_000,
+        "updated_ms": now_ms,
+        "batches": 12,
+        "rows_read": 1200,
+        "rows_written": 1199,
+        "dead_letters": 1,
+        "rows_per_s": 99.5,
+        "last_batch_ms": 840,
+        "lag_rows": 7,
+        "last_error": "row 17 is not JSON",
+        "spark_ui": None,
+    }
+
+
+def read_some(bootstrap: str, group: str, count: int) -> None:
+    """Have a group read so many orders, commit, and leave."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
+    consumer.subscribe(["orders"])
+    found = 0
+    while found < count:
+        message = consumer.poll(10)
+        assert message is not None
+        assert message.error() is None
+        found += 1
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+@contextmanager
+def trickle(bootstrap: str) -> Iterator[None]:
+    """Write a few orders a second meanwhile."""
+    stop = threading.Event()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        number = ORDERS
+        while not stop.wait(0.1):
+            producer.produce("orders", json.dumps(order(number)), key=f"order-{number}")
+            producer.poll(0)
+            number += 1
+        producer.flush(10)
+
+    writer = threading.Thread(target=write, name="trickle")
+    writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writer.join()
+
+
+@contextmanager
+def readers(bootstrap: str) -> Iterator[None]:
+    """A group with one member that keeps up."""
+    stop = threading.Event()
+
+    def read() -> None:
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "client.id": "billing-1",
+        }
+        consumer = Consumer({**settings, "auto.commit.interval.ms": 500})
+        consumer.subscribe(["orders"])
+        while not stop.is_set():
+            consumer.poll(0.2)
+        consumer.close()
+
+    reader = threading.Thread(target=read, name="reader")
+    reader.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        reader.join()

@@ -1,0 +1,223 @@
+"""What people do in the console, done in a browser against a real node."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.e2e.console.live_data import BIG_NUMBER, ORDERS
+from tests.e2e.console.window import Window
+from tests.e2e.running_node import RunningNode
+
+pytestmark = pytest.mark.slow
+
+
+def test_messages_are_found_from_either_end_by_offset_and_by_search(window: Window) -> None:
+    page = window.page
+    window.open("/topics/orders")
+    page.get_by_label("Partition", exact=True).select_option("0")
+    page.get_by_label("From", exact=True).select_option("oldest")
+    window.until("document.querySelector('table.messages tbody tr td:nth-child(4)')?.innerText === '0'")
+    assert "start=oldest" in window.path
+    page.get_by_label("From", exact=True).select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("5")
+    page.keyboard.press("Enter")
+    window.until("document.querySelector('table.messages tbody tr td:nth-child(4)')?.innerText === '5'")
+    page.go_back()
+    window.until("document.querySelector('table.messages tbody tr td:nth-child(4)')?.innerText === '0'")
+    page.get_by_label("Partition", exact=True).select_option("")
+    page.get_by_label("Search in key, value and headers").fill("order-17\n")
+    window.until("document.querySelectorAll('table.messages tbody tr.message').length === 1")
+    assert "order-17" in page.locator("table.messages tbody").inner_text()
+    page.reload()
+    window.until("document.querySelectorAll('table.messages tbody tr.message').length === 1")
+
+
+def test_a_message_opens_to_exact_json_headers_and_ways_to_get_it(window: Window) -> None:
+    page = window.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    window.open("/topics/orders?search=order-3%22&start=oldest")
+    window.open("/topics/orders?start=oldest&search=order-1")
+    page.locator("tr.message").first.click()
+    page.locator("pre.value").wait_for()
+    shown = json.loads(page.locator("pre.value").inner_text())
+    assert shown["id"] > BIG_NUMBER
+    assert shown["id"] % 2 == 1, "a digit was lost: a float cannot hold these numbers"
+    assert "source" in page.locator(".opened").inner_text()
+    page.get_by_role("button", name="As command").click()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert re.match(r"penstock consume orders -p \d --from \d+ -n 1 --format json --bootstrap 127", command)
+    assert "open=" in window.path
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    assert json.loads(download.value.path().read_bytes())["id"] == shown["id"]
+
+
+def test_the_copied_command_prints_what_the_page_shows(window: Window, node: RunningNode) -> None:
+    page = window.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    window.open("/topics/users?start=oldest")
+    window.see("user-")
+    page.get_by_role("button", name="Copy as").click()
+    page.get_by_role("menuitem", name="Command").click()
+    window.see("Copied.")
+    command = page.evaluate("navigator.clipboard.readText()").split()
+    printed = [json.loads(line) for line in node.ok(*command[1:]).splitlines()]
+    assert [one["offset"] for one in printed] == [
+        int(text) for text in page.locator("tr.message td:nth-child(4)").all_inner_texts()
+    ]
+
+
+def test_other_kinds_of_values_are_told_apart(window: Window) -> None:
+    page = window.page
+    window.open("/topics/readings")
+    page.locator("tr.message").first.click()
+    page.locator("pre.value", has_text="000000  00 ff").wait_for()
+    window.open("/topics/notes")
+    assert "всё хорошо" in page.locator("table.messages").inner_text()
+    page.locator("tr.message", has_text="xxx").click()
+    page.get_by_role("button", name="Show all").click()
+    window.until("document.querySelector('pre.value').innerText.length === 20000")
+
+
+def test_messages_are_shown_as_they_come_until_paused(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/topics/notes")
+    page.get_by_role("button", name="Live").click()
+    window.see("Messages are shown as they come")
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    producer.produce("notes", "first of the living")
+    producer.flush()
+    window.see("first of the living")
+    page.get_by_role("button", name="Pause").click()
+    producer.produce("notes", "second of the living")
+    producer.flush()
+    window.see("Paused, 1 waiting")
+    assert page.get_by_text("second of the living").count() == 0
+    window.picture("light-live")
+    page.get_by_role("button", name="Go on").click()
+    window.see("second of the living")
+
+
+def test_a_message_is_written_and_read_back(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/topics/users")
+    page.get_by_role("button", name="Write a message").click()
+    page.get_by_label("Key", exact=True).fill("by-hand")
+    page.get_by_label("Value", exact=True).fill('{"from": "console"}')
+    page.get_by_label("Headers", exact=True).fill("who: me\nwhy: to see")
+    window.picture("light-write")
+    page.get_by_role("button", name="Write the message").click()
+    window.see("Stored at offset")
+    window.see("by-hand")
+    last = json.loads(node.ok("consume", "users", "--last", "1", "--format", "json"))
+    assert (last["key"], last["value"]) == ("by-hand", '{"from": "console"}')
+    assert {one["name"]: one["value"] for one in last["headers"]} == {"who": "me", "why": "to see"}
+
+
+def test_a_topic_is_made_configured_and_deleted_by_its_name(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/topics")
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name", exact=True).fill("not/a/topic")
+    page.get_by_role("button", name="Make the topic").click()
+    page.get_by_role("alert").wait_for()
+    page.get_by_label("Name", exact=True).fill("made-here")
+    page.get_by_label("Partitions", exact=True).fill("4")
+    page.get_by_role("button", name="Make the topic").click()
+    page.wait_for_url("**/topics/made-here")
+    window.see("4 partitions")
+    page.get_by_role("link", name="Configuration").click()
+    page.get_by_role("button", name="Change retention.ms").click()
+    page.get_by_label("Value", exact=True).fill("60000")
+    page.get_by_role("button", name="Change it").click()
+    window.see("changed")
+    assert "retention.ms" in node.ok("topic", "describe", "made-here")
+    page.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Delete topic").click()
+    window.see("This deletes 4 partitions with 0 messages")
+    delete = page.get_by_role("button", name="Delete the topic")
+    assert delete.is_disabled()
+    page.get_by_label("Type made-here to confirm").fill("made-her")
+    assert delete.is_disabled()
+    page.get_by_label("Type made-here to confirm").fill("made-here")
+    delete.click()
+    page.wait_for_url("**/topics")
+    assert "made-here" not in node.ok("topic", "list")
+    window.forgive("4")  # the name that was refused, and the topic that is gone
+
+
+def test_positions_are_moved_only_after_a_preview(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/consumers/stopped-group")
+    window.see("No members now")
+    page.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Move its positions").click()
+    window.see(f"{ORDERS // 2} messages")
+    window.picture("light-reset")
+    assert not all(one["position"] == 0 for one in positions(node))
+    page.get_by_role("button", name="Move 3 positions").click()
+    window.see("stopped-group was moved in orders.")
+    assert all(one["position"] == 0 for one in positions(node))
+
+
+def positions(node: RunningNode) -> list[dict[str, int]]:
+    """Where the group stands, by the command."""
+    told = json.loads(node.ok("group", "describe", "stopped-group", "-o", "json"))
+    found: list[dict[str, int]] = told["positions"] if isinstance(told, dict) else told[0]["positions"]
+    return found
+
+
+def test_a_running_consumer_is_not_moved(window: Window) -> None:
+    window.open("/consumers/billing")
+    window.see("billing-1")
+    window.page.get_by_role("button", name="Actions").click()
+    window.page.get_by_role("menuitem", name="Move its positions").click()
+    window.see("stop them first")
+    assert window.page.get_by_role("button", name="Move", exact=True).is_disabled()
+    window.forgive("409")
+
+
+def test_keys_lead_through_a_list(window: Window) -> None:
+    page = window.page
+    window.open("/topics")
+    window.see("readings")
+    page.keyboard.press("/")
+    page.keyboard.type("e")
+    window.until("location.search === '?search=e'")
+    window.until("document.querySelectorAll('[data-row]').length === 5")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.innerText") == "notes"
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/notes")
+    page.go_back()
+    page.keyboard.press("/")
+    page.keyboard.press("Escape")
+    window.until("location.search === '' && document.querySelectorAll('[data-row]').length > 5")
+
+
+def test_a_scrub_asks_first_and_says_what_it_reads(window: Window) -> None:
+    window.open("/storage")
+    window.page.get_by_role("button", name="Scrub now").click()
+    window.see("All 8 VDisks are read")
+    window.page.keyboard.press("Escape")
+    assert window.page.locator("dialog").count() == 0
+    window.page.get_by_role("button", name="Scrub now").click()
+    window.page.get_by_role("button", name="Start the scrub").click()
+    window.see("The scrub has begun.")
+
+
+def test_a_node_that_stops_is_told_in_place(window: Window, node: RunningNode) -> None:
+    """The last test of the file: it takes the node away."""
+    window.open("/topics")
+    window.see("readings")
+    node.kill()
+    window.see("The node does not answer")
+    assert window.page.get_by_text("readings").count() == 1, "what was shown stays"
+    window.picture("light-node-gone")
+    window.forgive("ERR_CONNECTION_REFUSED")
+    window.forgive("ERR_")

@@ -1,0 +1,126 @@
+"""Every page with live data: what it shows, in both themes and on a phone; names, contrast and keyboard; pictures are kept."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.e2e.console.accessibility import low_contrast, unnamed_controls, unreached_by_keyboard
+from tests.e2e.console.live_data import base_url
+from tests.e2e.console.window import DESK, PHONE, Theme, Window, opened_window
+from tests.e2e.running_node import RunningNode
+
+pytestmark = pytest.mark.slow
+
+# Path, a text that only live data brings, name of the picture.
+PAGES = [
+    ("/", "written", "overview"),
+    ("/topics", "readings", "topics"),
+    ("/topics/orders", "order-", "messages"),
+    ("/topics/orders/partitions", "serving", "partitions"),
+    ("/topics/orders/consumers", "stopped-group", "topic-consumers"),
+    ("/topics/orders/queue", "No consumer is registered", "topic-queue"),
+    ("/topics/orders/config", "cleanup.policy", "configuration"),
+    ("/topics/orders/metrics", "written", "metrics"),
+    ("/consumers", "billing", "consumers"),
+    ("/consumers/billing", "billing-1", "consumer"),
+    ("/queues", "orders", "queues"),
+    ("/queues/orders", "Automatic trimming", "queue"),
+    ("/streams", "sensors.kitchen", "streams"),
+    ("/streams/sensors.kitchen", "mobile", "stream"),
+    ("/pipelines", "orders-to-lake", "pipelines"),
+    ("/pipelines/orders-to-lake", "row 17 is not JSON", "pipeline"),
+    ("/storage", "Fail domain 7", "storage"),
+    ("/settings", "data_dir", "settings"),
+]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_shows_live_data_and_can_be_read(browser: Browser, node: RunningNode, theme: Theme) -> None:
+    unnamed: dict[str, list[str]] = {}
+    pale: dict[str, list[object]] = {}
+    with opened_window(browser, base_url(node), theme=theme) as window:
+        for path, text, name in PAGES:
+            window.open(path)
+            window.see(text)
+            assert window.page.evaluate("document.documentElement.dataset.theme") == theme
+            window.picture(f"{theme}-{name}")
+            if found := unnamed_controls(window.page):
+                unnamed[path] = found
+            if dim := low_contrast(window.page):
+                pale[path] = dim
+    assert not unnamed, "controls without a name"
+    assert not pale, "text with too little contrast"
+
+
+def test_every_page_fits_on_a_phone(browser: Browser, node: RunningNode) -> None:
+    wide: dict[str, int] = {}
+    with opened_window(browser, base_url(node), size=PHONE, theme="dark") as window:
+        for path, text, name in PAGES:
+            window.open(path)
+            window.page.get_by_text(text).first.wait_for(state="attached")
+            window.picture(f"phone-{name}")
+            over = window.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            if over > 0:
+                wide[path] = over
+        window.page.get_by_role("button", name="Menu").click()
+        window.page.get_by_role("link", name="Storage").click()
+        window.see("Fail domain 0")
+    assert not wide, "pages that are wider than a phone"
+
+
+@pytest.mark.parametrize("path", ["/topics", "/consumers/billing", "/topics/empty-topic/config", "/storage"])
+def test_tab_comes_to_every_control_and_shows_where_it_is(window: Window, path: str) -> None:
+    window.open(path)
+    window.page.wait_for_load_state("networkidle") if path == "/storage" else window.page.wait_for_timeout(500)
+    missed, hidden = unreached_by_keyboard(window.page)
+    assert not missed
+    assert hidden == 0
+
+
+def test_charts_draw_what_was_measured(window: Window) -> None:
+    window.open("/")
+    chart = window.page.get_by_role("region", name="Throughput")
+    chart.get_by_text("written").wait_for()
+    chart.locator("canvas").wait_for()
+    drawn = (
+        "() => [...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 200, 100).data].some((value) => value)"
+    )
+    window.page.wait_for_function(drawn)
+    told = chart.get_by_role("img").get_attribute("aria-label")
+    assert told is not None
+    assert "last 10 min" in told
+    window.page.get_by_role("button", name="1 h", exact=True).click()
+    window.until("location.search === '?range=1h'")
+
+
+def test_a_chosen_theme_is_remembered(window: Window) -> None:
+    window.open("/topics")
+    window.page.get_by_role("button", name="Dark").click()
+    assert window.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    window.page.reload()
+    window.see("readings")
+    assert window.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert window.page.get_by_role("button", name="Dark").get_attribute("aria-pressed") == "true"
+
+
+def test_what_is_not_there_says_what_to_do(window: Window) -> None:
+    window.open("/topics/nowhere")
+    window.see("There is no such topic")
+    window.see("penstock topic create nowhere")
+    window.open("/topics/empty-topic")
+    window.see("echo hello | penstock produce empty-topic")
+    window.open("/consumers/nobody")
+    window.see("There is no such consumer")
+    window.forgive("404")
+
+
+def test_figures_are_refreshed_without_losing_the_place(browser: Browser, node: RunningNode) -> None:
+    with opened_window(browser, base_url(node), size=(DESK[0], 500)) as window:
+        window.open("/topics/orders?limit=200")
+        window.see("order-")
+        count = window.page.locator(".page-head p .num").first
+        before = count.inner_text()
+        window.page.evaluate("scrollTo(0, 400)")
+        window.page.wait_for_function("(before) => document.querySelector('.page-head p .num').innerText !== before", arg=before)
+        assert window.page.evaluate("scrollY") == 400

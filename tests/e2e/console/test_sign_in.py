@@ -1,0 +1,61 @@
+"""A node that asks who is there: the browser signs in by HTTP Basic, and the console shows what the user may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Error
+
+from tests.e2e.console.live_data import base_url
+from tests.e2e.console.window import opened_window
+from tests.e2e.running_node import RunningNode, penstock, running_node
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "open sesame"
+
+
+@pytest.fixture(scope="module")
+def secured(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    path = tmp_path_factory.mktemp("secured")
+    (path / "password").write_text(PASSWORD)
+    argv = [
+        "--data-dir",
+        str(path / "data"),
+        "--http-port",
+        "0",
+        "--sasl",
+        "true",
+        "--admin-password-file",
+        str(path / "password"),
+    ]
+    with running_node(path / "log", argv) as running:
+        made = penstock("topic", "create", "secret-plans", variables=admin(running))
+        assert made.returncode == 0, made.stderr
+        yield running
+
+
+def admin(node: RunningNode) -> dict[str, str]:
+    return {"PENSTOCK_BOOTSTRAP": node.bootstrap, "PENSTOCK_USER": "admin", "PENSTOCK_PASSWORD": PASSWORD}
+
+
+def test_who_signs_in_sees_the_console(browser: Browser, secured: RunningNode) -> None:
+    credentials = {"username": "admin", "password": PASSWORD}
+    with opened_window(browser, base_url(secured), http_credentials=credentials) as window:
+        window.open("/topics")
+        window.see("secret-plans")
+        window.open("/settings")
+        window.see("you are admin")
+        window.picture("light-signed-in")
+
+
+def test_who_does_not_sees_nothing(browser: Browser, secured: RunningNode) -> None:
+    with opened_window(browser, base_url(secured)) as window:
+        response = window.page.request.get(base_url(secured) + "/topics")
+        assert response.status == 401
+        assert response.headers["www-authenticate"].startswith("Basic")
+        assert "secret-plans" not in response.text()
+        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # a person would be asked; nobody is there to answer
+            window.page.goto(base_url(secured) + "/topics")
+        window.forgive("401")
