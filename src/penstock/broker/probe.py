@@ -85,10 +85,7 @@ class BrokerReading:
                 tablet.head(b"")
             except PenstockError as error:
                 return str(error)
-        hosted, up = self.tablets()
-        if hosted and not up:
-            return f"none of the {hosted} tablets of topics serves"
-        return None
+        return None if self._broker._tablets.serves else "none of the tablets of topics serves"
 
     def trim_alerts(self) -> dict[UUID, str]:
         """Topics whose trimming by the Queue Agent failed, and why."""

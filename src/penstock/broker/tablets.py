@@ -104,6 +104,12 @@ class Tablets:
             probe = self._probes[tablet_id] = QueueProbe()
         return probe
 
+    @property
+    def serves(self) -> bool:
+        """Whether any tablet serves, or there is none to."""
+        tablets = (hosted.tablet for hosted in self._hosted.values())
+        return not self._hosted or any(tablet is not None and not tablet.stopped.is_set() for tablet in tablets)
+
     def counts(self) -> tuple[int, int]:
         """How many tablets there are, and how many of them serve."""
         tablets = [hosted.tablet for hosted in self._hosted.values()]

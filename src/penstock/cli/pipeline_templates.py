@@ -46,7 +46,7 @@ target:
     location: ./lake/events        # a directory, or s3://bucket/path with target.options or AWS_… variables
     # name: db.events              # iceberg: the name in the catalog
     # catalog: {type: sql, uri: "sqlite:///catalog.db"}
-    partition_by: ["day(timestamp)"]
+    partition_by: ["day(_timestamp)"]
     schema_evolution: add_columns  # or refuse
     # compact: {every: 1h, file_bytes: 128MiB}
     # vacuum: {after: 7d}
@@ -106,12 +106,12 @@ restart: {attempts: 10, backoff: 5s}
     ),
     "compact": (
         "Keeps the last value of every key of a topic as a table that follows it.",
-        _TOPIC_SOURCE + _TABLE_TARGET.replace('    partition_by: ["day(timestamp)"]\n', "") + _DEAD + _TAIL,
+        _TOPIC_SOURCE + _TABLE_TARGET.replace('    partition_by: ["day(_timestamp)"]\n', "") + _DEAD + _TAIL,
     ),
     "audit": (
         "Compares a topic with the table that an export made of it, and says what differs.",
         _TOPIC_SOURCE
-        + _TABLE_TARGET.replace('    partition_by: ["day(timestamp)"]\n    schema_evolution: add_columns  # or refuse\n', ""),
+        + _TABLE_TARGET.replace('    partition_by: ["day(_timestamp)"]\n    schema_evolution: add_columns  # or refuse\n', ""),
     ),
 }
 

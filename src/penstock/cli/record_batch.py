@@ -97,7 +97,7 @@ def _decoded(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
     try:
         body = plain_records(batch, header)
         at = 0
-        for _ in range(header.count):
+        for _ in range(header.message_count):
             length, at = read_varint(body, at)
             end = at + length
             time_delta, at = read_varint(body, at + 1)

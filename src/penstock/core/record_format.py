@@ -58,7 +58,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    message_count: int
 
     @property
     def next_offset(self) -> int:
@@ -142,9 +142,9 @@ def read_octets(data: Octets, at: int) -> tuple[bytes | None, int]:
 
 def read_headers(data: Octets, at: int) -> list[Header]:
     """The headers whose number begins at a byte of some records. CorruptionError if they do not end."""
+    found: list[Header] = []
     try:
         count, at = read_varint(data, at)
-        found: list[Header] = []
         for _ in range(count):
             size, at = read_varint(data, at)
             name = bytes(data[at : at + size])

@@ -34,7 +34,7 @@ def scan_batch(batch: Buffer) -> ScannedBatch | None:
     if header.is_control:
         return None
     records = plain_records(batch, header)
-    table = np.empty((header.count, FIELDS), np.int64)
+    table = np.empty((header.message_count, FIELDS), np.int64)
     scan_records(records, table)
     return ScannedBatch(header, records, table)
 

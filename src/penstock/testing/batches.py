@@ -85,7 +85,7 @@ def keyed_records_of(data: bytes | memoryview) -> list[KeyedRecord]:
         while place < len(plain):
             delta, key, value, stamp, place = _read_record(plain, place)
             own.append(KeyedRecord(base_offset + delta, key, value, header.base_ms + stamp))
-        if len(own) != header.count or (own and own[-1].offset >= header.next_offset):
+        if len(own) != header.message_count or (own and own[-1].offset >= header.next_offset):
             raise ValueError(f"the batch says {header}, but its records are {own}")
         if header.max_ms != max((record.timestamp for record in own), default=-1):
             raise ValueError(f"the latest record of the batch at offset {base_offset} is not from {header.max_ms}")

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Producer
 
+from penstock.core.errors import UnavailableError
 from penstock.spark.pipelines.spec_reading import read_spec
 from penstock.spark.tables.table import Table, table_of
 from tests.e2e.running_node import PENSTOCK, environment, running_node
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 KILLS = 24
 BAD_EVERY = 97
+# A driver takes longest to come back.
+VICTIMS = ("driver", "worker", "worker", "worker", "broker", "broker")
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -134,7 +137,10 @@ def _declared(directory: Path, bootstrap: str, form: str) -> tuple[Path, Path]:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("form", FORMATS)
-def test_each_record_is_exported_once_while_everything_is_killed(tmp_path: Path, form: str) -> None:
+def test_each_record_is_exported_once_while_everything_is_killed(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.e2e.running_node.START_S", 180.0)
     chance = random.Random(form)
     argv = ["--data-dir", str(tmp_path / "data")]
     with running_node(tmp_path / "log", argv) as first:
@@ -156,7 +162,7 @@ def test_each_record_is_exported_once_while_everything_is_killed(tmp_path: Path,
         while killed.total() < KILLS:
             exported = _wait_for(running, spec, exported + 1)
             time.sleep(chance.uniform(0, 2))
-            victim = chance.choice(["driver", "worker", "worker", "broker"])
+            victim = chance.choice(VICTIMS)
             if victim == "driver":
                 running.kill()
             elif victim == "broker":
@@ -165,6 +171,7 @@ def test_each_record_is_exported_once_while_everything_is_killed(tmp_path: Path,
             elif not running.kill_worker(chance):
                 continue
             killed[victim] += 1
+            (tmp_path / "killed").write_text(f"{killed}\n")
         feed.finish()
         _wait_for(running, spec, feed.sent)
         running.close()
@@ -230,7 +237,7 @@ def test_a_few_kills_in_one_session(spark: SparkSession, tmp_path: Path, form: s
         job = started(spark, again(spec))
         node.kill()
         broken = replace(again(spec), options={"kafka.default.api.timeout.ms": "300"})
-        with pytest.raises(Exception, match="."):
+        with pytest.raises(UnavailableError):
             run(spark, broken)
         job.close()
     with running_node(tmp_path / "log", [*argv, "--kafka-port", bootstrap.rsplit(":", 1)[1]]):

@@ -48,5 +48,5 @@ def test_a_range_goes_to_a_table(runs: Runs) -> None:
     table = table_of(spec, spec.target.table)
     table.refresh()
     reader = table.reader()
-    rows = [row for file in table.data_files() for batch in reader.read(file, ["offset"]) for row in batch.to_pylist()]
-    assert sorted(row["offset"] for row in rows) == list(range(25))
+    rows = [row for file in table.data_files() for batch in reader.read(file, ["_offset"]) for row in batch.to_pylist()]
+    assert sorted(row["_offset"] for row in rows) == list(range(25))

@@ -227,9 +227,9 @@ def originating_queue(directory: Node) -> str | None:
 def _rows_from(batch: memoryview, offset: int) -> int:
     header = header_at(batch)
     if header.base_offset >= offset:
-        return header.count
+        return header.message_count
     scanned = scan_batch(batch)  # the rest of a batch whose first rows were trimmed
-    return 0 if scanned is None else header.count - scanned.first_row(offset)
+    return 0 if scanned is None else header.message_count - scanned.first_row(offset)
 
 
 async def _again(step: Callable[[], Awaitable[T]]) -> T:

@@ -106,7 +106,7 @@ def messages_of(batch: memoryview, begin: int, end: int) -> Iterator[StoredMessa
     if scanned is None:
         return
     header, plain, table = scanned
-    base_offset, stamp_ms = header.base_offset, header.stamp_ms
+    base_offset, base_ms, stamp_ms = header.base_offset, header.base_ms, header.stamp_ms
     rows: list[list[int]] = table[:, _COLUMNS].tolist()
     for delta, time_delta, key_at, key_size, value_at, value_size, headers_at in rows:
         offset = base_offset + delta
@@ -117,7 +117,7 @@ def messages_of(batch: memoryview, begin: int, end: int) -> Iterator[StoredMessa
             headers[KEY] = bytes(plain[key_at : key_at + key_size]).decode(errors="replace")
         payload = _payload_of(headers)
         data = b"" if payload is not None or value_size < 0 else bytes(plain[value_at : value_at + value_size])
-        time_ms = header.base_ms + time_delta if stamp_ms is None else stamp_ms
+        time_ms = base_ms + time_delta if stamp_ms is None else stamp_ms
         yield StoredMessage(offset, time_ms, data, headers, payload)
 
 

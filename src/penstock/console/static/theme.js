@@ -1,7 +1,13 @@
 // Runs before the first paint, so that a page never flashes in the wrong theme.
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const chosen = () => { try { return localStorage.getItem("penstock.theme") || "system"; } catch { return "system"; } };
+  const chosen = () => {
+    try {
+      return localStorage.getItem("penstock.theme") || "system";
+    } catch {
+      return "system";
+    }
+  };
   const apply = () => {
     const name = chosen();
     document.documentElement.dataset.theme = name === "system" ? (dark.matches ? "dark" : "light") : name;
@@ -11,7 +17,11 @@
   window.penstockTheme = {
     chosen,
     choose(name) {
-      try { localStorage.setItem("penstock.theme", name); } catch { /* a private window may refuse: the choice lasts until reload */ }
+      try {
+        localStorage.setItem("penstock.theme", name);
+      } catch {
+        /* a private window may refuse: the choice lasts until reload */
+      }
       apply();
     },
   };

@@ -34,7 +34,7 @@ def first_record_since(batch: Buffer, timestamp: int, from_offset: int) -> Recor
         first = max(base_offset, from_offset)
         if stamp_ms < timestamp or first >= header.next_offset:
             return None
-        if header.count == header.last_delta + 1:
+        if header.message_count == header.last_delta + 1:
             return RecordTime(first, stamp_ms, epoch)
         timestamp = EARLIEST  # compaction has taken some: which is the first that is left?
     try:

@@ -11,16 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.core.record_format import read_headers
-
 PRODUCER: Final = b"ydb.producer"
 SEQNO: Final = b"ydb.seqno"
 GROUP: Final = b"ydb.group"
 SESSION: Final = b"ydb.session."
 OWN_PREFIX: Final = "ydb."
 KEY_ITEM: Final = "__key"
-
-
-def unpacked(raw: bytes, at: int) -> list[tuple[bytes, bytes]]:
-    """The headers whose count begins at a byte of some records; a null value is taken as empty."""
-    return [(name, value or b"") for name, value in read_headers(raw, at)]

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock.core.record_format import BatchHeader, packed_header
+from penstock.core.record_format import BatchHeader, packed_header, read_headers
 from penstock.core.varint import varint
-from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO, unpacked
+from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO
 from penstock.gateway.ydb.protos import RAW, Status, timestamp
 from penstock.gateway.ydb.stored_messages import (
     SEQUENCE_WRAP,
@@ -75,7 +75,7 @@ def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
     if scanned is None:
         return
     header, plain, table = scanned
-    base_offset, count, stamp_ms = header.base_offset, header.count, header.stamp_ms
+    base_offset, count, stamp_ms = header.base_offset, header.message_count, header.stamp_ms
     base_ms = header.base_ms if stamp_ms is None else stamp_ms
     base = np.array([base_offset, base_ms, stamp_ms is None, from_offset], np.int64)
     told = np.zeros(4, np.int64)
@@ -130,10 +130,10 @@ def _source(plain: memoryview, table: Any, header: BatchHeader) -> _Source | Non
             return _Source(b"", b"", b"", header.base_offset + 1)
         # Numbers that begin anew within a batch are counted one by one.
         return None if first_seqno + len(table) > SEQUENCE_WRAP else _Source(name.encode(), name.encode(), b"", first_seqno)
-    found = unpacked(bytes(plain[at : int(table[0, 1])]), 0)
+    found = read_headers(bytes(plain[at : int(table[0, 1])]), 0)
     if len(found) != 2 or found[0][0] != PRODUCER or found[1][0] != SEQNO:
         return None
-    name_bytes = found[0][1]
+    name_bytes = found[0][1] or b""
     try:
         name_bytes.decode()
     except UnicodeDecodeError:

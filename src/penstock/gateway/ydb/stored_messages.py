@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from penstock.core.record_format import BatchHeader
-from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION, unpacked
+from penstock.core.record_format import BatchHeader, read_headers
+from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION
 from penstock.gateway.ydb.protos import timestamp, topic
 from penstock.kernels.record_scan import (
     HEADERS_AT,
@@ -45,7 +45,7 @@ def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
     if scanned is None:
         return []
     header, plain, table = scanned
-    base_offset, stamp_ms = header.base_offset, header.stamp_ms
+    base_offset, base_ms, stamp_ms = header.base_offset, header.base_ms, header.stamp_ms
     raw = bytes(plain)
     rows: list[list[int]] = table[:, _COLUMNS].tolist()
     found: list[Message] = []
@@ -53,7 +53,7 @@ def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
         offset = base_offset + delta
         if offset < from_offset:
             continue
-        time_ms = header.base_ms + time_delta if stamp_ms is None else stamp_ms
+        time_ms = base_ms + time_delta if stamp_ms is None else stamp_ms
         data = raw[value_at : value_at + value_size] if value_size > 0 else b""
         key = raw[key_at : key_at + key_size] if key_size >= 0 else None
         message = _with_headers(raw, headers_at, key, Message(offset, 0, time_ms, data, "", ("", ()), ()))
@@ -65,7 +65,8 @@ def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> M
     producer, group, seqno = "", None, 0
     session: list[tuple[str, str]] = []
     items: list[tuple[str, bytes]] = [] if key is None else [(KEY_ITEM, key)]
-    for name, value in unpacked(raw, at):
+    for name, text in read_headers(raw, at):
+        value = text or b""
         if name == PRODUCER:
             producer = value.decode(errors="replace")
         elif name == SEQNO and value.isdigit():
@@ -75,7 +76,7 @@ def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> M
         elif name.startswith(SESSION):
             session.append((name[len(SESSION) :].decode(errors="replace"), value.decode(errors="replace")))
         else:
-            items.append((name.decode(errors="replace"), bytes(value)))
+            items.append((name.decode(errors="replace"), value))
     return message._replace(
         seqno=seqno, group=producer if group is None else group, origin=(producer, tuple(session)), items=tuple(items)
     )

@@ -101,7 +101,7 @@ def read_row_batch(batch: memoryview) -> ReadBatch | None:
     header, plain, table = scanned
     weights = weights_of_records(plain)
     after = None
-    if weights is not None and len(weights.rows) == header.count:
+    if weights is not None and len(weights.rows) == header.message_count:
         after = np.cumsum(weights.rows, dtype=np.int64) + weights.before
     stamp = NOT_STAMPED if header.stamp_ms is None else header.stamp_ms
     timestamp = commit_timestamp(header.max_ms, header.base_offset)

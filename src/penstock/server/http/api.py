@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.server.http.cluster import ClusterResource
+from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.consumers import ConsumerResource
 from penstock.server.http.history import HistoryResource
 from penstock.server.http.messages import MessageResource
@@ -22,19 +23,20 @@ from penstock.server.http.topics import TopicResource
 
 def api_resources(served: Served) -> list[Resource]:
     """Every part of the API."""
+    directory = ConsumerDirectory(served)
     return [
-        ClusterResource(served),
-        OverviewResource(served),
+        ClusterResource(served, directory),
+        OverviewResource(served, directory),
         HistoryResource(served),
         TopicResource(served),
         TopicConfigResource(served),
         MessageResource(served),
         TailResource(served),
         ProduceResource(served),
-        ConsumerResource(served),
+        ConsumerResource(served, directory),
         QueueResource(served),
         StorageResource(served),
-        StreamResource(served),
+        StreamResource(served, directory),
         PipelineResource(served),
         SettingResource(served),
     ]

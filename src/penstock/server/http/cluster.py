@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock import __version__
-from penstock.broker import INTERNAL_TOPICS
+from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
 from penstock.server.http.served import Served
 
@@ -37,8 +37,9 @@ class ClusterShown(Shown, frozen=True):
 class ClusterResource(Resource):
     """The cluster."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
         self._served = served
+        self._directory = directory
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -48,7 +49,6 @@ class ClusterResource(Resource):
         """GET /cluster. Whoever is let in may know it: Kafka's clients are told as much."""
         served = self._served
         config = served.config
-        topics = [topic for topic in served.figures.topics() if topic.name not in INTERNAL_TOPICS]
         return ClusterShown(
             name=config.cluster_name,
             id=served.cluster_id,
@@ -61,7 +61,6 @@ class ClusterResource(Resource):
             listeners={name: str(listener) for name, listener in served.listeners.items()},
             security=SecurityShown(sasl=config.sasl, tls=config.tls_cert is not None),
             user=call.caller.principal.removeprefix("User:") if config.sasl else None,
-            topics=len(topics),
-            partitions=sum(topic.partitions for topic in topics),
-            consumers=len(served.figures.last.consumers),
+            **served.figures.counts()._asdict(),
+            consumers=len(await self._directory.all(served.figures.last)),
         )

@@ -122,11 +122,11 @@ class ResetPlan(Shown, frozen=True):
 class ConsumerResource(Resource):
     """Consumers of every kind."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
         self._served = served
         self._broker = served.broker
-        self._directory = ConsumerDirectory(served)
-        self._positions = ConsumerPositions(served, self._directory)
+        self._directory = directory
+        self._positions = ConsumerPositions(served, directory)
 
     def routes(self) -> list[Route]:
         """What is answered."""

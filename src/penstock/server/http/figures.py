@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import Broker, Position, Queue, Topic
+from penstock.broker import INTERNAL_TOPICS, Broker, Position, Queue, Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
@@ -30,6 +30,19 @@ class TopicFigures(NamedTuple):
 
     messages: int = 0
     size: int = 0
+
+
+class TopicCounts(NamedTuple):
+    """How many topics, and how many partitions they have together; those that the broker keeps for itself are not counted."""
+
+    topics: int
+    partitions: int
+
+    @classmethod
+    def of(cls, topics: Iterable[Topic]) -> TopicCounts:
+        """The counts of some topics."""
+        sizes = [topic.partitions for topic in topics if topic.name not in INTERNAL_TOPICS]
+        return cls(len(sizes), sum(sizes))
 
 
 class Lag(NamedTuple):
@@ -78,6 +91,7 @@ class Figures:
         self._last: Snapshot | None = None
         self._taking: asyncio.Task[Snapshot] | None = None
         self._sorted: tuple[int, list[Topic]] = (-1, [])
+        self._counted: tuple[int, TopicCounts] = (-1, TopicCounts(0, 0))
 
     def topics(self) -> list[Topic]:
         """Every topic, by name; sorted once for each change of the catalog."""
@@ -85,6 +99,13 @@ class Figures:
         if self._sorted[0] != version:
             self._sorted = (version, self._broker.catalog.topics())
         return self._sorted[1]
+
+    def counts(self) -> TopicCounts:
+        """How many topics and partitions there are; counted once for each change of the catalog."""
+        version = self._broker.catalog.version
+        if self._counted[0] != version:
+            self._counted = (version, TopicCounts.of(self.topics()))
+        return self._counted[1]
 
     @property
     def last(self) -> Snapshot:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from penstock.broker import CLUSTER_NAME, INTERNAL_TOPICS, Operation, ResourceKind
+from penstock.broker import CLUSTER_NAME, Operation, ResourceKind
 from penstock.server.http.caller import Caller
 from penstock.server.http.consumer_directory import ConsumerDirectory, Known
-from penstock.server.http.figures import Snapshot
+from penstock.server.http.figures import Snapshot, TopicCounts
 from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
 from penstock.server.http.served import Served
-from penstock.server.http.storage import Space, group_space
 from penstock.server.http.topics import PIPELINES_TOPIC, visible_topics
 from penstock.server.metrics.alerts import CRITICAL
 from penstock.server.metrics.alerts import Alert as KnownAlert
@@ -66,9 +65,9 @@ class Overview(Shown, frozen=True):
 class OverviewResource(Resource):
     """The overview."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
         self._served = served
-        self._directory = ConsumerDirectory(served)
+        self._directory = directory
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -78,27 +77,22 @@ class OverviewResource(Resource):
         """GET /overview: of what the caller may know."""
         served, caller = self._served, call.caller
         snapshot = await served.figures.snapshot()
-        topics = [topic for topic in visible_topics(served, caller) if topic.name not in INTERNAL_TOPICS]
+        figures = served.figures
+        counts = figures.counts() if caller.access is None else TopicCounts.of(visible_topics(served, caller))
         consumers = [one for one in (await self._directory.all(snapshot)).values() if _may_describe(caller, one)]
         may_cluster = caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
-        space = await self._space() if may_cluster else None
+        sources = served.observatory.sources
+        space = sources.space() if may_cluster and sources is not None else None
         rates = served.observatory.flows.rates
         return Overview(
             produce=FlowShown(messages_per_s=rates.produce_messages_per_s, bytes_per_s=rates.produce_bytes_per_s),
             fetch=FlowShown(messages_per_s=rates.fetch_messages_per_s, bytes_per_s=rates.fetch_bytes_per_s),
-            storage=None if space is None else SpaceShown(**space._asdict()),
-            topics=len(topics),
-            partitions=sum(topic.partitions for topic in topics),
+            storage=None if space is None else SpaceShown(used=space.used, free=space.free, total=space.total),
+            **counts._asdict(),
             consumers=len(consumers),
             lag_max=_largest_lag(consumers, snapshot),
             alerts=[_shown(alert) for alert in served.observatory.alerts if _may_know(caller, alert)],
         )
-
-    async def _space(self) -> Space:
-        spaces = [
-            await group_space(config, await self._served.storage.life(config.id)) for config in self._served.storage.groups()
-        ]
-        return Space(*(sum(column) for column in zip(*spaces, strict=True)))
 
 
 def _largest_lag(consumers: list[Known], snapshot: Snapshot) -> LagShown | None:

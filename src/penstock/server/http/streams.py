@@ -61,9 +61,9 @@ class SubjectDetail(Shown, frozen=True):
 class StreamResource(Resource):
     """Subjects."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
         self._served = served
-        self._directory = ConsumerDirectory(served)
+        self._directory = directory
 
     def routes(self) -> list[Route]:
         """What is answered."""

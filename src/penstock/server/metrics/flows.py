@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from penstock.broker import Topic
 from penstock.queue import QueueProbe
@@ -31,11 +32,15 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts) -> Counts:
         """Both together."""
-        return Counts._make(map(int.__add__, self, other))
+        a, b, c, d, e, f = self
+        u, v, w, x, y, z = other
+        return Counts(a + u, b + v, c + w, d + x, e + y, f + z)
 
     def minus(self, other: Counts) -> Counts:
         """What came after the other."""
-        return Counts._make(map(int.__sub__, self, other))
+        a, b, c, d, e, f = self
+        u, v, w, x, y, z = other
+        return Counts(a - u, b - v, c - w, d - x, e - y, f - z)
 
 
 NOTHING: Final = Counts()
@@ -54,12 +59,13 @@ NO_RATES: Final = TopicRates()
 
 
 class _Flow:
-    """What is known of a topic that was ever used."""
+    """What is known of a topic."""
 
-    __slots__ = ("active_s", "activity", "counts", "elsewhere", "is_shown", "name", "rated", "rates")
+    __slots__ = ("active_s", "activity", "counts", "elsewhere", "is_shown", "name", "probes", "rated", "rates")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, probes: list[QueueProbe]) -> None:
         self.name = name
+        self.probes = probes
         self.activity = 0
         self.counts = NOTHING
         self.elsewhere = NOTHING  # what of that is counted with the others
@@ -70,55 +76,64 @@ class _Flow:
 
 
 class TopicFlows:
-    """The flows of all topics of a node; `update` it about once a second."""
+    """The flows of all topics of a node; `update` it about once a second. A topic that is not used costs a glance."""
 
     def __init__(self) -> None:
-        self._flows: dict[object, _Flow] = {}  # by topic id
+        self._listed: Sequence[tuple[Topic, list[QueueProbe]]] = ()
+        self._flows: dict[UUID, _Flow] = {}
         self._by_name: dict[str, _Flow] = {}
+        self._shown: list[_Flow] = []
+        self._changed: dict[_Flow, None] = {}  # since rates were told last
+        self._rated: list[_Flow] = []  # those with rates
+        self._used = 0
         self._others = NOTHING
         self._updated_s: float | None = None
         self.rates = NO_RATES  # of all topics together
-        self.hidden = 0  # topics that are used and have no series
+
+    @property
+    def hidden(self) -> int:
+        """How many topics were used and have no series."""
+        return self._used - len(self._shown)
 
     def update(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
-        """Look at every topic, and say what has flowed since the last time."""
+        """Look at every topic, and say what has flowed since the last time; the same list is given while topics stay the same."""
         before_s = self._updated_s
         if before_s is not None and now_s - before_s < len(flows) / TOPICS_PER_PASS:
             return
         self._updated_s = now_s
         elapsed_s = 0.0 if before_s is None else max(now_s - before_s, 1e-3)
         self.refresh(flows, now_s)
+        for flow in self._rated:
+            flow.rates = NO_RATES
         total = NOTHING
-        for flow in self._flows.values():
-            grown = NOTHING if flow.counts is flow.rated else flow.counts.minus(flow.rated)
+        for flow in self._changed:
+            grown = flow.counts.minus(flow.rated)
             flow.rated = flow.counts
-            if grown is not NOTHING:
-                total = total.plus(grown)
-            flow.rates = _rates(grown, elapsed_s) if elapsed_s and grown is not NOTHING else NO_RATES
+            flow.rates = _rates(grown, elapsed_s) if elapsed_s else NO_RATES
+            total = total.plus(grown)
+        self._rated = list(self._changed)
+        self._changed.clear()
         self.rates = _rates(total, elapsed_s) if elapsed_s else NO_RATES
 
     def refresh(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
         """Take the counts as they are now, without a word on rates."""
-        seen: set[object] = set()
+        if flows is not self._listed:
+            self._list_anew(flows)
         unshown: list[tuple[_Flow, Counts]] = []
-        for topic, probes in flows:
+        for flow in self._flows.values():
             activity = 0
-            for probe in probes:
+            for probe in flow.probes:
                 activity += probe.batches_in + probe.reads
-            if not activity:
+            if activity == flow.activity:
                 continue
-            seen.add(topic.id)
-            flow = self._flows.get(topic.id)
-            if flow is None:
-                flow = self._flows[topic.id] = self._by_name[topic.name] = _Flow(topic.name)
-            if activity != flow.activity:
-                before, flow.counts = flow.counts, counts_of(probes)
-                flow.activity, flow.active_s = activity, now_s
-                if not flow.is_shown:
-                    unshown.append((flow, flow.counts.minus(before)))
-        for topic_id in [one for one in self._flows if one not in seen]:
-            self._forget(self._flows.pop(topic_id))
-        self._share_out(now_s)
+            self._used += not flow.activity
+            before, flow.counts = flow.counts, counts_of(flow.probes)
+            flow.activity, flow.active_s = activity, now_s
+            self._changed[flow] = None
+            if not flow.is_shown:
+                unshown.append((flow, flow.counts.minus(before)))
+        if unshown:
+            self._share_out([flow for flow, _ in unshown], now_s)
         for flow, grown in unshown:
             if not flow.is_shown:
                 flow.elsewhere = flow.elsewhere.plus(grown)
@@ -127,36 +142,46 @@ class TopicFlows:
     def rates_of(self, name: str) -> TopicRates:
         """The rates of a topic."""
         flow = self._by_name.get(name)
-        return TopicRates() if flow is None else flow.rates
+        return NO_RATES if flow is None else flow.rates
 
     def shown(self) -> list[tuple[str, Counts]]:
         """The counters that are shown, by topic; the last is of all others."""
-        found = [(flow.name, flow.counts.minus(flow.elsewhere)) for flow in self._flows.values() if flow.is_shown]
+        found = [(flow.name, flow.counts.minus(flow.elsewhere)) for flow in self._shown]
         return [*sorted(found), (OTHER, self._others)]
 
     def busiest(self, count: int) -> list[str]:
         """The topics with series that were used last and most."""
-        shown = [flow for flow in self._flows.values() if flow.is_shown]
-        shown.sort(key=lambda flow: (flow.active_s, flow.rates.produce_bytes_per_s + flow.rates.fetch_bytes_per_s), reverse=True)
-        return [flow.name for flow in shown[:count]]
+        ranked = sorted(
+            self._shown,
+            key=lambda flow: (flow.active_s, flow.rates.produce_bytes_per_s + flow.rates.fetch_bytes_per_s),
+            reverse=True,
+        )
+        return [flow.name for flow in ranked[:count]]
 
-    def _forget(self, flow: _Flow) -> None:
-        if self._by_name.get(flow.name) is flow:
-            del self._by_name[flow.name]
+    def _list_anew(self, flows: Sequence[tuple[Topic, list[QueueProbe]]]) -> None:
+        """Topics were made or deleted."""
+        known = self._flows
+        self._flows = {topic.id: known.get(topic.id) or _Flow(topic.name, probes) for topic, probes in flows}
+        for (topic, probes), flow in zip(flows, self._flows.values(), strict=True):
+            assert topic.name == flow.name
+            flow.probes = probes
+        self._by_name = {flow.name: flow for flow in self._flows.values()}
+        self._shown = [flow for flow in self._flows.values() if flow.is_shown]
+        self._used = sum(1 for flow in self._flows.values() if flow.activity)
+        self._listed = flows
 
-    def _share_out(self, now_s: float) -> None:
+    def _share_out(self, waiting: list[_Flow], now_s: float) -> None:
         """Give series to topics that have none, as far as there are any to give."""
-        shown = [flow for flow in self._flows.values() if flow.is_shown]
-        waiting = [flow for flow in self._flows.values() if not flow.is_shown and flow.active_s == now_s and flow.name != OTHER]
-        room = SHOWN_MAX - len(shown)
-        if len(waiting) > room:
-            idle = sorted((flow for flow in shown if now_s - flow.active_s >= IDLE_S), key=lambda flow: flow.active_s)
-            for flow in idle[: len(waiting) - room]:
+        wanted = [flow for flow in waiting if flow.name != OTHER]
+        room = SHOWN_MAX - len(self._shown)
+        if len(wanted) > room:
+            idle = sorted((flow for flow in self._shown if now_s - flow.active_s >= IDLE_S), key=lambda flow: flow.active_s)
+            for flow in idle[: len(wanted) - room]:
                 flow.is_shown = False
                 room += 1
-        for flow in waiting[:room]:
+        for flow in wanted[:room]:
             flow.is_shown = True
-        self.hidden = sum(not flow.is_shown for flow in self._flows.values())
+        self._shown = [flow for flow in (*self._shown, *wanted[:room]) if flow.is_shown]
 
 
 def counts_of(probes: Sequence[QueueProbe]) -> Counts:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock import __version__
 from penstock.blob import LocalDisk
 from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY
-from penstock.broker import BrokerReading
 from penstock.core.probe import Durations
 from penstock.server.metrics import declarations as m
 from penstock.server.metrics.metric import Metric, Samples, Tier
@@ -34,7 +33,7 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
     _read_requests(sources, samples)
     _read_flows(observatory, samples)
     _read_survey(observatory, samples)
-    _read_broker(sources, sources.broker.reading(), samples)
+    _read_broker(sources, samples)
     _read_storage(sources, samples)
     _read_disks(sources, samples)
     if observatory.survey is not None:
@@ -136,6 +135,9 @@ def _read_survey(observatory: Observatory, samples: Samples) -> None:
         (m.SURVEY_AGE, observatory.clock.monotonic() - found.taken_s if found.topics else 0.0),
     ):
         samples.add(metric, value)
+    hosted, up = found.tablets
+    samples.add(m.TABLETS, up, "serving")
+    samples.add(m.TABLETS, hosted - up, "starting")
     for count in found.groups:
         samples.add(m.GROUPS, count.groups, count.kind, count.state)
     for sizes, metric in ((found.topic_bytes, m.TOPIC_BYTES), (found.topic_messages, m.TOPIC_MESSAGES)):
@@ -151,11 +153,9 @@ def _read_survey(observatory: Observatory, samples: Samples) -> None:
         samples.add(m.RETENTION_RATIO, min(lag.retention_share, 1.0), lag.consumer, lag.topic)
 
 
-def _read_broker(sources: Sources, reading: BrokerReading, samples: Samples) -> None:
+def _read_broker(sources: Sources, samples: Samples) -> None:
+    reading = sources.broker.reading()
     probe, cache = sources.broker.probe, reading.cache
-    hosted, up = reading.tablets()
-    samples.add(m.TABLETS, up, "serving")
-    samples.add(m.TABLETS, hosted - up, "starting")
     for metric, value in (
         (m.TRANSACTIONS, reading.open_transactions()),
         (m.CACHE_HITS, cache.hits),

@@ -1,7 +1,7 @@
 """The survey: a pass over all partitions and all positions of consumers, in steps that let others be served in between.
 
 It is what a scrape cannot do by itself on a node with many topics. A pass is begun at most every `PAUSE_S`, and takes at most a
-twentieth of the node's time; on a node with few partitions a scrape has one made at once, and so is never behind.
+fiftieth of the node's time; on a node with few partitions a scrape has one made at once, and so is never behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.queue import Partition, backlog_of
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 5.0
-SHARE_MAX: Final = 1 / 20  # of the time
+SHARE_MAX: Final = 1 / 50  # of the time
 AT_ONCE: Final = 250
 SMALL: Final = 2_000  # partitions and positions that are looked at within a scrape
 OVERDUE: Final = 1.1  # of what retention allows; until then a trimming may just not have come round
@@ -53,6 +53,7 @@ class Surveyed:
     bodies: int = 0
     topic_bytes: dict[str, int] = field(default_factory=dict)
     topic_messages: dict[str, int] = field(default_factory=dict)
+    tablets: tuple[int, int] = (0, 0)  # all of topics, and those of them that serve
     consumers: int = 0
     lags: list[Lag] = field(default_factory=list)  # the largest first
     groups: list[GroupCount] = field(default_factory=list)
@@ -92,6 +93,7 @@ class Survey:
                 await self._take_partitions(made)
                 await self._take_positions(made)
                 made.groups = self._reading.groups()
+                made.tablets = self._reading.tablets()
                 if self._read_pipelines is not None:
                     made.pipelines = await self._read_pipelines()
             except PenstockError as error:

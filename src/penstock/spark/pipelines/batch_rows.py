@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.accumulators import AccumulatorParam
 
-from penstock.spark.pipelines.query import Query
+from penstock.spark.pipelines.errors import SpecError
+from penstock.spark.pipelines.query import Query, used_columns
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.views import Counts, View, make_views
 from penstock.spark.ranges import OffsetRange
@@ -49,15 +50,32 @@ class BatchRows:
         self._spark = self.query.session if self.query is not None else spark
         self.counts: Any = spark.sparkContext.accumulator({}, CountsParam())
         self._ranges: list[OffsetRange] = []
+        self._read_views: list[View] | None = None
 
     def frame(self, ranges: Iterable[OffsetRange]) -> DataFrame:
         """The rows that come of some ranges; without a transformation those of the first view."""
         self._ranges = list(ranges)
         self.counts.value = {}
-        frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self.views}
+        if self._read_views is None:
+            self._read_views = self._prune()
+        frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self._read_views}
         if self.query is None:
             return frames[self.views[0].name]
         return self.query.apply(frames)
+
+    def _prune(self) -> list[View]:
+        """The views with only the columns that the query uses: what tasks do not make costs nothing. Where the query names
+        columns only to leave them out, all of them stay."""
+        if self.query is None:
+            return self.views
+        whole = self.query.apply({view.name: view.frame(self._spark, []) for view in self.views})
+        used = used_columns(whole)
+        pruned = [view.pruned(used) for view in self.views]
+        try:
+            fits = self.query.apply({view.name: view.frame(self._spark, []) for view in pruned}).schema == whole.schema
+        except SpecError:
+            fits = False
+        return pruned if fits else self.views
 
     def tally(self) -> Tally:
         """What the tasks of the last action have read."""

@@ -67,5 +67,11 @@ class StreamFailedError(PenstockError):
     retriable = True
 
 
+class SparkLostError(PenstockError):
+    """The Spark of a pipeline is gone; only a new process has a new one."""
+
+    code = "pipeline_spark_lost"
+
+
 # What does not go away by trying again: the pipeline stops at once.
-FINAL = (SpecError, FencedError, AlreadyRunningError, LostStateError, ChangedInputError, BadRowError, ConfigError)
+FINAL = (SpecError, FencedError, AlreadyRunningError, LostStateError, ChangedInputError, BadRowError, SparkLostError, ConfigError)

@@ -45,7 +45,7 @@ class Job(Protocol):
 
 
 @runtime_checkable
-class Checked(Protocol):
+class Checked(Job, Protocol):
     """A job that can tell before anything runs whether it would: schemas, queries, the columns of its target."""
 
     def check(self, spark: SparkSession) -> None:

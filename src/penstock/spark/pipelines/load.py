@@ -124,6 +124,7 @@ class LoadJob:
         chosen = self._choose(self._inputs)
         parts = [part for one in chosen for part in one.parts]
         if not chosen:
+            self._target.idle()
             return None
         told, rows_read = self._send(self._spark, self._inputs, parts) if parts else ([], 0)
         changes = {one.path: {**one.state, "done": one.done} for one in chosen}

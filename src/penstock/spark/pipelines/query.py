@@ -165,8 +165,7 @@ def _walk(node: Any, found: list[str]) -> None:
     if not node.isStreaming():
         return
     name = node.nodeName()
-    children = [node.children().apply(at) for at in range(node.children().size())]
-    inner = [node.subqueries().apply(at) for at in range(node.subqueries().size())]
+    children, inner = _items(node.children()), _items(node.subqueries())
     if any(one.isStreaming() for one in inner):
         found.append("a subquery on a topic")
     if name == "Join":
@@ -178,6 +177,32 @@ def _walk(node: Any, found: list[str]) -> None:
         found.append(name)
     for child in children:
         _walk(child, found)
+
+
+def used_columns(frame: DataFrame) -> set[str]:
+    """The columns of its views that a result is made of, as Spark finds when it optimises the query."""
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    made: dict[int, str] = {}
+    used = {_id_of(one) for one in _items(plan.output())}
+    left = [plan]
+    while left:
+        node = left.pop()
+        children = _items(node.children())
+        if node.nodeName() == "MapInArrow" and children[0].nodeName() == "Range":
+            made.update({_id_of(one): str(one.name()) for one in _items(node.output())})
+            continue
+        used |= {_id_of(one) for one in _items(node.references().toSeq())}
+        left += children
+        left += _items(node.subqueries())
+    return {name for key, name in made.items() if key in used}
+
+
+def _id_of(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(at) for at in range(sequence.size())]
 
 
 def _reason(error: BaseException) -> str:

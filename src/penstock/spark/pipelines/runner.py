@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from penstock.core.errors import CorruptionError, FencedError, PenstockError
+from penstock.core.errors import CorruptionError, FencedError
 from penstock.spark.cluster import Cluster
 from penstock.spark.errors import DataLossError
-from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError
+from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.job import BatchDone, Checked, Job
 from penstock.spark.pipelines.kinds import make_job
@@ -33,6 +33,8 @@ IDLE_S: Final = 0.05
 IDLE_MAX_S: Final = 1.0
 BACKOFF_MAX_S: Final = 300.0
 NEVER_RETRIED: Final = (*FINAL, DataLossError, CorruptionError)
+# Of errors that a task raises, Spark hands on only the text.
+FINAL_IN_TASKS: Final = ("RowError", "OptionError")
 # They come to an end by themselves, whatever the trigger says.
 ENDING: Final = frozenset({"replay", "audit"})
 
@@ -96,7 +98,7 @@ class Runner:
         self._listen_to_signals()
         self._report.tell(spark_ui=_ui_of(spark))
         if isinstance(job, Checked):
-            job.check(spark)
+            check_or_close(job, spark)
         failures = 0
         while not self._stopping.is_set():
             batches = self._batches
@@ -109,9 +111,7 @@ class Runner:
             except NEVER_RETRIED:
                 raise
             except Exception as error:
-                cause = final_cause(error)
-                if cause is not None:
-                    raise cause from error
+                raise_if_final(error, spark)
                 failures = 1 if self._batches > batches else failures + 1
                 if self._stopping.is_set():
                     return
@@ -233,20 +233,45 @@ class Runner:
         }
 
 
+def check_or_close(job: Checked, spark: SparkSession) -> None:
+    """Ask a job whether it would run, and close it if not."""
+    try:
+        job.check(spark)
+    except BaseException:
+        job.close()
+        raise
+
+
 def first_line(error: BaseException) -> str:
-    """What happened, in one line."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """What happened, in one line; of an error in a task, what was raised there."""
+    lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if any(line.startswith("Traceback (most") for line in lines) else lines[0]
 
 
-def final_cause(error: BaseException) -> PenstockError | None:
-    """The error among those behind this one that trying again does not mend; None if there is none."""
+def raise_if_final(error: BaseException, spark: SparkSession) -> None:
+    """Raise what is behind an error if trying again does not mend it."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, NEVER_RETRIED):
-            return seen
+            raise seen from error
         seen = seen.__cause__ or seen.__context__
-    return None
+    if any(f"penstock.spark.errors.{name}: " in str(error) for name in FINAL_IN_TASKS):
+        raise BadRowError(first_line(error).partition(": ")[2]) from error
+    if not _is_there(spark):
+        raise SparkLostError(
+            "Spark has ended, perhaps for lack of memory (--conf spark.driver.memory=4g); nothing is lost: run the pipeline again"
+        ) from error
+
+
+def _is_there(spark: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except (Py4JError, OSError, AttributeError):
+        return False
 
 
 def _is_dead_here(state: dict[str, Any]) -> bool:

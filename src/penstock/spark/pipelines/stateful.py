@@ -229,6 +229,8 @@ def check_stream(spec: PipelineSpec, query: Query, views: list[View]) -> None:
     frame = query.apply({view.name: view.stand_in(query.session) for view in views}, is_stream=True)
     if spec.target.topic is not None:
         frame = topic_rows(spec, frame, query.field)
+    else:
+        check_table(spec, frame)
     jvm: Any = query.session.sparkContext._jvm
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[spec.transform.output_mode]()
@@ -239,3 +241,16 @@ def check_stream(spec: PipelineSpec, query: Query, views: list[View]) -> None:
         # Pyspark's own errors tell by themselves; those of Java have a stack in their text.
         reason = error.java_exception.getMessage() if hasattr(error, "java_exception") else str(error)
         raise spec.fault(query.field, str(reason).strip().splitlines()[0]) from error
+
+
+def check_table(spec: PipelineSpec, frame: DataFrame) -> None:
+    """SpecError if the target does not take such rows."""
+    from penstock.spark.tables.errors import TableSchemaError
+    from penstock.spark.tables.table import table_of
+    from penstock.spark.tables.transformed import frame_schema
+
+    assert spec.target.table is not None
+    try:
+        table_of(spec, spec.target.table).check(frame_schema(frame))
+    except TableSchemaError as error:
+        raise spec.fault("target.table", str(error)) from error

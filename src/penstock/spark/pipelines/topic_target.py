@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.fence import Fence, target_options
@@ -17,6 +18,8 @@ from penstock.spark.writing_cluster import WritingCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+CHECK_EVERY_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class TopicTarget:
         self.options: WriteOptions = target_options(spec, self.topic)
         self.cluster = WritingCluster(self.options.client)
         self.fence = Fence(spec, self.cluster)
+        self._checked_at = time.monotonic()
 
     def check(self) -> None:
         """SpecError if the broker cannot do what is asked of it."""
@@ -65,6 +69,13 @@ class TopicTarget:
         except PenstockError as error:
             # Readers of committed rows wait for them until they time out; nothing is lost or doubled by that.
             _log.warning("transactions of lost tasks stay open until they time out: %s", error)
+
+    def idle(self) -> None:
+        """There is nothing to commit; see from time to time whether another copy has taken over."""
+        now = time.monotonic()
+        if now - self._checked_at >= CHECK_EVERY_S:
+            self._checked_at = now
+            self.fence.check()
 
     def close(self) -> None:
         """Hang up. What was sent and not committed is taken back by whoever comes next."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.dead_letters import send_dead
-from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.job import BatchDone, Checked, Job
 from penstock.spark.pipelines.kinds import make_job_of
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -36,11 +36,11 @@ class TransformJob:
 
     def check(self, spark: SparkSession) -> None:
         """As `Checked` says."""
-        self._chosen(spark)
+        self._job = self._chosen(spark)
 
     def start(self, spark: SparkSession) -> None:
         """As `Job` says."""
-        self._job = self._chosen(spark)
+        self._job = self._job or self._chosen(spark)
         self._job.start(spark)
 
     def step(self) -> BatchDone | None:
@@ -75,7 +75,10 @@ class TransformJob:
         if self.spec.target.topic is not None:
             topic_rows(self.spec, rows.frame([]), rows.query.field)
             return StatelessTransform(self.spec)
-        return make_job_of("export", self.spec)
+        job = make_job_of("export", self.spec)
+        if isinstance(job, Checked):
+            job.check(spark)
+        return job
 
 
 class StatelessTransform:
@@ -106,6 +109,7 @@ class StatelessTransform:
         assert self._rows.query is not None
         ranges = self._source.next_ranges(self.spec.rows_max, self.spec.tasks_min)
         if not ranges:
+            self._target.idle()
             return None
         told = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
         tally = self._rows.tally()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from penstock.spark.columns import TYPES, Layout, layout
 from penstock.spark.errors import OptionError
@@ -16,7 +18,6 @@ from penstock.spark.ranges import OffsetRange
 from penstock.spark.value_formats import value_format, value_type_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -38,9 +39,28 @@ class View:
     columns: StructType
     is_decoded: bool
 
+    def meta_names(self) -> list[str]:
+        """The names that the columns beside the value have in the view, in the order in which they are read."""
+        read = [name for name in self.layout.schema.names if name != "value"]
+        taken = {field.name for field in self.layout.value_type} if self.layout.value_type is not None else set()
+        return [f"_{name}" if name in taken else name for name in read]
+
     def holds(self, one: OffsetRange) -> bool:
         """Whether a range is of this view."""
         return self.topics is None or one.place.topic in self.topics
+
+    def pruned(self, used: set[str]) -> View:
+        """The same with only some columns. Values are still decoded in full: whether one is bad must not depend on the query."""
+        from pyspark.sql.types import StructType
+
+        kept = [field for field in self.columns.fields if field.name in used] or self.columns.fields[-1:]
+        names = {field.name for field in kept}
+        read = [name for name in self.layout.schema.names if name != "value"]
+        wanted = [name for name, own in zip(read, self.meta_names(), strict=True) if own in names]
+        if self.is_decoded or "value" in names:
+            wanted = ["value", *wanted]
+        schema = pa.schema([self.layout.schema.field(name) for name in wanted])
+        return replace(self, layout=Layout(schema), columns=StructType(kept))
 
     def frame(self, spark: SparkSession, ranges: Iterable[OffsetRange], counts: Any = None) -> DataFrame:
         """The rows of ranges that can be decoded. What was read of each is added to the accumulator `counts`."""
@@ -62,6 +82,8 @@ class ReadRanges:
     def __init__(self, view: View, ranges: list[OffsetRange], counts: Any) -> None:
         self._options, self._layout, self._is_decoded = view.options, view.layout, view.is_decoded
         self._names = view.columns.names
+        kind = view.layout.value_type
+        self._spread = [*([one.name for one in kind] if kind is not None else []), *view.meta_names()]
         self._ranges = ranges
         self._counts = counts
 
@@ -75,15 +97,13 @@ class ReadRanges:
                 for good, bad in read_range_with_dead(self._options, self._layout, one):
                     rows += good.num_rows
                     dead += 0 if bad is None else bad.num_rows
-                    yield spread(good, self._names) if self._is_decoded else good
+                    yield spread(good, self._spread).select(self._names) if self._is_decoded else good
                 if self._counts is not None:
                     self._counts.add({(one.place, one.start, one.stop): (rows, dead)})
 
 
 def spread(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     """The fields of the first column, a struct, in its place."""
-    import pyarrow as pa
-
     return pa.RecordBatch.from_arrays([*rows.column(0).flatten(), *rows.columns[1:]], names=names)
 
 

@@ -17,12 +17,24 @@ export const apiPath = (...segments) => "/" + segments.map(encodeURIComponent).j
 
 async function failureOf(response) {
   let told = null;
-  try { told = (await response.json()).error; } catch { /* not from the API: a proxy, or the node is stopping */ }
+  try {
+    told = (await response.json()).error;
+  } catch {
+    /* not from the API: a proxy, or the node is stopping */
+  }
   if (told?.message) return new ApiError(response.status, told.code, told.message);
   if (response.status === 401) {
-    return new ApiError(401, "NOT_SIGNED_IN", "You are not signed in. Reload the page: the browser asks for a name and a password.");
+    return new ApiError(
+      401,
+      "NOT_SIGNED_IN",
+      "You are not signed in. Reload the page: the browser asks for a name and a password.",
+    );
   }
-  return new ApiError(response.status, `HTTP_${response.status}`, `The node answered ${response.status} ${response.statusText}. Its log says more.`);
+  return new ApiError(
+    response.status,
+    `HTTP_${response.status}`,
+    `The node answered ${response.status} ${response.statusText}. Its log says more.`,
+  );
 }
 
 export async function request(method, path, { query, body, signal, parse } = {}) {
@@ -36,7 +48,11 @@ export async function request(method, path, { query, body, signal, parse } = {})
     response = await fetch(href(API + path, query), options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "UNREACHABLE", "The node does not answer. Check that penstock up is running; this page tries again by itself.");
+    throw new ApiError(
+      0,
+      "UNREACHABLE",
+      "The node does not answer. Check that penstock up is running; this page tries again by itself.",
+    );
   }
   if (!response.ok) throw await failureOf(response);
   if (response.status === 204) return null;

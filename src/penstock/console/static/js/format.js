@@ -17,14 +17,26 @@ export function count(value) {
   if (!isNumber(value)) return NOTHING;
   const size = Math.abs(value);
   if (size < 10000) return Number.isInteger(value) ? exact.format(value) : short(value);
-  for (const [unit, suffix] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (size >= unit) return `${short(value / unit)} ${suffix}`;
+  for (const [unit, suffix] of [
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ])
+    if (size >= unit) return `${short(value / unit)} ${suffix}`;
   return exact.format(value);
 }
 
 export function bytes(value) {
   if (!isNumber(value)) return NOTHING;
   const size = Math.abs(value);
-  for (const [power, unit] of [[5, "PiB"], [4, "TiB"], [3, "GiB"], [2, "MiB"], [1, "KiB"]]) {
+  for (const [power, unit] of [
+    [5, "PiB"],
+    [4, "TiB"],
+    [3, "GiB"],
+    [2, "MiB"],
+    [1, "KiB"],
+  ]) {
     if (size >= 1024 ** power) return `${short(value / 1024 ** power)} ${unit}`;
   }
   return `${short(value)} B`;
@@ -40,9 +52,18 @@ export function duration(ms) {
   if (ms < 1000) return `${short(ms)} ms`;
   const s = ms / 1000;
   if (s < 60) return `${s < 10 ? short(s) : Math.round(s)} s`;
-  const parts = [[Math.floor(s / 86400), "d"], [Math.floor(s / 3600) % 24, "h"], [Math.floor(s / 60) % 60, "min"], [Math.floor(s) % 60, "s"]];
+  const parts = [
+    [Math.floor(s / 86400), "d"],
+    [Math.floor(s / 3600) % 24, "h"],
+    [Math.floor(s / 60) % 60, "min"],
+    [Math.floor(s) % 60, "s"],
+  ];
   const first = parts.findIndex(([amount]) => amount > 0);
-  return parts.slice(first, first + 2).filter(([amount]) => amount > 0).map(([amount, unit]) => `${amount} ${unit}`).join(" ");
+  return parts
+    .slice(first, first + 2)
+    .filter(([amount]) => amount > 0)
+    .map(([amount, unit]) => `${amount} ${unit}`)
+    .join(" ");
 }
 
 export const seconds = (value) => (isNumber(value) ? duration(value * 1000) : NOTHING);
@@ -63,7 +84,10 @@ export function moment(ms, { millis = false } = {}) {
 export const ago = (ms) => (isNumber(ms) && ms > 0 ? `${duration(Math.max(0, Date.now() - ms))} ago` : NOTHING);
 
 /** A figure with its exact value on hover. */
-const figure = (format, unit) => ({ value }) => html`<span class="num" title=${isNumber(value) ? `${exact.format(value)} ${unit}` : null}>${format(value)}</span>`;
+const figure =
+  (format, unit) =>
+  ({ value }) =>
+    html`<span class="num" title=${isNumber(value) ? `${exact.format(value)} ${unit}` : null}>${format(value)}</span>`;
 export const Count = figure(count, "");
 export const Bytes = figure(bytes, "bytes");
 export const BytesRate = figure(bytesPerSecond, "bytes per second");
@@ -71,9 +95,15 @@ export const CountRate = figure(countPerSecond, "messages per second");
 export const Seconds = figure(seconds, "seconds");
 export const Duration = figure(duration, "ms");
 export const Share = figure(percent, "");
-export const Moment = ({ value, millis }) => html`<time class="num" dateTime=${isNumber(value) && value >= 0 ? new Date(value).toISOString() : null}
-  title=${isNumber(value) && value >= 0 ? new Date(value).toISOString() : null}>${moment(value, { millis })}</time>`;
-export const Ago = ({ value }) => html`<span class="num" title=${isNumber(value) && value > 0 ? new Date(value).toISOString() : null}>${ago(value)}</span>`;
+export const Moment = ({ value, millis }) =>
+  html`<time
+    class="num"
+    datetime=${isNumber(value) && value >= 0 ? new Date(value).toISOString() : null}
+    title=${isNumber(value) && value >= 0 ? new Date(value).toISOString() : null}
+    >${moment(value, { millis })}</time
+  >`;
+export const Ago = ({ value }) =>
+  html`<span class="num" title=${isNumber(value) && value > 0 ? new Date(value).toISOString() : null}>${ago(value)}</span>`;
 
 /** A message of the node as a sentence of its own. */
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);

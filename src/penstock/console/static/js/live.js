@@ -47,7 +47,9 @@ export function useLive(path, query = {}, { every = 3000, keep = false } = {}) {
         if (!control.signal.aborted && every && !document.hidden) timer = setTimeout(ask, every);
       }
     };
-    const seen = () => { if (!document.hidden) ask(); };
+    const seen = () => {
+      if (!document.hidden) ask();
+    };
     askAgain.current = ask;
     ask();
     document.addEventListener("visibilitychange", seen);

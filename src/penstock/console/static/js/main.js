@@ -23,12 +23,21 @@ const Page = () => {
     let wanted = true;
     const load = PAGES[segments[0] ?? ""];
     if (!load) return undefined;
-    load(segments).then((module) => wanted && setLoaded({ key, View: module.default }), (error) => wanted && setLoaded({ key, error }));
-    return () => { wanted = false; };
+    load(segments).then(
+      (module) => wanted && setLoaded({ key, View: module.default }),
+      (error) => wanted && setLoaded({ key, error }),
+    );
+    return () => {
+      wanted = false;
+    };
   }, [key]);
-  if (!PAGES[segments[0] ?? ""]) return html`<${PageHead} title="Not found" /><${Empty} title="There is no such page">Choose one at the left.<//>`;
+  if (!PAGES[segments[0] ?? ""])
+    return html`<${PageHead} title="Not found" /><${Empty} title="There is no such page">Choose one at the left.<//>`;
   if (loaded.key !== key) return null;
-  if (loaded.error) return html`<${Notice} tone="bad" title="The page could not be loaded">${String(loaded.error.message)}. Reload; the node may have been upgraded or stopped.<//>`;
+  if (loaded.error)
+    return html`<${Notice} tone="bad" title="The page could not be loaded"
+      >${String(loaded.error.message)}. Reload; the node may have been upgraded or stopped.<//
+    >`;
   return html`<${loaded.View} key=${segments[1] ?? ""} />`;
 };
 

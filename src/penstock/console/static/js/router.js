@@ -4,9 +4,16 @@ import { useEffect, useState } from "../vendor/htm-preact.js";
 const listeners = new Set();
 
 function read() {
-  const segments = location.pathname.split("/").filter(Boolean).map((part) => {
-    try { return decodeURIComponent(part); } catch { return part; }
-  });
+  const segments = location.pathname
+    .split("/")
+    .filter(Boolean)
+    .map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    });
   return { path: location.pathname, segments, query: Object.fromEntries(new URLSearchParams(location.search)) };
 }
 
@@ -19,7 +26,9 @@ function announce() {
 
 /** A path with a query, leaving out what is empty. */
 export function href(path, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false);
+  const given = Object.entries(query).filter(
+    ([, value]) => value !== null && value !== undefined && value !== "" && value !== false,
+  );
   const text = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
   return text ? `${path}?${text}` : path;
 }

@@ -12,16 +12,36 @@ const ClusterContext = createContext(null);
 export const useCluster = () => useContext(ClusterContext);
 
 const PLACES = [
-  ["", "Overview", "overview"], ["topics", "Topics", "topics"], ["consumers", "Consumers", "consumers"], ["queues", "Queues", "queues"],
-  ["streams", "Streams", "streams"], ["pipelines", "Pipelines", "pipelines"], ["storage", "Storage", "storage"], ["settings", "Settings", "settings"],
+  ["", "Overview", "overview"],
+  ["topics", "Topics", "topics"],
+  ["consumers", "Consumers", "consumers"],
+  ["queues", "Queues", "queues"],
+  ["streams", "Streams", "streams"],
+  ["pipelines", "Pipelines", "pipelines"],
+  ["storage", "Storage", "storage"],
+  ["settings", "Settings", "settings"],
 ];
 
 const Theme = () => {
   const [chosen, setChosen] = useState(penstockTheme.chosen());
-  const choose = (name) => { penstockTheme.choose(name); setChosen(name); };
-  const drawn = (icon, text) => html`<span title=${text}><span class="spoken">${text}</span><span class="icon-cell"><${Icon} name=${icon} /></span></span>`;
-  return html`<${Segments} label="Theme" value=${chosen} onChoose=${choose}
-    options=${[["light", drawn("sun", "Light")], ["system", drawn("screen", "As the system")], ["dark", drawn("moon", "Dark")]]} />`;
+  const choose = (name) => {
+    penstockTheme.choose(name);
+    setChosen(name);
+  };
+  const drawn = (icon, text) =>
+    html`<span title=${text}
+      ><span class="spoken">${text}</span><span class="icon-cell"><${Icon} name=${icon} /></span
+    ></span>`;
+  return html`<${Segments}
+    label="Theme"
+    value=${chosen}
+    onChoose=${choose}
+    options=${[
+      ["light", drawn("sun", "Light")],
+      ["system", drawn("screen", "As the system")],
+      ["dark", drawn("moon", "Dark")],
+    ]}
+  />`;
 };
 
 function move(step) {
@@ -40,7 +60,11 @@ function useKeys() {
       const typing = event.target.closest?.("input, textarea, select, [role=menu]");
       if (event.key === "/" && !typing) {
         const field = document.querySelector("[data-search]");
-        if (field) { event.preventDefault(); field.focus(); field.select(); }
+        if (field) {
+          event.preventDefault();
+          field.focus();
+          field.select();
+        }
       }
       const inSearch = event.target.matches?.("[data-search]");
       if (event.key === "ArrowDown" && (!typing || inSearch) && move(1)) event.preventDefault();
@@ -57,7 +81,8 @@ const Guarded = ({ children }) => {
   if (!error) return children;
   return html`<${Notice} tone="bad" title="This page has failed">
     <p>${String(error.message ?? error)}. That is a fault of the console; please report it with the address of this page.</p>
-    <button type="button" class="button small" onClick=${reset}>Show it again</button><//>`;
+    <button type="button" class="button small" onClick=${reset}>Show it again</button><//
+  >`;
 };
 
 export const Shell = ({ children }) => {
@@ -73,12 +98,35 @@ export const Shell = ({ children }) => {
     <div class="frame">
       <div class=${`side ${open ? "open" : ""}`}>
         <a class="brand" href="/" aria-label="Penstock, overview"><${Logo} />Penstock</a>
-        <button type="button" class="button plain menu-button" aria-expanded=${String(open)} aria-controls="nav" onClick=${() => setOpen(!open)}><${Icon} name="menu" />Menu</button>
-        <nav class="nav" id="nav" aria-label="Pages">${PLACES.map(([key, text, icon]) => html`<a key=${key} href=${`/${key}`} aria-current=${(segments[0] ?? "") === key ? "page" : null}>
-          <${Icon} name=${icon} />${text}${counts[key] !== undefined && html`<span class="count num">${count(counts[key])}</span>`}</a>`)}</nav>
+        <button
+          type="button"
+          class="button plain menu-button"
+          aria-expanded=${String(open)}
+          aria-controls="nav"
+          onClick=${() => setOpen(!open)}
+        >
+          <${Icon} name="menu" />Menu
+        </button>
+        <nav class="nav" id="nav" aria-label="Pages">
+          ${PLACES.map(
+            ([key, text, icon]) =>
+              html`<a key=${key} href=${`/${key}`} aria-current=${(segments[0] ?? "") === key ? "page" : null}>
+                <${Icon}
+                  name=${icon}
+                />${text}${counts[key] !== undefined && html`<span class="count num">${count(counts[key])}</span>`}</a
+              >`,
+          )}
+        </nav>
         <div class="side-foot">
-          ${data && html`<div><div class="clip" title=${`cluster ${data.id}`}><strong>${data.name}</strong> <span class="muted">node ${data.node_id}</span></div>
-            <div class="muted">version ${data.version}</div></div>`}
+          <div class="identity">
+            ${
+              data &&
+              html`<div class="clip" title=${`cluster ${data.id}`}>
+                  <strong>${data.name}</strong> <span class="muted">node ${data.node_id}</span>
+                </div>
+                <div class="muted">version ${data.version}</div>`
+            }
+          </div>
           <${Theme} />
         </div>
       </div>

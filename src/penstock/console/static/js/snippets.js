@@ -21,13 +21,17 @@ export function consumeCommand(cluster, { topic, start, partition, limit, live, 
   return `penstock consume ${quoted(topic)}${where}${some}${how} --format json${connection(cluster)}${search ? ` | grep -iF ${quoted(search)}` : ""}`;
 }
 
-export const messageCommand = (cluster, topic, { partition, offset }) => `penstock consume ${quoted(topic)} -p ${partition} --from ${offset} -n 1 --format json${connection(cluster)}`;
+export const messageCommand = (cluster, topic, { partition, offset }) =>
+  `penstock consume ${quoted(topic)} -p ${partition} --from ${offset} -n 1 --format json${connection(cluster)}`;
 
-const secured = (cluster) => (cluster?.security?.sasl ? `    "security.protocol": "${cluster.security.tls ? "SASL_SSL" : "SASL_PLAINTEXT"}",
+const secured = (cluster) =>
+  cluster?.security?.sasl
+    ? `    "security.protocol": "${cluster.security.tls ? "SASL_SSL" : "SASL_PLAINTEXT"}",
     "sasl.mechanism": "SCRAM-SHA-256",
     "sasl.username": "${cluster.user ?? "…"}",
     "sasl.password": os.environ["PENSTOCK_PASSWORD"],
-` : "");
+`
+    : "";
 
 function program(cluster, assigned, body) {
   return `${cluster?.security?.sasl ? "import os\n\n" : ""}from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -55,10 +59,23 @@ for number in ${numbers}:
     first, after_last = consumer.get_watermark_offsets(TopicPartition(${name}, number))
     parts.append(TopicPartition(${name}, number, max(first, after_last - ${limit})))
 consumer.assign(parts)`;
-  const assigned = kind === "newest" ? newest : kind === "time" ? `consumer.assign(consumer.offsets_for_times(${listed}))` : `consumer.assign(${listed})`;
-  return program(cluster, assigned, `for message in consumer.consume(${limit}, timeout=5):
-    print(message.partition(), message.offset(), message.key(), message.value())`);
+  const assigned =
+    kind === "newest"
+      ? newest
+      : kind === "time"
+        ? `consumer.assign(consumer.offsets_for_times(${listed}))`
+        : `consumer.assign(${listed})`;
+  return program(
+    cluster,
+    assigned,
+    `for message in consumer.consume(${limit}, timeout=5):
+    print(message.partition(), message.offset(), message.key(), message.value())`,
+  );
 }
 
-export const messageProgram = (cluster, topic, { partition, offset }) => program(cluster, `consumer.assign([TopicPartition(${JSON.stringify(topic)}, ${partition}, ${offset})])`,
-  "message = consumer.poll(5)\nprint(message.headers(), message.key(), message.value())").replace("OFFSET_BEGINNING, ", "");
+export const messageProgram = (cluster, topic, { partition, offset }) =>
+  program(
+    cluster,
+    `consumer.assign([TopicPartition(${JSON.stringify(topic)}, ${partition}, ${offset})])`,
+    "message = consumer.poll(5)\nprint(message.headers(), message.key(), message.value())",
+  ).replace("OFFSET_BEGINNING, ", "");

@@ -20,13 +20,35 @@ const Heads = ({ columns, sort, order, onSort }) => {
     if (onSort) onSort(key, next);
     else setQuery({ sort: key, order: next, at: null }, { replace: false });
   };
-  return html`<thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${classOf(column)} style=${{ width: column.width ?? null }} title=${column.about}
-    aria-sort=${column.sorts && sort === column.key ? (order === "asc" ? "ascending" : "descending") : null}>
-    ${column.sorts ? html`<button type="button" class="sorter" onClick=${() => turn(column.key, column.end)}>${column.title}<${Icon} name="down" /></button>`
-      : column.title || html`<span class="spoken">${column.spoken ?? "Actions"}</span>`}</th>`)}</tr></thead>`;
+  return html`<thead>
+    <tr>
+      ${columns.map(
+        (column) =>
+          html`<th
+            key=${column.key}
+            scope="col"
+            class=${classOf(column)}
+            style=${{ width: column.width ?? null }}
+            title=${column.about}
+            aria-sort=${column.sorts && sort === column.key ? (order === "asc" ? "ascending" : "descending") : null}
+          >
+            ${
+              column.sorts
+                ? html`<button type="button" class="sorter" onClick=${() => turn(column.key, column.end)}>
+                    ${column.title}<${Icon} name="down" />
+                  </button>`
+                : column.title || html`<span class="spoken">${column.spoken ?? "Actions"}</span>`
+            }
+          </th>`,
+      )}
+    </tr>
+  </thead>`;
 };
 
-const Cells = ({ columns, row }) => columns.map((column) => html`<td key=${column.key} class=${classOf(column)}>${column.show ? column.show(row) : row[column.key]}</td>`);
+const Cells = ({ columns, row }) =>
+  columns.map(
+    (column) => html`<td key=${column.key} class=${classOf(column)}>${column.show ? column.show(row) : row[column.key]}</td>`,
+  );
 
 /** A table of rows that are all there. With `sortable`, heads of columns with `sorts` sort it here; the choice is not in the URL. */
 export const Table = ({ label, columns, rows, keyOf, start, tall, foot }) => {
@@ -35,12 +57,23 @@ export const Table = ({ label, columns, rows, keyOf, start, tall, foot }) => {
   const valueOf = (row) => (typeof sorter.sorts === "function" ? sorter.sorts(row) : row[sorter.key]) ?? -Infinity;
   const sign = sorting.order === "asc" ? 1 : -1;
   const shown = sorter ? [...rows].sort((a, b) => sign * (valueOf(a) < valueOf(b) ? -1 : valueOf(a) > valueOf(b) ? 1 : 0)) : rows;
-  return html`<div class="table-scroll" tabindex="0" role="region" aria-label=${label}><table class=${`table ${tall ? "tall" : ""}`}>
-    <caption class="spoken">${label}</caption>
-    <${Heads} columns=${columns} ...${sorting} onSort=${(sort, order) => setSorting({ sort, order })} />
-    <tbody>${shown.map((row) => html`<tr class="data" key=${keyOf(row)}><${Cells} columns=${columns} row=${row} /></tr>`)}</tbody>
-    ${foot}
-  </table></div>`;
+  return html`<div class="table-scroll" tabindex="0" role="region" aria-label=${label}>
+    <table class=${`table ${tall ? "tall" : ""}`}>
+      <caption class="spoken">
+        ${label}
+      </caption>
+      <${Heads} columns=${columns} ...${sorting} onSort=${(sort, order) => setSorting({ sort, order })} />
+      <tbody>
+        ${shown.map(
+          (row) =>
+            html`<tr class="data" key=${keyOf(row)}>
+              <${Cells} columns=${columns} row=${row} />
+            </tr>`,
+        )}
+      </tbody>
+      ${foot}
+    </table>
+  </div>`;
 };
 
 /** Rows of a list of the API, page by page: those in sight are asked for, and asked for again every few seconds. */
@@ -48,20 +81,26 @@ function useRows(path, query, every) {
   const key = href(path, query);
   const held = useRef({ key: null, pages: new Map(), total: null, sight: [0, 0] });
   const [state, setState] = useState({ version: 0, error: null });
-  const load = useCallback(async (number, signal) => {
-    const store = held.current;
-    try {
-      const answer = await get(path, { ...query, offset: number * PAGE, limit: PAGE }, signal);
-      if (signal.aborted) return;
-      // The first answer to a new question takes the place of all that answered the old one.
-      if (store.key !== key) { store.key = key; store.pages = new Map(); }
-      store.pages.set(number, answer.items);
-      store.total = answer.total;
-      setState((old) => ({ version: old.version + 1, error: null }));
-    } catch (error) {
-      if (!signal.aborted) setState((old) => ({ version: old.version + 1, error }));
-    }
-  }, [key]);
+  const load = useCallback(
+    async (number, signal) => {
+      const store = held.current;
+      try {
+        const answer = await get(path, { ...query, offset: number * PAGE, limit: PAGE }, signal);
+        if (signal.aborted) return;
+        // The first answer to a new question takes the place of all that answered the old one.
+        if (store.key !== key) {
+          store.key = key;
+          store.pages = new Map();
+        }
+        store.pages.set(number, answer.items);
+        store.total = answer.total;
+        setState((old) => ({ version: old.version + 1, error: null }));
+      } catch (error) {
+        if (!signal.aborted) setState((old) => ({ version: old.version + 1, error }));
+      }
+    },
+    [key],
+  );
   const ask = useRef(() => {});
   useEffect(() => {
     const control = new AbortController();
@@ -84,18 +123,44 @@ function useRows(path, query, every) {
     };
     ask.current = askFor;
     tick();
-    return () => { control.abort(); clearTimeout(timer); };
+    return () => {
+      control.abort();
+      clearTimeout(timer);
+    };
   }, [key, every]);
   const rowAt = (index) => held.current.pages.get(Math.floor(index / PAGE))?.[index % PAGE] ?? null;
-  const look = (first, last) => { held.current.sight = [first, last]; ask.current(false); };
-  return { total: held.current.total, rowAt, look, error: state.error, refresh: () => ask.current(true), isCurrent: held.current.key === key };
+  const look = (first, last) => {
+    held.current.sight = [first, last];
+    ask.current(false);
+  };
+  return {
+    total: held.current.total,
+    rowAt,
+    look,
+    error: state.error,
+    refresh: () => ask.current(true),
+    isCurrent: held.current.key === key,
+  };
 }
 
 /**
  * A table of any length. It fills the height it is given and scrolls in it; the first row in sight is `at` in the URL.
  * `empty` is shown when the list has nothing in it.
  */
-export const LongTable = ({ label, columns, path, query, sort, order, at, keyOf, empty, every = 3000, noun = "row", refreshRef }) => {
+export const LongTable = ({
+  label,
+  columns,
+  path,
+  query,
+  sort,
+  order,
+  at,
+  keyOf,
+  empty,
+  every = 3000,
+  noun = "row",
+  refreshRef,
+}) => {
   const rows = useRows(path, { ...query, sort, order }, every);
   const scroller = useRef(null);
   const [sight, setSight] = useState([0, 30]);
@@ -122,16 +187,25 @@ export const LongTable = ({ label, columns, path, query, sort, order, at, keyOf,
   // Once it is known how long the list is, go where the URL says; after a new question, to its top.
   const known = rows.total !== null;
   useLayoutEffect(() => {
-    if (known && scroller.current) { scroller.current.scrollTop = place.current * ROW; measure(); }
+    if (known && scroller.current) {
+      scroller.current.scrollTop = place.current * ROW;
+      measure();
+    }
   }, [known]);
   useLayoutEffect(() => {
     const wanted = Number(at) || 0;
-    if (scroller.current && wanted !== place.current) { place.current = wanted; scroller.current.scrollTop = wanted * ROW; }
+    if (scroller.current && wanted !== place.current) {
+      place.current = wanted;
+      scroller.current.scrollTop = wanted * ROW;
+    }
   }, [at]);
   useEffect(() => {
     const watcher = new ResizeObserver(measure);
     if (scroller.current) watcher.observe(scroller.current);
-    return () => { watcher.disconnect(); clearTimeout(settle.current); };
+    return () => {
+      watcher.disconnect();
+      clearTimeout(settle.current);
+    };
   }, [known && rows.total === 0]);
   if (known && rows.total === 0 && rows.isCurrent) return html`<div class="card">${empty}</div>`;
   const total = rows.total ?? 12;
@@ -141,21 +215,34 @@ export const LongTable = ({ label, columns, path, query, sort, order, at, keyOf,
     ${rows.error && html`<${Failure} error=${rows.error} again=${rows.refresh} what="The list" />`}
     <div class="table-scroll" ref=${scroller} onScroll=${scrolled} tabindex="0" role="region" aria-label=${label}>
       <table class="table" aria-rowcount=${known ? total + 1 : -1} aria-busy=${String(!rows.isCurrent)}>
-        <caption class="spoken">${label}</caption>
+        <caption class="spoken">
+          ${label}
+        </caption>
         <${Heads} columns=${columns} sort=${sort} order=${order} />
         <tbody>
-          <tr class="space" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${first * ROW}px` }}></td></tr>
+          <tr class="space" aria-hidden="true">
+            <td colspan=${columns.length} style=${{ height: `${first * ROW}px` }}></td>
+          </tr>
           ${shown.map((index) => {
             const row = rows.rowAt(index);
-            return row ? html`<tr class="data" key=${keyOf(row)} aria-rowindex=${index + 2}><${Cells} columns=${columns} row=${row} /></tr>`
-              : html`<tr class="data" key=${`bone${index}`} aria-rowindex=${index + 2}>${columns.map((column) => html`<td key=${column.key} class=${classOf(column)}><${Bone} /></td>`)}</tr>`;
+            return row
+              ? html`<tr class="data" key=${keyOf(row)} aria-rowindex=${index + 2}>
+                  <${Cells} columns=${columns} row=${row} />
+                </tr>`
+              : html`<tr class="data" key=${`bone${index}`} aria-rowindex=${index + 2}>
+                  ${columns.map((column) => html`<td key=${column.key} class=${classOf(column)}><${Bone} /></td>`)}
+                </tr>`;
           })}
-          <tr class="space" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${Math.max(0, total - last) * ROW}px` }}></td></tr>
+          <tr class="space" aria-hidden="true">
+            <td colspan=${columns.length} style=${{ height: `${Math.max(0, total - last) * ROW}px` }}></td>
+          </tr>
         </tbody>
       </table>
     </div>
-    <div class="table-foot"><span>${known ? plural(total, noun) : "Loading…"}</span>
+    <div class="table-foot">
+      <span>${known ? plural(total, noun) : "Loading…"}</span>
       ${known && total > 20 && html`<span class="wide-only">rows ${integer(Math.min(total, Math.round(first + (first ? AHEAD : 0) + 1)))}–${integer(Math.min(total, Math.max(last - AHEAD, 1)))} in sight</span>`}
-      <span class="push wide-only">Arrows move, Enter opens</span></div>
+      <span class="push wide-only">Arrows move, Enter opens</span>
+    </div>
   </div>`;
 };

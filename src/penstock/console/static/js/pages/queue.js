@@ -7,5 +7,9 @@ import { QueueView } from "./queue_view.js";
 export default function Queue() {
   const { segments } = useLocation();
   const name = segments[1];
-  return html`<div class="page"><${PageHead} title=${name} crumbs=${html`<a href="/queues">Queues</a> /`}>${!name.startsWith("//") && html`<a class="button" href=${pathOf("topics", name)}>Its messages</a>`}<//><${QueueView} name=${name} /></div>`;
+  return html`<div class="page">
+    <${PageHead} title=${name} crumbs=${html`<a href="/queues">Queues</a> /`}
+      >${!name.startsWith("//") && html`<a class="button" href=${pathOf("topics", name)}>Its messages</a>`}<//
+    ><${QueueView} name=${name} />
+  </div>`;
 }

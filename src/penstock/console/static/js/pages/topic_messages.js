@@ -16,7 +16,10 @@ import { Produce } from "./produce.js";
 const HELD_MAX = 500;
 const LIMIT = 50;
 
-const localTime = (ms) => { const at = new Date(ms); return `${dateOf(at)}T${clockOf(at)}`; };
+const localTime = (ms) => {
+  const at = new Date(ms);
+  return `${dateOf(at)}T${clockOf(at)}`;
+};
 
 /** Where to begin: a kind and, for two of them, a value. */
 const StartChoice = ({ start }) => {
@@ -24,23 +27,71 @@ const StartChoice = ({ start }) => {
   const [id, valueId] = [useId(), useId()];
   const choose = (event) => {
     const chosen = event.target.value;
-    setQuery({ start: { newest: null, oldest: "oldest", offset: "offset:0", time: `time:${Date.now() - 3600e3}` }[chosen], live: null }, { replace: false });
+    setQuery(
+      { start: { newest: null, oldest: "oldest", offset: "offset:0", time: `time:${Date.now() - 3600e3}` }[chosen], live: null },
+      { replace: false },
+    );
   };
-  return html`<div class="field inline"><label for=${id}>From</label><select id=${id} class="select" value=${kind} onChange=${choose}>
-      <option value="newest">newest</option><option value="oldest">oldest</option><option value="offset">offset…</option><option value="time">time…</option></select>
-    ${kind === "offset" && html`<label class="spoken" for=${valueId}>Offset</label><input id=${valueId} class="input offset-input" type="number" min="0" value=${value}
-      onChange=${(event) => setQuery({ start: `offset:${Math.max(0, Math.trunc(Number(event.target.value) || 0))}` }, { replace: false })} />`}
-    ${kind === "time" && html`<label class="spoken" for=${valueId}>Time</label><input id=${valueId} class="input" type="datetime-local" step="1" value=${localTime(Number(value))}
-      onChange=${(event) => { const ms = new Date(event.target.value).getTime(); if (ms >= 0) setQuery({ start: `time:${ms}` }, { replace: false }); }} />`}
+  return html`<div class="field inline">
+    <label for=${id}>From</label
+    ><select id=${id} class="select" value=${kind} onChange=${choose}>
+      <option value="newest">newest</option>
+      <option value="oldest">oldest</option>
+      <option value="offset">offset…</option>
+      <option value="time">time…</option>
+    </select>
+    ${
+      kind === "offset" &&
+      html`<label class="spoken" for=${valueId}>Offset</label
+        ><input
+          id=${valueId}
+          class="input offset-input"
+          type="number"
+          min="0"
+          value=${value}
+          onChange=${(event) => setQuery({ start: `offset:${Math.max(0, Math.trunc(Number(event.target.value) || 0))}` }, { replace: false })}
+        />`
+    }
+    ${
+      kind === "time" &&
+      html`<label class="spoken" for=${valueId}>Time</label
+        ><input
+          id=${valueId}
+          class="input"
+          type="datetime-local"
+          step="1"
+          value=${localTime(Number(value))}
+          onChange=${(event) => {
+            const ms = new Date(event.target.value).getTime();
+            if (ms >= 0) setQuery({ start: `time:${ms}` }, { replace: false });
+          }}
+        />`
+    }
   </div>`;
 };
 
 const PartitionChoice = ({ partition, partitions }) => {
   const id = useId();
   const choose = (event) => setQuery({ partition: event.target.value === "" ? null : event.target.value }, { replace: false });
-  return html`<div class="field inline"><label for=${id}>Partition</label>${partitions <= 200
-    ? html`<select id=${id} class="select" value=${partition ?? ""} onChange=${choose}><option value="">all</option>${Array.from({ length: partitions }, (_, number) => html`<option key=${number} value=${number}>${number}</option>`)}</select>`
-    : html`<input id=${id} class="input offset-input" type="number" min="0" max=${partitions - 1} placeholder="all" value=${partition ?? ""} onChange=${choose} />`}</div>`;
+  return html`<div class="field inline">
+    <label for=${id}>Partition</label>${
+      partitions <= 200
+        ? html`<select id=${id} class="select" value=${partition ?? ""} onChange=${choose}>
+            <option value="">all</option>
+            ${Array.from({ length: partitions }, (_, number) => html`<option key=${number} value=${number}>${number}</option>`)}
+          </select>`
+        : html`<input
+            id=${id}
+            class="input offset-input"
+            type="number"
+            min="0"
+            max=${partitions - 1}
+            placeholder="all"
+            value=${partition ?? ""}
+            onChange=${choose}
+          />`
+    }
+  </div>`;
 };
 
 /** Messages that are there: a page, and further ones on demand. */
@@ -55,10 +106,22 @@ function useMessages(name, question, live) {
     control.current = own;
     setState((old) => ({ ...old, busy: true, error: null }));
     try {
-      const answer = await request("GET", apiPath("topics", name, "messages"), { query: { ...question, cursor }, signal: own.signal, parse: parseExactly });
-      setState((old) => ({ key, items: before ? [...old.items, ...answer.items] : answer.items, next: answer.next, scanned: (before ? old.scanned : 0) + answer.scanned_bytes, busy: false, error: null }));
+      const answer = await request("GET", apiPath("topics", name, "messages"), {
+        query: { ...question, cursor },
+        signal: own.signal,
+        parse: parseExactly,
+      });
+      setState((old) => ({
+        key,
+        items: before ? [...old.items, ...answer.items] : answer.items,
+        next: answer.next,
+        scanned: (before ? old.scanned : 0) + answer.scanned_bytes,
+        busy: false,
+        error: null,
+      }));
     } catch (error) {
-      if (!own.signal.aborted) setState((old) => ({ ...old, key, items: before || old.key === key ? old.items : [], busy: false, error }));
+      if (!own.signal.aborted)
+        setState((old) => ({ ...old, key, items: before || old.key === key ? old.items : [], busy: false, error }));
     }
   };
   useEffect(() => {
@@ -90,7 +153,9 @@ function useTail(name, question, live, paused) {
     setState({ items: [], waiting: 0, dropped: 0, isOpen: false, error: null });
     held.current.arrived = [];
     const source = new EventSource(href(`${API}${apiPath("topics", name, "tail")}`, question), { withCredentials: true });
-    const soon = () => { if (!held.current.drawing) held.current.drawing = setTimeout(draw, 200); };
+    const soon = () => {
+      if (!held.current.drawing) held.current.drawing = setTimeout(draw, 200);
+    };
     source.addEventListener("open", () => setState((old) => ({ ...old, isOpen: true, error: null })));
     source.addEventListener("messages", (event) => {
       const told = parseExactly(event.data);
@@ -102,26 +167,49 @@ function useTail(name, question, live, paused) {
       source.close();
       setState((old) => ({ ...old, isOpen: false, error: new Error(JSON.parse(event.data).message) }));
     });
-    source.addEventListener("error", () => setState((old) => ({ ...old, isOpen: false, error: source.readyState === EventSource.CLOSED
-      ? new Error("The node refused to send messages as they come. Check that the topic is there and that you may read it, then start again.")
-      : new Error("The connection was lost; it is made again by itself.") })));
-    return () => { source.close(); clearTimeout(held.current.drawing); held.current.drawing = 0; };
+    source.addEventListener("error", () =>
+      setState((old) => ({
+        ...old,
+        isOpen: false,
+        error:
+          source.readyState === EventSource.CLOSED
+            ? new Error(
+                "The node refused to send messages as they come. Check that the topic is there and that you may read it, then start again.",
+              )
+            : new Error("The connection was lost; it is made again by itself."),
+      })),
+    );
+    return () => {
+      source.close();
+      clearTimeout(held.current.drawing);
+      held.current.drawing = 0;
+    };
   }, [name, href("", question), live]);
-  useEffect(() => { if (live && !paused && held.current.arrived.length) draw(); }, [paused]);
+  useEffect(() => {
+    if (live && !paused && held.current.arrived.length) draw();
+  }, [paused]);
   return state;
 }
 
 const Nothing = ({ name, search, next }) => {
-  if (search) return html`<${Empty} title=${next ? "Nothing found so far" : "No message has this in it"}>Key, value and headers were searched for “${search}”.<//>`;
-  return html`<${Empty} title="No messages here" command=${`echo hello | penstock produce ${name}`}>Nothing was written to this part of the topic yet, or it is past its retention. Write something:<//>`;
+  if (search)
+    return html`<${Empty} title=${next ? "Nothing found so far" : "No message has this in it"}
+      >Key, value and headers were searched for “${search}”.<//
+    >`;
+  return html`<${Empty} title="No messages here" command=${`echo hello | penstock produce ${name}`}
+    >Nothing was written to this part of the topic yet, or it is past its retention. Write something:<//
+  >`;
 };
 
-const LiveBar = ({ tail, paused, onPause }) => html`<div class="row live-bar" role="status">
-  <span class=${`live-dot ${tail.isOpen && !paused ? "on" : ""}`} aria-hidden="true"></span>
-  <span>${paused ? `Paused, ${tail.waiting} waiting` : tail.isOpen ? "Messages are shown as they come" : "Connecting…"}</span>
-  ${tail.dropped > 0 && html`<span class="muted">${count(tail.dropped)} left out: they came faster than can be shown</span>`}
-  <button type="button" class="button small push" onClick=${onPause}><${Icon} name=${paused ? "play" : "pause"} />${paused ? "Go on" : "Pause"}</button>
-</div>`;
+const LiveBar = ({ tail, paused, onPause }) =>
+  html`<div class="row live-bar" role="status">
+    <span class=${`live-dot ${tail.isOpen && !paused ? "on" : ""}`} aria-hidden="true"></span>
+    <span>${paused ? `Paused, ${tail.waiting} waiting` : tail.isOpen ? "Messages are shown as they come" : "Connecting…"}</span>
+    ${tail.dropped > 0 && html`<span class="muted">${count(tail.dropped)} left out: they came faster than can be shown</span>`}
+    <button type="button" class="button small push" onClick=${onPause}>
+      <${Icon} name=${paused ? "play" : "pause"} />${paused ? "Go on" : "Pause"}
+    </button>
+  </div>`;
 
 export const Messages = ({ name, topic, query, refresh: refreshTopic }) => {
   const cluster = useCluster();
@@ -135,29 +223,88 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }) => {
   const tail = useTail(name, { partition, search }, live, paused);
   const [producing, setProducing] = useState(false);
   const shown = { topic: name, start, partition, partitions: topic.partitions, limit, live, search };
-  const copy = (text) => async () => { await copyText(text); say("Copied."); };
+  const copy = (text) => async () => {
+    await copyText(text);
+    say("Copied.");
+  };
   const items = live ? tail.items : page.items;
-  const toggle = () => { setPaused(false); setQuery({ live: live ? null : "1" }, { replace: false }); };
+  const toggle = () => {
+    setPaused(false);
+    setQuery({ live: live ? null : "1" }, { replace: false });
+  };
   return html`<div class="stack">
     <div class="row message-bar">
       <${StartChoice} start=${start} /><${PartitionChoice} partition=${partition} partitions=${topic.partitions} />
-      <${Search} label="Search in key, value and headers" placeholder="Search messages" value=${query.search} onChange=${(text) => setQuery({ search: text || null })} />
-      <button type="button" class="button" aria-pressed=${String(live)} onClick=${toggle}><span class=${`live-dot ${live ? "on" : ""}`} aria-hidden="true"></span>Live</button>
+      <${Search}
+        label="Search in key, value and headers"
+        placeholder="Search messages"
+        value=${query.search}
+        onChange=${(text) => setQuery({ search: text || null })}
+      />
+      <button type="button" class="button" aria-pressed=${String(live)} onClick=${toggle}>
+        <span class=${`live-dot ${live ? "on" : ""}`} aria-hidden="true"></span>Live
+      </button>
       ${!live && html`<button type="button" class="button" onClick=${page.refresh}>Refresh</button>`}
-      <${Menu} label="Copy as" icon="copy" actions=${[{ text: "Command: penstock consume", act: copy(consumeCommand(cluster, shown)) }, { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) }]} />
-      <button type="button" class="button primary" onClick=${() => setProducing(true)}><${Icon} name="send" />Write a message</button>
+      <${Menu}
+        label="Copy as"
+        icon="copy"
+        actions=${[
+          { text: "Command: penstock consume", act: copy(consumeCommand(cluster, shown)) },
+          { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) },
+        ]}
+      />
+      <button type="button" class="button primary" onClick=${() => setProducing(true)}>
+        <${Icon} name="send" />Write a message
+      </button>
     </div>
     ${live && html`<${LiveBar} tail=${tail} paused=${paused} onPause=${() => setPaused(!paused)} />`}
     <${Failure} error=${live ? tail.error : page.error} again=${live ? null : page.refresh} what=${live ? null : "Messages"} />
     <div class="card" aria-busy=${String(page.busy)}>
-      ${items.length > 0 ? html`<${MessageTable} topic=${name} items=${items} open=${query.open} />`
-        : live ? html`<${Empty} title="Waiting for messages" command=${`echo hello | penstock produce ${name}`}>What is written from now on is shown here.<//>`
-          : page.key !== null && !page.busy && !page.error ? html`<${Nothing} name=${name} search=${search} next=${page.next} />` : html`<div class="empty quiet"></div>`}
-      <div class="table-foot"><span>${live ? `the last ${integer(items.length)}` : `${integer(items.length)} shown, ${bytes(page.scanned)} looked at`}</span>
-        ${!live && html`<div class="field inline push"><label for="limit">At a time</label><select id="limit" class="select small" value=${limit} onChange=${(event) => setQuery({ limit: event.target.value === String(LIMIT) ? null : event.target.value }, { replace: false })}>
-          ${[50, 200, 500].map((number) => html`<option key=${number} value=${number}>${number}</option>`)}</select></div>`}
-        ${!live && page.next && html`<button type="button" class="button small" disabled=${page.busy} onClick=${page.more}>${search && !items.length ? "Search on" : start === "newest" ? "Show older ones" : "Show more"}</button>`}</div>
+      ${
+        items.length > 0
+          ? html`<${MessageTable} topic=${name} items=${items} open=${query.open} />`
+          : live
+            ? html`<${Empty} title="Waiting for messages" command=${`echo hello | penstock produce ${name}`}
+                >What is written from now on is shown here.<//
+              >`
+            : page.key !== null && !page.busy && !page.error
+              ? html`<${Nothing} name=${name} search=${search} next=${page.next} />`
+              : html`<div class="empty quiet"></div>`
+      }
+      ${
+        (live || page.key !== null) &&
+        html`<div class="table-foot">
+          <span
+            >${live ? `the last ${integer(items.length)}` : `${integer(items.length)} shown, ${bytes(page.scanned)} looked at`}</span
+          >
+          ${
+            !live &&
+            html`<div class="field inline push">
+              <label for="limit">At a time</label
+              ><select
+                id="limit"
+                class="select small"
+                value=${limit}
+                onChange=${(event) => setQuery({ limit: event.target.value === String(LIMIT) ? null : event.target.value }, { replace: false })}
+              >
+                ${[50, 200, 500].map((number) => html`<option key=${number} value=${number}>${number}</option>`)}
+              </select>
+            </div>`
+          }
+          ${!live && page.next && html`<button type="button" class="button small" disabled=${page.busy} onClick=${page.more}>${search && !items.length ? "Search on" : start === "newest" ? "Show older ones" : "Show more"}</button>`}
+        </div>`
+      }
     </div>
-    ${producing && html`<${Produce} topic=${topic} onClose=${() => setProducing(false)} onDone=${() => { refreshTopic(); if (!live) page.refresh(); }} />`}
+    ${
+      producing &&
+      html`<${Produce}
+        topic=${topic}
+        onClose=${() => setProducing(false)}
+        onDone=${() => {
+          refreshTopic();
+          if (!live) page.refresh();
+        }}
+      />`
+    }
   </div>`;
 };

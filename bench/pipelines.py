@@ -1,0 +1,178 @@
+"""`python -m bench.pipelines [--quick]`: a transform from topic to topic against the limit of its way, and the time of a start.
+
+`limit` is the same query in the same session on rows that are ready, into a task that drops them: what Spark itself makes of rows
+that come from Python and go to Python. Both in turns. The start is that of the command, until its first batch is committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bench.kafka_peer.brokers import RESULTS, PenstockProcess
+from bench.kafka_peer.pair import load
+from bench.spark_peer.processor_time import processor_time
+from penstock.spark import session
+from penstock.spark.pipelines.kinds import make_job
+from penstock.spark.pipelines.spec_reading import read_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTITIONS = 2
+BATCH_ROWS = 1 << 16
+SIZE = 100
+QUERY = "SELECT key, value FROM rows WHERE offset >= 0"
+COLUMNS = "value BINARY, key BINARY, timestamp TIMESTAMP, topic STRING, partition INT, offset BIGINT"
+TRANSFORM_GOAL = 0.5
+START_GOAL_S = 12.0
+
+
+def ready(rows: int) -> Any:
+    """A task that hands over rows it has ready."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns = [
+            pa.repeat(pa.scalar(bytes(SIZE), pa.binary()), BATCH_ROWS),
+            pa.nulls(BATCH_ROWS, pa.binary()),
+            pa.array(range(BATCH_ROWS), pa.int64()).cast(pa.timestamp("us", "UTC")),
+            pa.repeat("rows", BATCH_ROWS),
+            pa.repeat(pa.scalar(0, pa.int32()), BATCH_ROWS),
+            pa.array(range(BATCH_ROWS), pa.int64()),
+        ]
+        names = ["value", "key", "timestamp", "topic", "partition", "offset"]
+        whole = pa.RecordBatch.from_arrays(columns, names=names)
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                left = rows
+                while left > 0:
+                    yield whole.slice(0, min(left, BATCH_ROWS))
+                    left -= BATCH_ROWS
+
+    return make
+
+
+def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A task that counts rows and lets them go."""
+    yield pa.RecordBatch.from_pydict(
+        {"rows": [sum(batch.num_rows for batch in batches)]}, schema=pa.schema([("rows", pa.int64())])
+    )
+
+
+def limit(spark: SparkSession, rows: int) -> float:
+    """The same query, with nothing at either end."""
+    started = time.perf_counter()
+    spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(ready(rows // PARTITIONS), COLUMNS).createOrReplaceTempView("rows")
+    counted = sum(row["rows"] for row in spark.sql(QUERY).mapInArrow(drop, "rows BIGINT").collect())
+    if counted != rows // PARTITIONS * PARTITIONS:
+        raise RuntimeError(f"{counted} rows came through of {rows}")
+    return time.perf_counter() - started
+
+
+def declare(directory: Path, address: str, name: str, rows_max: int) -> Path:
+    """The pipeline's file."""
+    path = directory / f"{name}.yaml"
+    path.write_text(
+        f"pipeline: {name}\nkind: transform\nbrokers: {address}\nsource: {{topics: [rows]}}\ntransform: {{sql: '{QUERY}'}}\n"
+        f"target: {{topic: {name}, partitions: {PARTITIONS}}}\nbatch: {{rows_max: {rows_max}}}\n"
+    )
+    return path
+
+
+def transform(spark: SparkSession, file: Path, rows: int) -> float:
+    """The pipeline, from its start on a warm session to its last commit."""
+    job = make_job(read_spec(str(file)))
+    started = time.perf_counter()
+    job.start(spark)
+    written = 0
+    while (done := job.step()) is not None:
+        written += done.rows_written
+    taken = time.perf_counter() - started
+    job.close()
+    if written != rows:
+        raise RuntimeError(f"{written} rows were written of {rows}")
+    return taken
+
+
+def start_time(file: Path, log: Path) -> float:
+    """Seconds from the command to its first batch, committed."""
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", str(file), "--once", "--master", "local[2]"]
+    started = time.perf_counter()
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    while "1 batches" not in log.read_text():
+        if process.poll() not in (None, 0):
+            raise RuntimeError(log.read_text()[-2000:])
+        time.sleep(0.02)
+    taken = time.perf_counter() - started
+    process.wait()
+    return taken
+
+
+def measure(spark: SparkSession, directory: Path, broker: PenstockProcess, *, quick: bool) -> dict[str, Any]:
+    """Both ways in turns."""
+    rows = 2_000_000 if quick else 8_000_000
+    load("create", broker, topic="rows", partitions=PARTITIONS)
+    load("produce", broker, topic="rows", size=SIZE, count=rows - 1, codec="none")
+    rates: dict[str, list[float]] = {"ours": [], "limit": []}
+    costs: dict[str, list[float]] = {"ours": [], "limit": []}
+    for number in range(4 if quick else 6):
+        file = declare(directory, broker.address, f"out-{number}", rows // 2)
+        for name in ("limit", "ours"):
+            before = processor_time()
+            rate = rows / (limit(spark, rows) if name == "limit" else transform(spark, file, rows))
+            if number:
+                rates[name].append(rate)
+                costs[name].append((processor_time() - before) / rows * 1e6)
+    ratios = [ours / most for ours, most in zip(rates["ours"], rates["limit"], strict=True)]
+    return {
+        "rows_per_s": {name: median(found) for name, found in rates.items()},
+        "cpu_us": {name: median(found) for name, found in costs.items()},
+        "ratio": median(ratios),
+    }
+
+
+def main() -> int:
+    """Measure; 1 if a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pipelines", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds: rougher")
+    quick = parser.parse_args().quick
+    directory = RESULTS / "pipelines"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    broker = PenstockProcess(directory / "penstock", synced=False)
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    broker.start()
+    try:
+        spark = session("bench", master="local[2]", settings={**settings, "spark.driver.memory": "4g"})
+        found = measure(spark, directory, broker, quick=quick)
+        spark.stop()
+        file = declare(directory, broker.address, "start", 1000)
+        file.write_text(file.read_text().replace("topics: [rows]", "topics: [rows], start: {offsets: {rows: {0: 0, 1: -1}}}"))
+        found["start_s"] = start_time(file, directory / "start.log")
+    finally:
+        broker.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+    rates, costs = found["rows_per_s"], found["cpu_us"]
+    print(f"transform: {rates['ours'] / 1e6:.2f} M rows/s, limit {rates['limit'] / 1e6:.2f} M: {found['ratio']:.2f} of it")
+    print(f"  processor time: {costs['ours']:.2f} us a row, broker included; limit {costs['limit']:.2f} us")
+    print(f"start to the first committed batch: {found['start_s']:.1f} s; load average {os.getloadavg()[0]:.1f}")
+    (RESULTS / "pipelines.json").write_text(json.dumps(found, indent=1), encoding="ascii")
+    return int(found["ratio"] < TRANSFORM_GOAL or found["start_s"] > START_GOAL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
