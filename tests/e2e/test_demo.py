@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -12,7 +13,7 @@ from random import Random
 
 import pytest
 
-from penstock.cli.demo_checks import check_positions, check_table, check_topic, check_totals
+from penstock.cli.demo_checks import Facts, Totals, check_positions, check_table, check_topic, check_totals
 from penstock.cli.demo_shop import Event, shop_events
 from penstock.cli.demo_show import EVENTS, GROUP, TOTALS
 from penstock.cli.demo_traffic import Sender, SlowReader, wait_until
@@ -98,9 +99,9 @@ def _ends(bootstrap: str) -> bytes:
 
 
 def test_what_is_there_once_and_in_order_holds(node: RunningNode) -> None:
-    verdict, totals = check_topic(node.bootstrap, EVENTS, _sender(node, 100))
+    verdict, facts = check_topic(node.bootstrap, EVENTS, _sender(node, 100))
     assert verdict.held, verdict.what
-    assert sum(counted.events for counted in totals.values()) == 100
+    assert sum(counted.events for counted in facts.totals.values()) == 100
 
 
 def test_a_lost_event_is_found(node: RunningNode) -> None:
@@ -117,21 +118,40 @@ def test_a_doubled_event_is_found(node: RunningNode) -> None:
     assert "1 doubled" in verdict.what
 
 
-def test_totals_that_do_not_agree_with_the_topic_are_found(node: RunningNode) -> None:
-    _, totals = check_topic(node.bootstrap, EVENTS, _sender(node, 100))
-    rows = [
-        f'{{"window_ms":{window},"category":"{category}","events":{one.events},"orders":{one.orders},"cents":{one.cents}}}'
-        for (window, category), one in totals.items()
-    ]
-    node.ok("produce", TOTALS, stdin="\n".join(rows).encode())
-    assert check_totals(node.bootstrap, TOTALS, totals).held
-    node.ok("produce", TOTALS, stdin=rows[0].encode())
-    assert not check_totals(node.bootstrap, TOTALS, totals).held, "a row that was written twice"
-    place = next(iter(totals))
-    wrong = {**totals, place: totals[place]._replace(cents=totals[place].cents + 1)}
-    node.ok("topic", "create", "totals-2")
-    node.ok("produce", "totals-2", stdin="\n".join(rows).encode())
-    assert not check_totals(node.bootstrap, "totals-2", wrong).held, "a sum that is not right"
+def _rows(totals: Totals) -> bytes:
+    rows = ({"window_ms": window, "category": category, **counted._asdict()} for (window, category), counted in totals.items())
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+@pytest.fixture(scope="module")
+def facts(node: RunningNode) -> Facts:
+    """What the topic says, seen much later, when all its windows are over."""
+    found = check_topic(node.bootstrap, EVENTS, _sender(node, 100))[1]
+    return found._replace(last_ms=found.last_ms + 60_000)
+
+
+def test_totals_that_agree_with_the_topic_hold(node: RunningNode, facts: Facts) -> None:
+    node.ok("produce", TOTALS, stdin=_rows(facts.totals))
+    assert check_totals(node.bootstrap, TOTALS, facts).held
+
+
+def test_totals_written_twice_are_found(node: RunningNode, facts: Facts) -> None:
+    node.ok("produce", "twice", stdin=_rows(facts.totals) + b"\n" + _rows(facts.totals))
+    assert not check_totals(node.bootstrap, "twice", facts).held
+
+
+def test_wrong_totals_are_found(node: RunningNode, facts: Facts) -> None:
+    place = next(iter(facts.totals))
+    wrong = {**facts.totals, place: facts.totals[place]._replace(cents=-1)}
+    node.ok("produce", "wrong", stdin=_rows(wrong))
+    assert not check_totals(node.bootstrap, "wrong", facts).held
+
+
+def test_a_missing_window_is_found_if_it_is_over(node: RunningNode, facts: Facts) -> None:
+    some = dict(list(facts.totals.items())[1:])
+    node.ok("produce", "missing", stdin=_rows(some))
+    assert not check_totals(node.bootstrap, "missing", facts).held
+    assert check_totals(node.bootstrap, "missing", facts._replace(last_ms=0)).held, "it may still come"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import socket
@@ -58,9 +59,12 @@ def address(node: RunningNode) -> str:
     return f"http://{http['host']}:{http['port']}"
 
 
-def get(node: RunningNode, path: str, accept: str = "*/*") -> tuple[int, str]:
+def get(node: RunningNode, path: str, accept: str = "*/*", user: str = "") -> tuple[int, str]:
     """The status and the body of an answer."""
-    request = urllib.request.Request(address(node) + path, headers={"Accept": accept})
+    headers = {"Accept": accept}
+    if user:
+        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+    request = urllib.request.Request(address(node) + path, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return answer.status, answer.read().decode()
@@ -246,6 +250,7 @@ def test_a_node_that_runs_is_alive_and_ready(node: RunningNode) -> None:
     assert scrape(node).get("penstock_ready") == 1
 
 
+@pytest.mark.slow
 def test_a_node_that_drains_is_not_ready_and_says_why(tmp_path: Path) -> None:
     with observed_node(tmp_path, "--drain-timeout-s", "15") as node:
         make_topic(node, "drained")
@@ -271,6 +276,18 @@ def test_a_node_that_drains_is_not_ready_and_says_why(tmp_path: Path) -> None:
         assert node.process.wait(WAIT_S) == 0
 
 
+def test_a_node_that_asks_who_its_clients_are_tells_its_numbers_only_to_them(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret")
+    with observed_node(tmp_path, "--sasl", "true", "--admin-password-file", str(password)) as node:
+        assert [get(node, path)[0] for path in ("/healthz", "/readyz")] == [200, 200]
+        assert [get(node, path)[0] for path in ("/metrics", "/metrics/internal")] == [401, 401]
+        status, text = get(node, "/metrics", user="admin:secret")
+        assert (status, Scrape(text).get("penstock_ready")) == (200, 1)
+        assert get(node, "/metrics", user="admin:wrong")[0] == 401
+
+
+@pytest.mark.slow
 def test_a_node_that_lost_a_disk_says_so_everywhere(tmp_path: Path) -> None:
     disks = [tmp_path / f"disk{number}" for number in range(8)]
     argv = ["--erasure", "block-4-2", *(part for disk in disks for part in ("--disk", str(disk)))]

@@ -304,3 +304,24 @@ def test_what_cannot_be_an_export_is_refused() -> None:
     assert (fragment, hourly.table_name(fragment)) == ((1800, 5400), "1800-3600")
     [upper] = exports_of({"a": {**good, "output_table_name_pattern": "%H:%M %ISO", "use_upper_bound_for_table_names": True}})
     assert upper.table_name(fragment) == "01:30 1970-01-01T01:30:00Z"
+
+
+def test_nothing_is_left_of_an_export_that_was_called_off() -> None:
+    async def scenario() -> None:
+        exported = Exported(await SimBroker().start())
+        await exported.make()
+        for number in range(20):
+            await exported.write(b"%02d" % number + bytes(1 << 20))
+        store = exported.host.broker.tables
+        for _ in range(2000):
+            if store.tables():
+                break
+            await asyncio.sleep(0.01)
+        assert store.tables()
+        assert exported.tables() == []
+        await exported.host.do(exported.host.broker.namespace.set_attributes(QUEUE, {}, ["static_export_config"]))
+        await asyncio.sleep(5)
+        assert (store.tables(), exported.tables()) == (set(), [])
+        await exported.host.stop()
+
+    run_simulation(scenario(), seed=1)

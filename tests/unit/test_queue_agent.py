@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.queue_agent.rates import DAY_S, HOUR_S, Rate
 from penstock.broker.queue_agent.statuses import Disposition, disposition, shown_time
-from penstock.broker.queue_agent.trimming import TrimConfig, Holder, decide
+from penstock.broker.queue_agent.trimming import Holder, TrimConfig, decide
 
 ON = TrimConfig(enable=True)
 
@@ -38,6 +38,17 @@ def test_a_partition_is_trimmed_up_to_what_somebody_needs(
     config: TrimConfig, offsets: tuple[int | None, ...], young_from: int | None, expected: int | None
 ) -> None:
     assert decide(config, start=10, end=100, vital=vital(*offsets), young_from=young_from).offset == expected
+
+
+def test_an_export_is_waited_for_as_a_vital_consumer_is() -> None:
+    vital, config = [Holder("consumer", 8)], TrimConfig(enable=True)
+    assert decide(config, start=0, end=10, vital=vital, exports=[Holder("export", 3)]).offset == 3
+    assert decide(config, start=3, end=10, vital=vital, exports=[Holder("export", 3)]).offset is None
+    failed = decide(config, start=0, end=10, vital=vital, exports=[Holder("export 'main'", None, "no directory")])
+    assert failed.offset is None
+    assert failed.alert == "nothing is trimmed: export 'main' is in error: no directory"
+    # By itself it is no reason to trim.
+    assert decide(config, start=0, end=10, vital=[], exports=[Holder("export", 3)]).offset is None
 
 
 def test_an_alert_says_why_nothing_is_trimmed() -> None:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.blob import Buffer, FilePiece
+from penstock.blob import Buffer
 from penstock.core.format_version import check_version
 from penstock.core.record_format import header_at, plain_records, read_octets
 from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
-from penstock.queue import Partition, ReadResult, split_batches
+from penstock.queue import Partition, joined, split_batches
 from penstock.tablet import KvTablet
 
 VERSION = 1
@@ -133,8 +133,3 @@ async def batch_at(partition: Partition, offset: int) -> memoryview | None:
         if base_offset + int.from_bytes(batch[23:27], "big") >= offset:
             return batch
     return None
-
-
-def joined(read: ReadResult) -> bytes:
-    """The batches of a read in one piece; a large one may come in several."""
-    return b"".join(part for part in read.batches if not isinstance(part, FilePiece))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.cli.access import OPERATIONS
 from penstock.cli.exit_codes import ExitCode
@@ -62,17 +62,7 @@ def add(client: Client, arguments: Namespace, output: Output) -> int:
 
 def list_rules(client: Client, arguments: Namespace, output: Output) -> int:
     """The rules that match, by what they are about."""
-    kind, name, pattern = _resource(arguments)
-    request = acls.DescribeAclsRequest(
-        resource_type_filter=kind,
-        resource_name_filter=name,
-        pattern_type_filter=pattern,
-        principal_filter=_principal(arguments),
-        host_filter=arguments.from_host,
-        operation=ANY,
-        permission_type=ANY,
-    )
-    answer = client.call(keys.DESCRIBE_ACLS, request, acls.DescribeAclsResponse)
+    answer = client.call(keys.DESCRIBE_ACLS, acls.DescribeAclsRequest(**_filter(arguments)), acls.DescribeAclsResponse)
     if answer.error_code:
         raise KafkaError("access rules", answer.error_code, answer.error_message)
     found = [
@@ -86,18 +76,9 @@ def list_rules(client: Client, arguments: Namespace, output: Output) -> int:
 
 def remove(client: Client, arguments: Namespace, output: Output) -> int:
     """Remove the rules that match; those removed are shown."""
-    kind, name, pattern = _resource(arguments)
-    if kind == ANY and arguments.who is None and arguments.from_host is None:
+    if _resource(arguments)[0] == ANY and arguments.who is None and arguments.from_host is None:
         raise usage("say which rules: --of a user, or about a topic, group, transactional id or the cluster")
-    wanted = acls.DeleteAclsFilter(
-        resource_type_filter=kind,
-        resource_name_filter=name,
-        pattern_type_filter=pattern,
-        principal_filter=_principal(arguments),
-        host_filter=arguments.from_host,
-        operation=ANY,
-        permission_type=ANY,
-    )
+    wanted = acls.DeleteAclsFilter(**_filter(arguments))
     answer = client.call(keys.DELETE_ACLS, acls.DeleteAclsRequest(filters=[wanted]), acls.DeleteAclsResponse)
     result = answer.filter_results[0]
     if result.error_code:
@@ -120,6 +101,20 @@ def _resource(arguments: Namespace) -> tuple[int, str | None, int]:
         if kind != 4 and getattr(arguments, attribute) is not None:
             return kind, getattr(arguments, attribute), LITERAL
     return ANY, None, ANY
+
+
+def _filter(arguments: Namespace) -> dict[str, Any]:
+    """What the options say of the rules that are meant, as both requests have it."""
+    kind, name, pattern = _resource(arguments)
+    return {
+        "resource_type_filter": kind,
+        "resource_name_filter": name,
+        "pattern_type_filter": pattern,
+        "principal_filter": _principal(arguments),
+        "host_filter": arguments.from_host,
+        "operation": ANY,
+        "permission_type": ANY,
+    }
 
 
 def _principal(arguments: Namespace) -> str | None:

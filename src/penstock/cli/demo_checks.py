@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock.cli.consumer import Consumer
-from penstock.cli.demo_pipeline import WINDOW_MS
+from penstock.cli.demo_pipeline import LATE_MS, WINDOW_MS
 from penstock.cli.demo_traffic import PATIENCE_S, Sender, SlowReader
 from penstock.cli.group_view import coordinator, positions
 from penstock.cli.kafka_client import Client, parse_addresses
@@ -38,12 +38,25 @@ Totals = dict[tuple[int, str], Counted]
 """By the start of the window and the category."""
 
 
-def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Totals]:
+class Facts(NamedTuple):
+    """What the topic says that the totals must say as well."""
+
+    totals: Totals
+    last_ms: int
+    """The latest event: windows that ended long enough before it are over, and must have been written."""
+
+    @property
+    def over(self) -> Totals:
+        """The totals of those windows."""
+        return {place: one for place, one in self.totals.items() if place[0] + WINDOW_MS + LATE_MS <= self.last_ms}
+
+
+def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Facts]:
     """Every event once, and those of a customer in the order they were sent in. Also what the totals must be."""
     seen = bytearray(sender.acknowledged)
     last: dict[bytes, int] = {}
     totals: Totals = {}
-    strange = disordered = 0
+    strange = disordered = last_ms = 0
     for _, record in _read(bootstrap, topic):
         fields = json.loads(record.value or b"{}")
         number = fields["id"]
@@ -56,15 +69,17 @@ def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, To
         last[customer] = number
         place = record.timestamp_ms // WINDOW_MS * WINDOW_MS, fields["category"]
         totals[place] = totals.get(place, Counted()).with_event(fields)
+        last_ms = max(last_ms, record.timestamp_ms)
+    facts = Facts(totals, last_ms)
     lost, doubled = seen.count(0), seen.count(2)
     if lost or doubled or strange or disordered:
         what = f"the topic: {lost} events lost, {doubled} doubled, {strange} unknown, {disordered} out of order"
-        return Verdict(False, what), totals
-    return Verdict(True, f"the topic holds each of {len(seen):,} acknowledged events once, each customer's in order"), totals
+        return Verdict(False, what), facts
+    return Verdict(True, f"the topic holds each of {len(seen):,} acknowledged events once, each customer's in order"), facts
 
 
-def check_totals(bootstrap: str, topic: str, wanted: Totals) -> Verdict:
-    """Each window that is over was written once, and says what the topic says. The last ones are not over yet."""
+def check_totals(bootstrap: str, topic: str, facts: Facts) -> Verdict:
+    """Each window that is over was written, once, and says what the topic says."""
     found: Totals = {}
     doubled = 0
     for _, record in _read(bootstrap, topic):
@@ -72,11 +87,13 @@ def check_totals(bootstrap: str, topic: str, wanted: Totals) -> Verdict:
         place = fields["window_ms"], fields["category"]
         doubled += place in found
         found[place] = Counted(fields["events"], fields["orders"], fields["cents"])
-    over = max((window for window, _ in found), default=0)
-    wrong = [place for place, counted in wanted.items() if place[0] <= over and found.get(place) != counted]
-    if not found or wrong or doubled or found.keys() - wanted.keys():
-        said = f", such as {wrong[0]}: {found.get(wrong[0])}, not {wanted[wrong[0]]}" if wrong else ""
-        return Verdict(False, f"the totals: {len(found)} written, {len(wrong)} of them wrong or missing, {doubled} doubled{said}")
+    missing = facts.over.keys() - found.keys()
+    wrong = [place for place, counted in found.items() if facts.totals.get(place) != counted]
+    if not found or missing or wrong or doubled:
+        said = f", such as {wrong[0]}: {found[wrong[0]]}, not {facts.totals.get(wrong[0])}" if wrong else ""
+        return Verdict(
+            False, f"the totals: {len(found)} rows, {len(missing)} missing, {len(wrong)} wrong, {doubled} doubled{said}"
+        )
     windows = len({window for window, _ in found})
     orders, cents = (sum(getattr(counted, name) for counted in found.values()) for name in ("orders", "cents"))
     return Verdict(True, f"the totals of {windows} windows count each event once: {orders:,} orders, {cents / 100:,.2f} earned")

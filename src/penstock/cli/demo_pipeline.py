@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 TOTALS_PIPELINE, TABLE_PIPELINE = "shop-totals", "shop-table"
 WINDOW_MS: Final = 2000
+LATE_MS: Final = 3000
+"""How late an event may be: a window is over when one has come that is later than its end by this."""
 
 _SOURCE: Final = """\
 brokers: {bootstrap}
@@ -37,7 +39,7 @@ kind: transform
            count_if(event = 'order') AS orders, sum(cents) AS cents
     FROM source
     GROUP BY window(timestamp, '{window_ms} milliseconds'), category
-  watermark: {{column: timestamp, delay: 3 seconds}}
+  watermark: {{column: timestamp, delay: {late_ms} milliseconds}}
   checkpoint: {folder}/state
 target: {{topic: {totals}}}
 """
@@ -69,7 +71,8 @@ def write_files(folder: Path, bootstrap: str, events: str, totals: str) -> tuple
     source = _SOURCE.format(bootstrap=bootstrap, events=events)
     of_totals, of_table = folder / "totals.yaml", folder / "table.yaml"
     of_totals.write_text(
-        _TOTALS.format(name=TOTALS_PIPELINE, source=source, window_ms=WINDOW_MS, folder=folder, totals=totals), encoding="utf-8"
+        _TOTALS.format(name=TOTALS_PIPELINE, source=source, window_ms=WINDOW_MS, late_ms=LATE_MS, folder=folder, totals=totals),
+        encoding="utf-8",
     )
     of_table.write_text(_TABLE.format(name=TABLE_PIPELINE, source=source, format=table_format(), folder=folder), encoding="utf-8")
     return of_totals, of_table

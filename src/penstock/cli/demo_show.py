@@ -13,7 +13,7 @@ from typing import Final
 from penstock.cli.demo_checks import Verdict, check_positions, check_table, check_topic, check_totals
 from penstock.cli.demo_node import DemoNode
 from penstock.cli.demo_spark import DemoSpark, missing
-from penstock.cli.demo_traffic import SLOW_SHARE, TICK_S, Sender, SlowReader
+from penstock.cli.demo_traffic import SLOW_SHARE, TICK_S, Sender, SlowReader, wait_until
 from penstock.cli.failure import CommandError
 from penstock.cli.kafka_client import Client, KafkaError, parse_addresses
 from penstock.gateway.kafka.protocol import errors, keys, topics
@@ -21,6 +21,7 @@ from penstock.gateway.kafka.protocol import errors, keys, topics
 EVENTS, TOTALS, GROUP = "shop.events", "shop.totals", "slow-reader"
 PARTITIONS: Final = {EVENTS: 3, TOTALS: 1}
 SPARK_START_S: Final = 60.0
+WINDOWS_S: Final = 60.0
 AWAY_S: Final = 0.3
 """How long the broker stays dead."""
 
@@ -54,7 +55,6 @@ class Show:
         took = self._node.start()
         self._lines.act("broker", f"ready after {took:.1f} s: Kafka clients at {self._node.bootstrap}")
         self._lines.act("console", self._node.console)
-        self._say_what_to_paste()
         bootstrap, rate = self._node.bootstrap, self._options.rate
         _make_topics(bootstrap)
         sender = Sender(bootstrap, EVENTS, rate, Random(1))
@@ -65,6 +65,7 @@ class Show:
             "events", f"{rate:,} a second are sent, and acknowledged when they are on the disk; {GROUP} cannot keep up"
         )
         self._start_spark()
+        self._say_what_to_paste()
         try:
             self._let_it_run(sender, reader)
             self._check(sender, reader)
@@ -113,11 +114,13 @@ class Show:
             "pause", f"all {sender.acknowledged:,} events are acknowledged; the longest wait was {sender.pause_s_max:.1f} s"
         )
         bootstrap = self._node.bootstrap
-        verdict, totals = check_topic(bootstrap, EVENTS, sender)
+        verdict, facts = check_topic(bootstrap, EVENTS, sender)
         self._judge(verdict)
         if self._spark is not None:
             self._spark.catch_up(sender.acknowledged)
-            self._judge(check_totals(bootstrap, TOTALS, totals))
+            # What the last events have closed comes out a moment after they are in.
+            wait_until(lambda: check_totals(bootstrap, TOTALS, facts).held, WINDOWS_S, pause_s=0.5)
+            self._judge(check_totals(bootstrap, TOTALS, facts))
             self._judge(check_table(self._spark.table(), sender))
         self._judge(check_positions(bootstrap, EVENTS, GROUP, reader))
         held = all(verdict.held for verdict in self._verdicts)
@@ -159,7 +162,8 @@ class Show:
     def _say_what_to_paste(self) -> None:
         where = f"--bootstrap {self._node.bootstrap}"
         self._lines.text("          While it runs, paste into another terminal:")
-        for command in (f"consume {TOTALS} --follow", f"group describe {GROUP}", f"topic describe {EVENTS}"):
+        topic, last = (TOTALS, "pipeline list") if self._spark is not None else (EVENTS, f"topic describe {EVENTS}")
+        for command in (f"consume {topic} --follow", f"group describe {GROUP}", last):
             self._lines.text(f"            penstock {command} {where}")
 
 

@@ -194,11 +194,11 @@ class SlowReader(_Thread):
         self.positions |= reached
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
+def wait_until(is_so: Callable[[], bool], seconds: float, *, pause_s: float = TICK_S) -> bool:
     """Look again and again until something is so; whether it came to be in time."""
     deadline = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > deadline:
             return False
-        time.sleep(TICK_S)
+        time.sleep(pause_s)
     return True

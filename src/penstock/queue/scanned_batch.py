@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.blob import Buffer
+from penstock.blob import Buffer, FilePiece
 from penstock.core.record_format import CONTROL, TRANSACTIONAL, BatchHeader, header_at, plain_records
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, scan_records
 from penstock.queue.batch import split_batches
+from penstock.queue.partition import ReadResult
 from penstock.queue.transactions import Aborted
 
 
@@ -37,6 +38,13 @@ def scan_batch(batch: Buffer) -> ScannedBatch | None:
     table = np.empty((header.message_count, FIELDS), np.int64)
     scan_records(records, table)
     return ScannedBatch(header, records, table)
+
+
+def joined(read: ReadResult) -> bytes:
+    """What was read, in one piece: a batch may be in several."""
+    parts = [part for part in read.batches if not isinstance(part, FilePiece)]
+    assert len(parts) == len(read.batches), "nothing was asked for as a file"
+    return b"".join(parts)
 
 
 def committed_batches(data: Buffer, aborted: Sequence[Aborted]) -> Iterator[memoryview]:

@@ -76,6 +76,13 @@
       return { seen, found: [...found] };
     },
 
+    layoutShift: () =>
+      new Promise((resolve) => {
+        const sum = (entries) => entries.reduce((total, { value, hadRecentInput }) => total + (hadRecentInput ? 0 : value), 0);
+        new PerformanceObserver((list) => resolve(sum(list.getEntries()))).observe({ type: "layout-shift", buffered: true });
+        setTimeout(() => resolve(0), 50); // nothing has moved: the observer is not called
+      }),
+
     markControls: () =>
       [...document.querySelectorAll(CONTROLS)]
         .filter((element) => !element.disabled && isSeen(element))

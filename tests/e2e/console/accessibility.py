@@ -1,4 +1,4 @@
-"""What can be checked of a page without a person: names of controls, contrast of text, reach by the keyboard."""
+"""What can be checked of a page without a person: names of controls, contrast of text, reach by the keyboard, jumps."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def low_contrast(page: Page) -> list[Any]:
     assert checked["seen"] > 10, "no text was looked at"
     found: list[Any] = checked["found"]
     return found
+
+
+def layout_shift(page: Page) -> float:
+    """How much of the page has moved by itself since it was opened, as browsers count it."""
+    return float(_run(page, "layoutShift()"))
 
 
 def unreached_by_keyboard(page: Page) -> tuple[list[str], int]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-INSTALL_S = 300.0
+from tests.debian_tools import NotAvailableError, installed_tool
+
 NAMES = ("chromium", "chromium-browser")
 # Nothing but the console is to be asked for: no updates, no accounts, no other transports.
 FLAGS = (
@@ -31,18 +30,10 @@ def find_chromium() -> str:
     found = _on_path()
     if found is not None:
         return found
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        pytest.skip("no chromium here, and no right to install it; run: apt-get install chromium")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]):
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=INSTALL_S, check=False)
-        if done.returncode != 0:
-            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            pytest.skip(f"no chromium here, and {' '.join(command)} failed: {''.join(last)}")
-    found = _on_path()
-    if found is None:
-        pytest.skip("apt-get has installed chromium, but none of its names is on the path")
-    return found
+    try:
+        return str(installed_tool("chromium").program)
+    except NotAvailableError as error:
+        pytest.skip(str(error))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yt.wrapper
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -38,14 +39,16 @@ def base_url(node: RunningNode) -> str:
 def node_with_data(path: Path) -> Iterator[RunningNode]:
     """A node on eight disks with data in it, to which more is written until the end."""
     argv = ["--data-dir", str(path / "data"), "--http-port", "0", "--erasure", "block-4-2", "--durability", "os"]
-    with running_node(path / "log", [*argv, "--stream-port", "0", "--group-initial-rebalance-delay-ms", "0"]) as node:
+    with running_node(
+        path / "log", [*argv, "--stream-port", "0", "--yt-port", "0", "--group-initial-rebalance-delay-ms", "0"]
+    ) as node:
         fill(node)
         with trickle(node.bootstrap), readers(node.bootstrap):
             yield node
 
 
 def fill(node: RunningNode) -> None:
-    """Topics with messages of every kind, a group that has stopped half-way, a subject, a pipeline."""
+    """Topics with messages of every kind, a group that has stopped half-way, a queue of YT, a subject, a pipeline."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     new = [NewTopic(name, partitions, 1, config=config) for name, (partitions, config) in TOPICS.items()]
     for made in admin.create_topics(new).values():
@@ -64,9 +67,27 @@ def fill(node: RunningNode) -> None:
     producer.produce("__penstock_pipelines", json.dumps(pipeline()), key="orders-to-lake")
     assert producer.flush(30) == 0
     read_some(node.bootstrap, "stopped-group", ORDERS // 2)
+    register_vital(node)
     address = "{host}:{port}".format(**node.ready["listeners"]["stream"])
     node.ok("stream", "publish", "sensors.kitchen", "--stream", address, stdin=b"one\ntwo\nthree\n")
     node.ok("stream", "fetch", "sensors.kitchen", "--durable", "mobile", "--ack", "-n", "2", "--stream", address)
+
+
+def register_vital(node: RunningNode) -> None:
+    """A YT queue with a vital consumer that has read half of it, and automatic trimming."""
+    client = yt.wrapper.YtClient(proxy="http://{host}:{port}".format(**node.ready["listeners"]["yt"]))
+    schema = [
+        {"name": "data", "type": "string"},
+        {"name": "$timestamp", "type": "uint64"},
+        {"name": "$cumulative_data_weight", "type": "int64"},
+    ]
+    client.create("table", "//tmp/events", attributes={"dynamic": True, "schema": schema})
+    client.mount_table("//tmp/events", sync=True)
+    client.create("queue_consumer", "//tmp/reader")
+    client.register_queue_consumer("//tmp/events", "//tmp/reader", vital=True)
+    client.set("//tmp/events/@auto_trim_config", {"enable": True})
+    client.insert_rows("//tmp/events", [{"data": str(number)} for number in range(10)])
+    client.advance_consumer("//tmp/reader", "//tmp/events", partition_index=0, old_offset=0, new_offset=5)
 
 
 def order(number: int) -> dict[str, Any]:
@@ -92,9 +113,9 @@ def pipeline() -> dict[str, Any]:
         "pid": 4711,
         "user": "anna",
         "file": "orders.yaml",
-        "source": {"topics": ["orders"]},
-        "target": {"table": {"format": "delta", "location": "./lake/orders"}},
-        "plan": "one commit a batch",
+        "source": "topic orders",
+        "target": "delta table ./lake/orders",
+        "plan": ["read orders", "one commit of rows and offsets a batch"],
         "trigger": "continuous",
         "started_ms": now_ms - 60_000,
         "updated_ms": now_ms,

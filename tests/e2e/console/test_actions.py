@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,19 @@ def test_the_copied_command_prints_what_the_page_shows(window: Window, node: Run
     assert [one["offset"] for one in printed] == [
         int(text) for text in page.locator("tr.message td:nth-child(4)").all_inner_texts()
     ]
+
+
+def test_the_copied_program_reads_what_the_page_shows(window: Window) -> None:
+    page = window.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    window.open("/topics/readings?start=oldest&partition=0")
+    window.until("document.querySelectorAll('tr.message').length === 20")
+    page.get_by_role("button", name="Copy as").click()
+    page.get_by_role("menuitem", name="Program in Python").click()
+    window.see("Copied.")
+    program = page.evaluate("navigator.clipboard.readText()")
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert [line.split()[1] for line in printed.splitlines()] == page.locator("tr.message td:nth-child(4)").all_inner_texts()
 
 
 def test_other_kinds_of_values_are_told_apart(window: Window) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser
 
-from tests.e2e.console.accessibility import low_contrast, unnamed_controls, unreached_by_keyboard
+from tests.e2e.console.accessibility import layout_shift, low_contrast, unnamed_controls, unreached_by_keyboard
 from tests.e2e.console.live_data import base_url
 from tests.e2e.console.window import DESK, PHONE, Theme, Window, opened_window
 from tests.e2e.running_node import RunningNode
 
 pytestmark = pytest.mark.slow
+
+SHIFT_MAX = 0.1  # what browsers' makers call good
 
 # Path, a text that only live data brings, name of the picture.
 PAGES = [
@@ -25,7 +27,8 @@ PAGES = [
     ("/consumers", "billing", "consumers"),
     ("/consumers/billing", "billing-1", "consumer"),
     ("/queues", "orders", "queues"),
-    ("/queues/orders", "Automatic trimming", "queue"),
+    ("/queues/tmp.events", "penstock://tmp/reader", "queue"),
+    ("/consumers/%2F%2Ftmp%2Freader", "vital", "yt-consumer"),
     ("/streams", "sensors.kitchen", "streams"),
     ("/streams/sensors.kitchen", "mobile", "stream"),
     ("/pipelines", "orders-to-lake", "pipelines"),
@@ -39,16 +42,20 @@ PAGES = [
 def test_every_page_shows_live_data_and_can_be_read(browser: Browser, node: RunningNode, theme: Theme) -> None:
     unnamed: dict[str, list[str]] = {}
     pale: dict[str, list[object]] = {}
+    jumps: dict[str, float] = {}
     with opened_window(browser, base_url(node), theme=theme) as window:
         for path, text, name in PAGES:
             window.open(path)
             window.see(text)
             assert window.page.evaluate("document.documentElement.dataset.theme") == theme
             window.picture(f"{theme}-{name}")
+            if (moved := layout_shift(window.page)) > SHIFT_MAX:
+                jumps[path] = moved
             if found := unnamed_controls(window.page):
                 unnamed[path] = found
             if dim := low_contrast(window.page):
                 pale[path] = dim
+    assert not jumps, "pages that jump while they load"
     assert not unnamed, "controls without a name"
     assert not pale, "text with too little contrast"
 
@@ -76,6 +83,21 @@ def test_tab_comes_to_every_control_and_shows_where_it_is(window: Window, path: 
     missed, hidden = unreached_by_keyboard(window.page)
     assert not missed
     assert hidden == 0
+
+
+def test_the_checks_find_what_is_wrong(window: Window) -> None:
+    window.open("/topics")
+    window.see("readings")
+    window.page.evaluate(
+        """() => document.querySelector('main').insertAdjacentHTML('beforeend',
+        '<button id="nameless"></button><p id="pale">pale</p><button tabindex="-1">lost</button>')"""
+    )
+    window.page.evaluate("() => { document.getElementById('pale').style.color = 'rgb(200, 200, 200)'; }")
+    assert len(unnamed_controls(window.page)) == 1
+    assert [text for text, _ in low_contrast(window.page)] == ["pale"]
+    missed, _ = unreached_by_keyboard(window.page)
+    assert len(missed) == 1
+    assert "lost" in missed[0]
 
 
 def test_charts_draw_what_was_measured(window: Window) -> None:

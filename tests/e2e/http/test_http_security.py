@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -185,7 +186,15 @@ def test_what_is_not_http_does_not_fill_the_log(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("noise")
     with running_node(path / "log", ["--data-dir", str(path / "data"), "--http-port", "0"]) as running:
         listener = running.ready["listeners"]["http"]
-        for noise in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"x" * 100_000):
+        post = b"POST /api/v1/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        for noise in (
+            b"\x16\x03\x01 hello\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"GET /" + b"x" * 100_000,
+            post + b"Content-Length: 100\r\n\r\n{",
+            post + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+            post + b"Content-Length: -1\r\n\r\n{}",
+        ):
             with socket.create_connection((listener["host"], listener["port"]), timeout=5) as connection:
                 connection.sendall(noise)
                 connection.shutdown(socket.SHUT_WR)
@@ -193,3 +202,18 @@ def test_what_is_not_http_does_not_fill_the_log(tmp_path_factory: pytest.TempPat
                     pass
         assert running.stop() == 0
     assert "Traceback" not in (path / "log").read_text()
+
+
+def test_who_is_over_its_quota_waits_for_its_answer(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("quota")
+    limits = ["--produce-bytes-per-s", "1000000", "--fetch-bytes-per-s", "1000000"]
+    with running_node(path / "log", ["--data-dir", str(path / "data"), "--http-port", "0", *limits]) as running:
+        api = client_of(running)
+        api.post("/topics", {"name": "slowed"})
+        started = time.monotonic()
+        for _ in range(3):
+            api.post("/topics/slowed/messages", {"value": "x" * 900_000})
+        assert time.monotonic() - started > 1  # 2.7 MB, of which the first second's worth is free
+        started = time.monotonic()
+        assert api.get("/topics/slowed/messages")["scanned_bytes"] > 2_500_000
+        assert time.monotonic() - started > 1

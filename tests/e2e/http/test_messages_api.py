@@ -201,3 +201,20 @@ def test_a_body_that_is_not_json_is_refused(api: ApiClient, body: bytes) -> None
 def test_a_question_that_means_nothing_is_refused(api: ApiClient, query: str) -> None:
     api.call("POST", "/topics", {"name": "asked"})
     assert api.call("GET", f"/topics/asked/messages?{query}").status == 400
+
+
+def test_a_large_payload_of_a_stream_is_shown_by_reference(api: ApiClient, node: RunningNode) -> None:
+    listener = node.ready["listeners"]["stream_http"]
+    streams = ApiClient(listener["host"], listener["port"])
+    assert streams.send("POST", "/streams/large", b"x" * 3_000_000).status == 200
+    (item,) = api.get("/topics/large/messages")["items"]
+    assert item["payload"]["size"] == 3_000_000
+    assert item["payload"]["object_name"]
+    assert item["size"] < 10_000
+
+
+def test_a_topic_that_stamps_messages_itself_says_so(api: ApiClient) -> None:
+    api.post("/topics", {"name": "stamped", "config": {"message.timestamp.type": "LogAppendTime"}})
+    written = api.post("/topics/stamped/messages", {"value": "x"})
+    (item,) = api.get("/topics/stamped/messages")["items"]
+    assert (item["timestamp_type"], item["timestamp"]) == ("append", written["timestamp"])

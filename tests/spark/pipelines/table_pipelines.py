@@ -59,7 +59,11 @@ def started(spark: SparkSession, spec: PipelineSpec) -> Job:
     assert job.plan()
     if isinstance(job, Checked):
         job.check(spark)
-    job.start(spark)
+    try:
+        job.start(spark)
+    except BaseException:
+        job.close()
+        raise
     return job
 
 

@@ -88,13 +88,7 @@ class Run:
 
     def kill_worker(self, chance: random.Random) -> bool:
         """kill -9 one of the Python processes that tasks run in; whether there was one."""
-        listed = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
-        lines = [line.split(None, 2) for line in listed.splitlines()]
-        workers = [
-            int(pid)
-            for pid, group, command in lines
-            if int(group) == self.process.pid and "pyspark" in command and " -m " in command and int(pid) != self.process.pid
-        ]
+        workers = workers_of(self.process.pid)
         if not workers:
             return False
         with suppress(ProcessLookupError):
@@ -109,6 +103,20 @@ class Run:
     def _start(self) -> subprocess.Popen[bytes]:
         argv = [*PENSTOCK, "pipeline", "run", str(self._file), "--master", "local[2,4]", "--conf", "spark.ui.enabled=false"]
         return subprocess.Popen(argv, stdout=self._log, stderr=self._log, cwd=ROOT, env=environment(), start_new_session=True)
+
+
+def workers_of(driver: int) -> list[int]:
+    """The Python processes that the tasks of a driver run in, wherever below it they are."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(None, 2) for line in listed.splitlines()]
+    parents = {int(pid): int(parent) for pid, parent, _ in lines}
+
+    def is_below(pid: int) -> bool:
+        while pid > 1 and pid != driver:
+            pid = parents.get(pid, 0)
+        return pid == driver
+
+    return [int(pid) for pid, _, command in lines if "pyspark.daemon" in command and is_below(int(pid))]
 
 
 def _declared(directory: Path, bootstrap: str, form: str) -> tuple[Path, Path]:
@@ -234,6 +242,7 @@ def test_a_few_kills_in_one_session(spark: SparkSession, tmp_path: Path, form: s
         job = started(spark, spec)
         job.step()
         # A driver that dies leaves everything as it is; a broker that dies takes a batch with it.
+        job.close()
         job = started(spark, again(spec))
         node.kill()
         broken = replace(again(spec), options={"kafka.default.api.timeout.ms": "300"})
@@ -253,9 +262,8 @@ def test_a_few_kills_in_one_session(spark: SparkSession, tmp_path: Path, form: s
 
 def _kill_workers() -> None:
     """kill -9 the processes that this session's tasks run in."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
-    for line in listed.splitlines():
-        pid, group, command = line.split(None, 2)
-        if int(group) == os.getpgrp() and "-m pyspark" in command:
-            with suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+    workers = workers_of(os.getpid())
+    assert workers
+    for pid in workers:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -160,6 +160,31 @@ def test_a_schema_that_is_none_is_told(runs: Runs) -> None:
         runs.run(spec)
 
 
+def test_a_partition_that_is_not_there_is_not_tried_again(runs: Runs) -> None:
+    topic = runs.topic("t12", 1)
+    runs.produce(topic, [b"1"])
+    spec = runs.declare("nowhere", transform(topic, "SELECT value, 7 AS partition FROM t12", "t12-out, partitions: 2"))
+    with pytest.raises(BadRowError, match="a row asks for partition 7 of 't12-out'"):
+        runs.run(spec)
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT 'x' AS value FROM t13", "x"),
+        ("SELECT id FROM (SELECT * EXCEPT (topic, _key) FROM t13)", '{"id":5}'),
+        ("SELECT timestamp, page FROM t13", '{"timestamp":"t","page":"/p0"}'),
+    ],
+)
+def test_columns_that_are_not_used_are_not_missed(runs: Runs, sql: str, found: str) -> None:
+    if runs.node.run("topic", "describe", "t13").returncode != 0:
+        runs.produce(runs.topic("t13", 1), [{"id": 5, "page": "/p0", "timestamp": "t", "key": 1}])
+    source = "{topics: [t13], value: {format: json, schema: 'id BIGINT, page STRING, timestamp STRING, key INT'}}"
+    name = f"unused-{len(sql)}"
+    runs.run(runs.declare(name, transform(source, sql, name)))
+    assert [row["value"].decode() for row in runs.rows(name)] == [found]
+
+
 def test_a_second_copy_fences_the_first(runs: Runs) -> None:
     topic = runs.topic("t8", 1)
     runs.produce(topic, [b"1"])

@@ -145,7 +145,7 @@ class QueueAgent:
         for registration in self._registrations:
             await self._note_reads(now_s, registration)
         self._exports.forget_others(exporting)
-        await self._exports.sweep()
+        await self._exports.sweep(serves=self._is_leader())
 
     # What is asked of it.
 

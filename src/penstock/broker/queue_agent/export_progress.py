@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 PROGRESS = "queue_static_export_progress"
@@ -61,5 +62,11 @@ class ExportProgress(NamedTuple):
 def progress_in(attributes: Mapping[str, bytes], queue_id: str) -> ExportProgress:
     """The progress that a directory keeps for a queue; none yet if it is of another queue."""
     raw = attributes.get(PROGRESS)
-    known = None if raw is None else ExportProgress.unpack(raw)
+    known = None if raw is None else _unpacked(raw)
     return known if known is not None and known.queue_id == queue_id else ExportProgress(queue_id)
+
+
+@lru_cache(maxsize=1000)
+def _unpacked(raw: bytes) -> ExportProgress:
+    """Asked for again and again, for each partition of a queue and in each pass."""
+    return ExportProgress.unpack(raw)

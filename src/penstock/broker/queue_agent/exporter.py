@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import TypeVar
 
@@ -27,11 +27,11 @@ from penstock.broker.queue_agent.export_progress import (
 )
 from penstock.broker.table_store import Chunk, TableStore
 from penstock.broker.topic import Topic
-from penstock.broker.weights import joined, weights_of
+from penstock.broker.weights import weights_of
 from penstock.core.clock import Clock
-from penstock.core.errors import PenstockError, UnavailableError
+from penstock.core.errors import UnavailableError
 from penstock.core.record_format import header_at
-from penstock.queue import Aborted, Partition, ReadResult, committed_batches, scan_batch
+from penstock.queue import Aborted, Partition, ReadResult, committed_batches, joined, scan_batch
 
 EXPORTS = "static_export_config"
 CHUNK_BYTES = 4 << 20
@@ -54,16 +54,6 @@ class Copying:
     chunks: int = 0
 
 
-class InDoubtError(UnavailableError):
-    """It is not known whether a table came to be; its chunks must stay until that is."""
-
-    code = "export_in_doubt"
-
-    def __init__(self, table_id: str, cause: PenstockError) -> None:
-        super().__init__(f"whether the table of an export was stored will be known when the namespace serves again: {cause}")
-        self.table_id = table_id
-
-
 class Exporter:
     """Makes the tables of exports."""
 
@@ -75,6 +65,7 @@ class Exporter:
         self._partition_of = partition_of
         self._clock = clock
         self._random = random
+        self._filling: set[str] = set()  # tables that are not there yet
 
     def directory(self, config: ExportConfig, queue: Node) -> Node:
         """The directory of an export. InvalidExportError if there is none, or it is another queue's."""
@@ -103,15 +94,24 @@ class Exporter:
                 f"there is a node {path} already; output_table_name_pattern must name each table another way"
             )
         copying = Copying(new_id(Kind.STATIC, self._random))
+        self._filling.add(copying.table_id)
         try:
             for number in range(topic.partitions):
                 await self._copy(topic, number, before, fragment.end_s * 1000, copying)
-        except PenstockError:
-            await self._store.delete(copying.table_id)
-            raise
-        if copying.tablets:
-            await self._finish(config, queue, before, fragment, copying)
+            if copying.tablets:
+                await self._finish(config, queue, before, fragment, copying)
+        finally:
+            self._filling.discard(copying.table_id)
         return copying.rows
+
+    def strays(self) -> set[str]:
+        """Tables that have chunks but did not come to be. To be asked while the namespace serves: only then is it known whether
+        a step that failed was taken all the same."""
+        return self._store.tables() - self._filling - {node.id for node in self._namespace.tree.nodes()}
+
+    async def drop(self, table_id: str) -> None:
+        """Let go of the chunks of a table."""
+        await self._store.delete(table_id)
 
     async def _copy(self, topic: Topic, number: int, before: ExportProgress, until_ms: int, copying: Copying) -> None:
         """Copy the rows of one partition that were written before a moment."""
@@ -181,13 +181,7 @@ class Exporter:
             attributes = {DESTINATION: owner, **directory.attributes, PROGRESS: after.pack()}
             return [replace(directory, attributes=attributes), *tables]
 
-        try:
-            await self._namespace.put_together(changed)
-        except UnavailableError as error:
-            raise InDoubtError(copying.table_id, error) from error
-        except PenstockError:
-            await self._store.delete(copying.table_id)
-            raise
+        await self._namespace.put_together(changed)
 
     def _table(self, config: ExportConfig, queue: Node, fragment: Fragment, copying: Copying, now_ms: int) -> Node:
         numbers = {
@@ -205,16 +199,16 @@ class Exporter:
         topic = self._namespace.topic(queue).name
         return Node(path, copying.table_id, Kind.STATIC, now_ms, now_ms, attributes, topic=topic)
 
-    async def settle(self, table_id: str) -> None:
-        """Let go of chunks that were in doubt, unless there is a table of them after all."""
-        if not any(node.id == table_id for node in self._namespace.tree.nodes()):
-            await self._store.delete(table_id)
-
 
 def exports_in(queue: Node) -> list[ExportConfig]:
     """The exports that a queue asks for; attributes are JSON, and were checked when they were set."""
     raw = queue.attributes.get(EXPORTS)
-    return [] if raw is None else exports_of(json.loads(raw))
+    return [] if raw is None else _parsed(raw)
+
+
+@lru_cache(maxsize=1000)
+def _parsed(raw: bytes) -> list[ExportConfig]:
+    return exports_of(json.loads(raw))
 
 
 def originating_queue(directory: Node) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.broker.namespace import Kind, Namespace, Node
 from penstock.broker.queue_agent.export_config import ExportConfig, Fragment
-from penstock.broker.queue_agent.exporter import Exporter, InDoubtError, exports_in
+from penstock.broker.queue_agent.exporter import Exporter, exports_in
 from penstock.broker.queue_agent.statuses import GENERIC_CODE, Status, StatusError, shown_time
 from penstock.broker.queue_agent.trimming import Holder
 from penstock.core.clock import Clock
@@ -51,7 +51,7 @@ class StaticExports:
         self._clock = clock
         self._states: dict[Key, _State] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._in_doubt: set[str] = set()
+        self._may_have_strays = False
 
     async def stop(self) -> None:
         """Leave off; what was copied and is not yet a table goes with the next start."""
@@ -104,11 +104,13 @@ class StaticExports:
                 return f"export {config.name!r} has failed {state.failures} times: {state.error}"
         return None
 
-    async def sweep(self) -> None:
-        """Remove tables whose time is over, and chunks of tables that did not come to be after all."""
-        for table_id in list(self._in_doubt):
-            await self._exporter.settle(table_id)
-            self._in_doubt.discard(table_id)
+    async def sweep(self, *, serves: bool) -> None:
+        """Remove tables whose time is over, and, if the namespace serves, chunks of tables that did not come to be after all."""
+        if self._may_have_strays and serves:
+            strays = self._exporter.strays()
+            self._may_have_strays = False
+            for table_id in strays:
+                await self._exporter.drop(table_id)
         now_ms = int(self._clock.wall() * 1000)
         tables = [node for node in self._namespace.tree.nodes() if node.kind is Kind.STATIC and EXPIRATION in node.attributes]
         expired = [node for node in tables if int(node.attributes[EXPIRATION]) <= now_ms and not node.is_going]
@@ -123,9 +125,11 @@ class StaticExports:
                 if self._exporter.progress(state.config, queue).exported_s < fragment.end_s:
                     rows = await self._exporter.export(state.config, queue, fragment)
                     log.info("%s: %d rows up to %s", name, rows, shown_time(fragment.end_s * 1000))
+        except asyncio.CancelledError:
+            self._may_have_strays = True
+            raise
         except PenstockError as error:
-            if isinstance(error, InDoubtError):
-                self._in_doubt.add(error.table_id)
+            self._may_have_strays = True
             pause_s = min(RETRY_FIRST_S * 2**state.failures, RETRY_MAX_S)
             state.failures += 1
             state.error, state.retry_at_s = error, self._clock.monotonic() + pause_s

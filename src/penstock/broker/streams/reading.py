@@ -9,8 +9,7 @@ from penstock.broker.errors import UnknownTopicError
 from penstock.broker.streams.records import Payload, StoredMessage, messages_of
 from penstock.broker.streams.sequence_index import Run
 from penstock.broker.streams.sequencer import Sequencer, Subject
-from penstock.broker.weights import joined
-from penstock.queue import Partition, committed_batches
+from penstock.queue import Partition, committed_batches, joined
 
 READ_BYTES: Final = 1 << 20
 SCANNED_RUNS_MAX: Final = 10_000  # of a pattern, before others are let in

@@ -19,9 +19,8 @@ from penstock.broker.streams.positions import ConsumerPosition, Positions
 from penstock.broker.streams.reading import READ_BYTES, Reader
 from penstock.broker.streams.records import messages_of
 from penstock.broker.streams.sequencer import Sequencer, Subject
-from penstock.broker.weights import joined
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition, split_batches
+from penstock.queue import Partition, joined, split_batches
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from penstock.broker import Broker, Operation, PartitionUnavailableError, Queue, Topic
 from penstock.gateway.ydb.call import Call
-from penstock.gateway.ydb.partition_read import PartitionRead, joined
+from penstock.gateway.ydb.partition_read import PartitionRead
 from penstock.gateway.ydb.protos import Status, scheme, timestamp, topic
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.statuses import StatusError
 from penstock.gateway.ydb.topic_settings import settings_of
-from penstock.queue import Partition
+from penstock.queue import Partition, joined
 
 MIB: Final = 1 << 20
 _Consumers = topic.DescribeConsumerResult

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from penstock.blob import FilePiece
 from penstock.broker import Queue
 from penstock.core.errors import InvalidRequestError
 from penstock.core.record_format import CODEC_MASK
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.read_answers import Answer, answers
 from penstock.kernels.record_scan import OFFSET_DELTA, TIMESTAMP_DELTA
-from penstock.queue import Partition, ReadResult, scan_batch
+from penstock.queue import Partition, joined, scan_batch
 
 IN_PLACE_BYTES_MAX = 64 << 10
 
@@ -61,13 +60,6 @@ class PartitionRead:
                 yield answer
         for answer in made:
             yield answer
-
-
-def joined(found: ReadResult) -> bytes:
-    """What was read, in one piece: a batch may be in several."""
-    parts = [part for part in found.batches if not isinstance(part, FilePiece)]
-    assert len(parts) == len(found.batches), "nothing was asked for as a file"
-    return b"".join(parts)
 
 
 async def first_since(partition: Partition, time_ms: int) -> int:

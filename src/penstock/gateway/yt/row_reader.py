@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 from yt.yson import YsonUint64
 
-from penstock.broker.weights import joined
 from penstock.core.record_format import read_headers
 from penstock.gateway.yt.formats import YSON, Format, write_rows
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX, TIMESTAMP, WEIGHT
-from penstock.queue import Partition, committed_batches
+from penstock.queue import Partition, committed_batches, joined
 
 ROWS_DEFAULT = 1000
 ROWS_MAX = 100_000

@@ -21,10 +21,10 @@ LINE_BYTES_MAX: Final = 32 << 10  # of the address, and of a header: a cursor an
 
 
 class _OnlyOwnFaults(logging.Filter):
-    """What is not HTTP is refused, and is nobody's business here: whoever can connect could fill the log with it."""
+    """What is not HTTP is refused, and whoever leaves has left: anyone who can connect could fill the log with that."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
 
 
 def _quiet_logger() -> logging.Logger:

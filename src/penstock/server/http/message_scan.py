@@ -12,9 +12,8 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from penstock.blob import FilePiece
 from penstock.core.clock import Clock
-from penstock.queue import Partition, ReadResult, is_aborted, split_batches
+from penstock.queue import Partition, is_aborted, joined, split_batches
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.route import Count
 from penstock.server.http.stored_records import Record, StoredRecords, Wanted, stored_records
@@ -146,7 +145,7 @@ class PartitionScan:
         if not self._batches:
             read = await self.partition.read(self._looked_to, self._chunk_bytes, until=self.end)
             budget.spend(read.size)
-            self._batches.extend(_batches_of(read))
+            self._batches.extend(split_batches(joined(read)))
             self._batches_end = max(read.next_offset, self._looked_to + 1)
             if not self._batches:
                 self._looked_to = self._batches_end
@@ -171,7 +170,7 @@ class PartitionScan:
             return
         if read.size < self._chunk_bytes // 4:
             self._window = min(self._window * 2, WINDOW_MAX)
-        await self._look_into(_batches_of(read)[::-1], begin, end)
+        await self._look_into(split_batches(joined(read))[::-1], begin, end)
         self._looked_to = begin
 
     async def _look_into(self, batches: list[memoryview], begin: int, end: int) -> None:
@@ -187,10 +186,6 @@ class PartitionScan:
 def chunk_bytes(partitions: int) -> int:
     """How much is read of each of so many partitions at a time."""
     return min(max(CHUNKS_BYTES // max(partitions, 1), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
-
-
-def _batches_of(read: ReadResult) -> list[memoryview]:
-    return split_batches(b"".join(part for part in read.batches if not isinstance(part, FilePiece)))
 
 
 class Scanned(NamedTuple):

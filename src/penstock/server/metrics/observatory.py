@@ -117,8 +117,8 @@ class Observatory:
     def illness(self) -> str | None:
         """Why the process is not alive as it should be; None if it is."""
         silent_s = self.clock.monotonic() - self.loop_watch.turned_s
-        if self.phase == SERVING and (silent_s > STUCK_S or any(task.done() for task in self._tasks)):
-            return f"the node has not watched itself for {silent_s:.0f} s"
+        if self.phase == SERVING and silent_s > STUCK_S:
+            return f"the event loop has not turned for {silent_s:.0f} s"
         return None
 
     async def scrape(self, tier: Tier) -> Samples:
@@ -178,7 +178,11 @@ class Observatory:
             # One that comes late is not made up for: the times in the history say when it was.
             due = max(due + TICK_S, loop.time())
             await asyncio.sleep(due - loop.time())
-            self.tick()
+            try:
+                self.tick()
+            except Exception:
+                # Whatever is wrong with the watching, the node itself goes on.
+                log.exception("the node could not watch itself this second")
 
     def tick(self) -> None:
         """A second is over."""

@@ -76,8 +76,12 @@ class Survey:
     async def run(self, done: Callable[[Surveyed], None]) -> None:
         """Pass after pass, until cancelled."""
         while True:
-            await self.take()
-            done(self.last)
+            try:
+                await self.take()
+                done(self.last)
+            except Exception:
+                # Whatever is wrong with the watching, the node itself goes on.
+                log.exception("the survey failed")
             await asyncio.sleep(max(PAUSE_S, self.last.duration_s / SHARE_MAX))
 
     async def refresh(self, age_max_s: float) -> None:

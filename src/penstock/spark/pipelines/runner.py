@@ -65,6 +65,7 @@ class Runner:
         self._totals = BatchDone(0, 0)
         self._batches = 0
         self._lag = 0
+        self._handlers: dict[signal.Signals, Any] = {}
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -88,9 +89,14 @@ class Runner:
             except FencedError as error:
                 self._end("fenced", str(error))
                 raise
+            except KeyboardInterrupt:
+                self._end("stopped", None)
+                raise
             except BaseException as error:
                 self._end("failed", str(error) or type(error).__name__)
                 raise
+            finally:
+                self._restore_signals()
             self._end("stopped" if self._stopping.is_set() else "finished", None)
 
     def _run(self, job: Job) -> None:
@@ -203,7 +209,12 @@ class Runner:
             self._display.say(f"{signal.Signals(number).name}: ending after the batch under way; once more to end at once")
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+            self._handlers[number] = signal.signal(number, stop)
+
+    def _restore_signals(self) -> None:
+        while self._handlers:
+            number, handler = self._handlers.popitem()
+            signal.signal(number, handler)
 
     def _first_state(self) -> dict[str, Any]:
         spec = self.spec

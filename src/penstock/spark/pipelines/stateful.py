@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,7 @@ class StatefulTransform:
         self._spark: SparkSession | None = None
         self._checkpoint: Checkpoint | None = None
         self._looked_at = float("-inf")
+        self._lock = threading.Lock()  # batches are committed in a thread of Spark's, and one connection serves one thread
 
     def plan(self) -> list[str]:
         """As `Job` says."""
@@ -104,10 +106,11 @@ class StatefulTransform:
 
     def lag_rows(self) -> int:
         """As `Job` says."""
-        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at = time.monotonic()
-            self._source.look()
-        return self._source.lag_rows()
+        with self._lock:
+            if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
+                self._looked_at = time.monotonic()
+                self._source.look()
+            return self._source.lag_rows()
 
     def close(self) -> None:
         """As `Job` says; the batch under way is waited for."""
@@ -193,7 +196,8 @@ class StatefulTransform:
         )
         done = self._target.commit(self._spark, StreamBatch(rows, ranges, self._bad_places, after))
         self._standing = after
-        self._source.stand_at(ends)
+        with self._lock:
+            self._source.stand_at(ends)
         self._done.put(done)
 
     def _bad_places(self) -> set[TopicPartition]:

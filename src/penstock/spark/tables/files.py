@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 BUFFER_BYTES: Final = 8 << 20
+REQUESTS_MAX: Final = 16
 SCHEMES: Final = ("s3", "s3a")
 
 
@@ -58,8 +60,8 @@ class FileStore(Protocol):
         """All files below a directory, in the order of their paths."""
         ...
 
-    def move(self, source: str, target: str) -> bool:
-        """Give a file another path, in place of whatever is there; False if there is no such file."""
+    def move(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Give files other paths, in place of whatever is there; those that are not there count as moved."""
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -116,14 +118,15 @@ class LocalStore:
                     found.append(Found(str(path.relative_to(self.directory)), state.st_size, state.st_mtime_ns // 1_000_000))
         return sorted(found)
 
-    def move(self, source: str, target: str) -> bool:
-        place = self._make_room(target)
-        try:
-            Path(self.directory, source).rename(place)
-        except FileNotFoundError:
-            return False
-        sync_directory(place.parent)
-        return True
+    def move(self, pairs: Sequence[tuple[str, str]]) -> None:
+        folders = set()
+        for source, target in pairs:
+            place = self._make_room(target)
+            with suppress(FileNotFoundError):
+                Path(self.directory, source).rename(place)
+                folders.add(place.parent)
+        for folder in folders:
+            sync_directory(folder)
 
     def delete(self, paths: Iterable[str]) -> None:
         folders = set()
@@ -229,22 +232,26 @@ class ObjectStore:
             found += [Found(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000)) for one in chunk]
         return sorted(found)
 
-    def move(self, source: str, target: str) -> bool:
-        import obstore
-
-        try:
-            obstore.copy(self._store, source, target)
-        except FileNotFoundError:
-            return False
-        self.delete([source])
-        return True
+    def move(self, pairs: Sequence[tuple[str, str]]) -> None:
+        with ThreadPoolExecutor(REQUESTS_MAX) as pool:
+            list(pool.map(lambda pair: self._move(*pair), pairs))
 
     def delete(self, paths: Iterable[str]) -> None:
+        with ThreadPoolExecutor(REQUESTS_MAX) as pool:
+            list(pool.map(self._delete, paths))
+
+    def _move(self, source: str, target: str) -> None:
         import obstore
 
-        for path in paths:
-            with suppress(FileNotFoundError):
-                obstore.delete(self._store, path)
+        with suppress(FileNotFoundError):
+            obstore.copy(self._store, source, target)
+            self._delete(source)
+
+    def _delete(self, path: str) -> None:
+        import obstore
+
+        with suppress(FileNotFoundError):
+            obstore.delete(self._store, path)
 
     @property
     def _store(self) -> S3Store:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 FOLDER: Final = "data/"
+CATALOG: Final = "catalog.db"
 PREFIX: Final = "penstock."
 NO_RETRIES: Final = {"commit.retry.num-retries": "0"}
 SYNCED_FILES: Final = "penstock.spark.tables.iceberg_files.SyncedFileIO"
@@ -57,6 +58,9 @@ class Iceberg(Table):
     _catalog: Catalog | None = None
 
     def refresh(self) -> None:
+        if not self.spec.catalog and not self._has_catalog():
+            self._table = None
+            return
         try:
             self._table = self._open_catalog().load_table(self.name)
         except NoSuchTableError:
@@ -223,15 +227,23 @@ class Iceberg(Table):
             self._catalog = load_catalog(name, **{"py-io-impl": SYNCED_FILES, **properties, **given})
         return self._catalog
 
+    def _has_catalog(self) -> bool:
+        """Whether the default one is there; who only looks does not make it."""
+        return Path(self._local_directory(), CATALOG).exists()
+
     def _default_catalog(self) -> dict[str, str]:
+        directory = self._local_directory()
+        make_directory(Path(directory))
+        return {"type": "sql", "uri": f"sqlite:///{directory}/{CATALOG}", "warehouse": f"file://{directory}"}
+
+    def _local_directory(self) -> str:
         store = None if self.spec.location is None else file_store(self.spec.location, {})
         if not isinstance(store, LocalStore):
             raise TableOptionError(
                 f"{self} needs a catalog, such as {{type: rest, uri: https://…}} or {{type: sql, uri: sqlite:////path/to.db}}; "
                 "only a table in a local directory has one by default"
             )
-        make_directory(Path(store.directory))
-        return {"type": "sql", "uri": f"sqlite:///{store.directory}/catalog.db", "warehouse": f"file://{store.directory}"}
+        return store.directory
 
 
 def _moment(unit: str, value: Any) -> datetime:

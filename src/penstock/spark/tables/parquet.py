@@ -122,6 +122,4 @@ class Parquet(Table):
         without a moment between."""
         new = {one.path for one in entry.added}
         self.store.delete(path for path in entry.removed if path not in new)
-        for one in entry.added:
-            if one.staged:
-                self.store.move(one.staged, one.path)
+        self.store.move([(one.staged, one.path) for one in entry.added if one.staged])

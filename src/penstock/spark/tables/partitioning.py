@@ -42,11 +42,12 @@ class Cut:
         """The type of the column that a unit makes."""
         return {"year": pa.int32(), "day": pa.date32()}.get(self.unit or "", pa.string())
 
-    def values(self, column: pa.Array) -> pa.Array:
-        """The partition of each row, as text."""
-        if self.unit is None:
-            return pc.cast(column, pa.string())
-        return pc.strftime(pc.floor_temporal(column, unit=self.unit), format=UNITS[self.unit])
+    def values(self, column: pa.Array) -> pa.DictionaryArray:
+        """The partition of each row, as text; it is written out only once for each."""
+        found = (column if self.unit is None else pc.floor_temporal(column, unit=self.unit)).dictionary_encode()
+        kinds = found.dictionary
+        text = pc.cast(kinds, pa.string()) if self.unit is None else pc.strftime(kinds, format=UNITS[self.unit])
+        return pa.DictionaryArray.from_arrays(found.indices, text)
 
     def check(self, schema: pa.Schema) -> None:
         """Whether a table of this schema can be cut so."""
@@ -81,7 +82,7 @@ def split(batch: pa.RecordBatch, cuts: Sequence[Cut]) -> Iterator[tuple[Values, 
     if not cuts:
         yield (), batch
         return
-    columns = [cut.values(batch.column(cut.source)).dictionary_encode() for cut in cuts]
+    columns = [cut.values(batch.column(cut.source)) for cut in cuts]
     numbers: Any = np.zeros(batch.num_rows, np.int64)
     for column in columns:
         codes = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)

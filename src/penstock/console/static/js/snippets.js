@@ -34,7 +34,8 @@ const secured = (cluster) =>
     : "";
 
 function program(cluster, assigned, body) {
-  return `${cluster?.security?.sasl ? "import os\n\n" : ""}from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+  const beginning = assigned.includes("OFFSET_BEGINNING") ? "OFFSET_BEGINNING, " : "";
+  return `${cluster?.security?.sasl ? "import os\n\n" : ""}from confluent_kafka import ${beginning}Consumer, TopicPartition
 
 consumer = Consumer({
     "bootstrap.servers": "${bootstrapOf(cluster)}",
@@ -78,4 +79,4 @@ export const messageProgram = (cluster, topic, { partition, offset }) =>
     cluster,
     `consumer.assign([TopicPartition(${JSON.stringify(topic)}, ${partition}, ${offset})])`,
     "message = consumer.poll(5)\nprint(message.headers(), message.key(), message.value())",
-  ).replace("OFFSET_BEGINNING, ", "");
+  );

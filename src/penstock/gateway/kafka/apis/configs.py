@@ -104,9 +104,7 @@ async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfig
                 await set_group(call.node, resource.resource_name, settings, validate_only=request.validate_only)
             else:
                 topic = _alterable(call.node, resource.resource_type, resource.resource_name)
-                config = TopicConfig(settings)
-                if not request.validate_only:
-                    await call.node.broker.configure_topic(topic.name, config)
+                await _configure(call, topic, TopicConfig(settings), validate_only=request.validate_only)
         except PenstockError as error:
             result.error_code, result.error_message = topic_code(error), str(error)
         response.responses.append(result)
@@ -126,13 +124,16 @@ async def incremental_alter_configs(call: Call, request: IncrementalAlterConfigs
                 await change_group(call.node, name, changes, validate_only=request.validate_only)
             elif not _is_nothing(resource):
                 topic = _alterable(call.node, resource.resource_type, resource.resource_name)
-                config = _changed(topic.config, resource.configs)
-                if not request.validate_only:
-                    await call.node.broker.configure_topic(topic.name, config)
+                await _configure(call, topic, _changed(topic.config, resource.configs), validate_only=request.validate_only)
         except PenstockError as error:
             result.error_code, result.error_message = topic_code(error), str(error)
         response.responses.append(result)
     return response
+
+
+async def _configure(call: Call, topic: Topic, config: TopicConfig, *, validate_only: bool) -> None:
+    if not validate_only:
+        await call.node.broker.configure_topic(topic.name, config)
 
 
 async def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:

@@ -72,7 +72,7 @@ export default function Consumer() {
       <${Tile} label="Lag" note="messages not read yet"><${Count} value=${data?.lag_messages} /><//>
       <${Tile} label="Lag in bytes" note="not read yet"><${Bytes} value=${data?.lag_bytes} /><//>
       <${Tile} label="Lag in time" note="age of the oldest unread"><${Seconds} value=${data?.lag_seconds} /><//>
-      <${Tile} label="Of retention" note="at 100 % messages are lost unread"><${Share} value=${data?.retention_share} /><//>
+      <${Tile} label="Of retention" note="lost unread at 100 %"><${Share} value=${data?.retention_share} /><//>
       <${Tile}
         label="Members"
         note=${topics.length ? `${plural(topics.length, "topic")}, ${plural(data.position_count, "position")}` : null}

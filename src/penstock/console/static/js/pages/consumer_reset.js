@@ -87,7 +87,7 @@ export const Reset = ({ consumer, topics, onClose, onDone }) => {
       <div class="field">
         <label for=${ids[0]}>Topic</label
         ><select id=${ids[0]} class="select" data-first value=${form.topic} onChange=${set("topic")}>
-          ${topics.map((name) => html`<option key=${name}>${name}</option>`)}
+          ${topics.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
         </select>
       </div>
       <div class="field">

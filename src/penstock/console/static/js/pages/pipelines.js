@@ -12,8 +12,11 @@ const ALIVE = ["starting", "running", "waiting", "restarting"];
 const stateOf = (one) => (ALIVE.includes(one.state) && !one.is_alive ? "silent" : one.state);
 /** What a runner reports is only what it says: nothing but an address of a page becomes a link. */
 const isAddress = (given) => /^https?:\/\//.test(given ?? "");
-const text = (value) =>
-  value === null || value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value, null, 2);
+const text = (value) => {
+  if (value === null || value === undefined || value.length === 0) return "–";
+  if (Array.isArray(value)) return value.map(text).join("\n");
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+};
 
 const COLUMNS = [
   {
@@ -23,6 +26,14 @@ const COLUMNS = [
     show: (one) => html`<a class="name-link clip" data-row href=${pathOf("pipelines", one.name)}>${one.name}</a>`,
   },
   { key: "kind", title: "Kind", wide: true, sorts: true },
+  {
+    key: "flow",
+    title: "From, to",
+    wide: "widest",
+    show: (one) =>
+      html`<span class="clip" title=${text(one.source)}>${text(one.source)}</span
+        ><span class="clip muted" title=${text(one.target)}>${text(one.target)}</span>`,
+  },
   { key: "state", title: "State", sorts: stateOf, show: (one) => html`<${State} of=${stateOf(one)} />` },
   { key: "rows_per_s", title: "Rows/s", end: true, sorts: true, show: (one) => html`<${CountRate} value=${one.rows_per_s} />` },
   {
@@ -86,7 +97,7 @@ const One = ({ name }) => {
       <${Tile} label="Lag" note="rows not taken yet"><${Count} value=${one.lag_rows} /><//>
       <${Tile} label="Last batch" note=${`${integer(one.batches)} batches`}><${Duration} value=${one.last_batch_ms} /><//>
       <${Tile} label="Rows written" note=${`${integer(one.rows_read)} read`}><${Count} value=${one.rows_written} /><//>
-      <${Tile} label="Dead letters" note="rows that could not be used"><${Count} value=${one.dead_letters} /><//>
+      <${Tile} label="Dead letters" note="could not be used"><${Count} value=${one.dead_letters} /><//>
     </div>
     <div class="grid">
       <${Card} title="What it does"
@@ -94,7 +105,7 @@ const One = ({ name }) => {
           of=${[
             ["Source", html`<pre class="plain-text">${text(one.source)}</pre>`],
             ["Target", html`<pre class="plain-text">${text(one.target)}</pre>`],
-            ["Plan", text(one.plan)],
+            ["Plan", html`<pre class="plain-text">${text(one.plan)}</pre>`],
             ["Trigger", text(one.trigger)],
           ]}
       /><//>
@@ -131,7 +142,9 @@ const List = () => {
                     keyOf=${(one) => one.name}
                     start=${["name", "asc"]}
                   />`
-                : html`<${Empty} title="No pipelines have run yet" command=${"penstock pipeline run clicks.yaml"}
+                : html`<${Empty}
+                    title="No pipelines have run yet"
+                    command=${"penstock pipeline init export\npenstock pipeline run export.yaml"}
                     >A pipeline is one file: from topics to tables or other topics, on Spark, exactly once. It reports here while
                     it runs.<//
                   >`
