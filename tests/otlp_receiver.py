@@ -1,13 +1,15 @@
-"""A receiver of traces by OTLP over HTTP, as a collector has one: it decodes what comes and keeps it."""
+"""Receivers of traces by OTLP, over HTTP and over gRPC, as a collector has them: they decode what comes and keep it."""
 
 from __future__ import annotations
 
 import gzip
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -62,6 +64,31 @@ def otlp_receiver() -> Iterator[tuple[Receiver, str]]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def otlp_grpc_receiver() -> Iterator[tuple[Receiver, str]]:
+    """The same over gRPC."""
+    receiver = Receiver()
+
+    def export(request: ExportTraceServiceRequest, _: object) -> ExportTraceServiceResponse:
+        receiver.requests.append(request)
+        return ExportTraceServiceResponse()
+
+    method = grpc.unary_unary_rpc_method_handler(
+        export,
+        request_deserializer=ExportTraceServiceRequest.FromString,
+        response_serializer=ExportTraceServiceResponse.SerializeToString,
+    )
+    server = grpc.server(ThreadPoolExecutor(2))
+    service = "opentelemetry.proto.collector.trace.v1.TraceService"
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": method})])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield receiver, f"grpc://127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
 
 
 def attributes_of(span: Span) -> dict[str, str]:

@@ -17,7 +17,7 @@ from penstock.gateway.measured_request import MeasuredRequest
 from penstock.server.errors import BadSettingError
 from penstock.server.log_lines import JsonFormatter, LineFormatter
 from penstock.server.tracing import start_tracing
-from tests.otlp_receiver import attributes_of, otlp_receiver
+from tests.otlp_receiver import attributes_of, otlp_grpc_receiver, otlp_receiver
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -43,6 +43,16 @@ def test_spans_reach_a_receiver_as_part_of_the_trace_that_was_named() -> None:
     assert (unnamed.name, unnamed.parent_span_id, attributes_of(unnamed)["penstock.outcome"]) == ("read", b"", FAILED)
     assert unnamed.trace_id.hex() != TRACE
     assert receiver.resource()["service.instance.id"] == "east-7"
+
+
+def test_spans_go_by_grpc_to_an_endpoint_that_says_so() -> None:
+    with otlp_grpc_receiver() as (receiver, endpoint):
+        tracing = start_tracing(endpoint, node_id=1, cluster="c", environ={})
+        assert tracing is not None
+        tracing.begin("kafka Produce", PARENT, {"messaging.system": "kafka"}).end(OK)
+        tracing.stop()
+    (span,) = receiver.spans()
+    assert (span.name, span.trace_id.hex()) == ("kafka Produce", TRACE)
 
 
 def test_the_usual_variables_turn_it_on() -> None:

@@ -44,7 +44,8 @@ def clicks(count: int, seed: int) -> list[tuple[str, str]]:
     found: list[tuple[datetime, str, str]] = []
     begin = BEGIN
     while len(found) < count:
-        visitor = f"v{int(chance.paretovariate(0.6) * 7) % 50_000:05}"
+        # Most come once; some come again and again.
+        visitor = f"v{chance.randrange(20_000) if chance.random() < 0.8 else chance.randrange(50):05}"
         begin += timedelta(seconds=chance.expovariate(1 / 4))
         for at, click in visit(chance, visitor, begin):
             late = timedelta(seconds=chance.expovariate(1 / 40)) if chance.random() < 0.05 else timedelta()

@@ -40,7 +40,7 @@ class Show:
     def run(self) -> bool:
         """Everything in its turn; whether all of it held."""
         # Whichever way it is told to end, it takes its broker and Spark with it.
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupt)
         self._lines.text("Penstock demo: a web shop's events through a broker, Spark and a table, with a kill -9 on the way.\n")
         try:

@@ -36,7 +36,7 @@ from penstock.server.tracing import start_tracing
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from penstock.server.http import HttpListener
+    from penstock.server.http import HttpListener, ReadersOf, Served
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Node:
         self.listeners: dict[str, Listener] = {}
         self.observatory = Observatory(clock=SystemClock())
         self._http: HttpListener | None = None
+        self._ydb_readers_of: ReadersOf | None = None
         self._closing = AsyncExitStack()
 
     @classmethod
@@ -212,6 +213,7 @@ class Node:
             raise _cannot_listen("ydb_port", config.host, config.ydb_port, error) from error
         self._closing.push_async_callback(gateway.stop)
         self.listeners["ydb"] = Listener(config.host, gateway.port)
+        self._ydb_readers_of = gateway.readers_of
         self.observatory.watch("ydb", gateway)
 
     async def _listen_http(
@@ -227,27 +229,11 @@ class Node:
         if config.http_port is None:
             return
         # It takes a while to import, and not every node listens.
-        from penstock.server.http import Figures, HttpListener, Served
+        from penstock.server.http import HttpListener
         from penstock.server.metrics.pipeline_reports import PipelineReports
         from penstock.server.metrics.routes import add_routes
 
-        clock = broker.clock
-        figures = Figures(broker, clock)
-        self._closing.push_async_callback(figures.close)
-        served = Served(
-            config=config,
-            cluster_id=self.made.cluster_id,
-            node_id=self.made.node_id,
-            erasure=self.made.erasure.value,
-            broker=broker,
-            storage=storage,
-            streams=streams,
-            listeners=self.listeners,
-            clock=clock,
-            started_ms=int(clock.wall() * 1000),
-            figures=figures,
-            observatory=self.observatory,
-        )
+        served = self._served(storage, broker, streams)
         listener = HttpListener(
             served,
             host=config.host,
@@ -265,6 +251,27 @@ class Node:
         life = await storage.life(GROUP)
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(served).read)
         self.observatory.serve(sources)
+
+    def _served(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> Served:
+        """The node as the HTTP listener sees it."""
+        from penstock.server.http import Figures, Served
+
+        clock = broker.clock
+        return Served(
+            config=self.config,
+            cluster_id=self.made.cluster_id,
+            node_id=self.made.node_id,
+            erasure=self.made.erasure.value,
+            broker=broker,
+            storage=storage,
+            streams=streams,
+            listeners=self.listeners,
+            clock=clock,
+            started_ms=int(clock.wall() * 1000),
+            figures=Figures(broker, clock),
+            observatory=self.observatory,
+            readers_of=self._ydb_readers_of,
+        )
 
     def _start_tracing(self) -> None:
         config = self.config

@@ -71,7 +71,8 @@
         if (!text || !isSeen(element) || element.closest(".spoken, :disabled, noscript, script, svg, canvas")) continue;
         seen += 1;
         const ratio = contrast(element);
-        if (ratio < least) found.set(text.slice(0, 40), [ratio.toFixed(2), getComputedStyle(element).color, behind(element).join()]);
+        if (ratio < least)
+          found.set(text.slice(0, 40), [ratio.toFixed(2), getComputedStyle(element).color, behind(element).join()]);
       }
       return { seen, found: [...found] };
     },
@@ -99,4 +100,4 @@
 
     missed: () => [...document.querySelectorAll("[data-reached=no]")].map((element) => element.outerHTML.slice(0, 160)),
   };
-})()
+})();

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 CONTRAST_MIN = 4.5
 TABS_MAX = 400
 
-_CHECKS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").strip()
+_CHECKS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8").strip().removesuffix(";")
 
 
 def unnamed_controls(page: Page) -> list[str]:

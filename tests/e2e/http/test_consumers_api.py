@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,8 +13,9 @@ import pytest
 import yt.wrapper as yt
 from confluent_kafka import Consumer
 
-from tests.e2e.http.api_client import ApiClient
+from tests.e2e.http.api_client import ApiClient, client_of
 from tests.e2e.running_node import RunningNode
+from tests.e2e.ydb.ydb_node import connected, ydb_node
 
 
 @contextmanager
@@ -149,9 +151,29 @@ def test_a_consumer_declared_on_a_topic_is_one_of_ydb(api: ApiClient) -> None:
     api.call("PATCH", "/topics/declared/config", {"set": {"penstock.important.consumers": "important-one"}})
     shown = api.get("/consumers/important-one")
     assert (shown["kind"], shown["state"], shown["vital"]) == ("ydb", "Declared", True)
+    assert (shown["lag_messages"], shown["positions"][0]["position"], shown["positions"][0]["committed_ms"]) == (3, 0, None)
+    settled(api, "important-one", lag_messages=3, topics=["declared"])
     refused = api.call("DELETE", "/consumers/important-one")
     assert refused.status == 409
     assert "declared" in refused.json["error"]["message"]
+
+
+def test_readers_of_ydb_are_members_and_keep_a_position_from_being_moved(tmp_path: Path) -> None:
+    with ydb_node(tmp_path, ["--http-port", "0"]) as running, connected(running) as driver:
+        api = client_of(running)
+        driver.topic_client.create_topic("/local/topic", consumers=["watcher"], min_active_partitions=2)
+        with driver.topic_client.reader("/local/topic", consumer="watcher"):
+            deadline = time.monotonic() + 30
+            while not (members := api.get("/consumers/watcher")["members"]) or members[0]["partitions"] != {"topic": [0, 1]}:
+                assert time.monotonic() < deadline, members
+                time.sleep(0.1)
+            refused = api.call("POST", "/consumers/watcher/reset", {"topic": "topic", "to": "earliest"})
+            assert (refused.status, refused.code) == (409, "NON_EMPTY_GROUP")
+        deadline = time.monotonic() + 30
+        while api.call("POST", "/consumers/watcher/reset", {"topic": "topic", "to": "earliest"}).status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert api.get("/consumers/watcher")["members"] == []
 
 
 def test_a_durable_name_of_streams_is_shown_and_moved(api: ApiClient, node: RunningNode) -> None:

@@ -93,7 +93,6 @@ async def served(path: Path) -> AsyncIterator[tuple[Broker, Figures, str]]:
         yield broker, figures, f"http://127.0.0.1:{listener.port}/api/v1"
     finally:
         await listener.stop()
-        await figures.close()
         await broker.stop()
         await storage.close()
 

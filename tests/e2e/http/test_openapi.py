@@ -15,7 +15,7 @@ from schemathesis.checks import load_all_checks
 from tests.e2e.http.api_client import ApiClient
 from tests.e2e.running_node import RunningNode
 
-EXAMPLES = 8
+EXAMPLES = 6
 TOPIC, CONSUMER = "there", "someone"
 PARTITIONS_MAX = 5  # a topic of as many as are allowed takes a while to make
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.e2e.running_node import environment
 
-START_S = 120.0
+START_S = 240.0
 SETTINGS = ("spark.ui.enabled=false", "spark.driver.memory=600m", "spark.sql.shuffle.partitions=2")
 
 
@@ -45,7 +45,7 @@ class PipelineProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def stop(self, timeout_s: float = 120.0) -> int:
+    def stop(self, timeout_s: float = 240.0) -> int:
         """Ask it to stop; its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)

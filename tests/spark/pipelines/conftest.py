@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.debian_tools import NotAvailableError
 from tests.e2e.running_node import RunningNode
+from tests.e2e.stream.engine_servers import running_s3
 from tests.spark.pipelines.runs import Runs
 
 if TYPE_CHECKING:
@@ -18,3 +21,13 @@ if TYPE_CHECKING:
 def runs(node: RunningNode, spark: SparkSession, tmp_path: Path) -> Runs:
     """Runs in a directory that nobody else uses; names of topics and pipelines are shared by all tests."""
     return Runs(node, spark, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """An S3 server that answers ranged reads and conditional writes."""
+    try:
+        with running_s3(tmp_path_factory.mktemp("s3")) as variables:
+            yield variables
+    except NotAvailableError as error:
+        pytest.skip(str(error))

@@ -33,6 +33,7 @@ def declare(
     *,
     kind: str = "export",
     table: Mapping[str, Any] | None = None,
+    options: Mapping[str, str] | None = None,
     **more: Any,
 ) -> PipelineSpec:
     """A pipeline from a topic of clicks to a table in a directory."""
@@ -42,7 +43,7 @@ def declare(
         "kind": kind,
         "brokers": bootstrap,
         "source": {"topics": [topic], "value": {"format": "json", "schema": CLICKS}},
-        "target": {"table": target},
+        "target": {"table": target, **({"options": dict(options)} if options else {})},
         **more,
     }
     return again(check(Declaration(fields, Origin(str(directory / "pipeline.yml"), {}))))

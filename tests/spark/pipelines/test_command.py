@@ -14,10 +14,10 @@ from tests.e2e.running_node import RunningNode, penstock
 from tests.spark.pipelines.command import PipelineProcess
 from tests.spark.reads import produce, read
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def until(check: Callable[[], bool], timeout_s: float = 120.0) -> None:
+def until(check: Callable[[], bool], timeout_s: float = 240.0) -> None:
     """Wait for something to be so."""
     deadline = time.monotonic() + timeout_s
     while not check():

@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -45,16 +47,35 @@ def prepare(runs: Runs, folder: str, topic: str, count: int, *options: str) -> P
     return copy
 
 
+def closed_sessions(clicks: list[tuple[str, str]]) -> tuple[Counter[tuple[str, int]], int]:
+    """Visitors and clicks of the sessions that are over by the last click, and how many clicks cannot be read."""
+    times: dict[str, list[datetime]] = defaultdict(list)
+    for visitor, value in clicks:
+        if value.endswith("}"):
+            times[visitor].append(datetime.fromisoformat(json.loads(value)["at"]))
+    last = max(max(one) for one in times.values())
+    found: Counter[tuple[str, int]] = Counter()
+    for visitor, seen in times.items():
+        session: list[datetime] = []
+        for at in [*sorted(seen), datetime.max.replace(tzinfo=UTC)]:
+            if session and at - session[-1] >= timedelta(minutes=10):
+                # Ten minutes of pause, and five for clicks that are late.
+                found[visitor, len(session)] += session[-1] + timedelta(minutes=15) <= last
+                session = []
+            session.append(at)
+    return +found, sum(not value.endswith("}") for _, value in clicks)
+
+
 def test_clicks_become_sessions(runs: Runs) -> None:
     copy = prepare(runs, "clickstream", "clicks", 3000)
     state = runs.run(read_spec(str(copy / "sessions.yaml")))
     sessions = runs.values("sessions")
+    expected, cut_off = closed_sessions(generator("clickstream").clicks(3000, 1))
     assert len(sessions) > 300
-    assert all(one["clicks"] >= 1 and one["seconds"] >= 0 for one in sessions)
     assert any(one["bought"] for one in sessions)
-    assert len({(one["visitor"], one["began"]) for one in sessions}) == len(sessions)
-    dead = len(runs.rows("clicks-dead"))
-    assert dead == state["dead_letters"] == sum(not one[1].endswith("}") for one in generator("clickstream").clicks(3000, 1))
+    assert Counter((one["visitor"], one["clicks"]) for one in sessions) == expected
+    assert (len(runs.rows("clicks-dead")), state["dead_letters"]) == (cut_off, cut_off)
+    assert cut_off > 0
 
 
 def test_order_totals_are_what_the_orders_come_to(runs: Runs) -> None:
@@ -72,8 +93,8 @@ def test_order_totals_are_what_the_orders_come_to(runs: Runs) -> None:
     found = {(one["shop"], one["hour"]): (one["orders"], one["cents"]) for one in runs.values("order-totals")}
     assert len(found) > 200
     assert found == {key: value for key, value in expected.items() if key in found}
-    # Only the last hour is still open.
-    assert {hour for _, hour in expected.keys() - found.keys()} == {max(hour for _, hour in expected)}
+    # Only hours that ended within the last ten minutes, or have not, are still open.
+    assert {hour for _, hour in expected.keys() - found.keys()} <= set(sorted({hour for _, hour in expected})[-2:])
 
 
 def test_readings_become_an_iceberg_table(runs: Runs) -> None:

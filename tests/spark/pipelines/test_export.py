@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fastavro
 import pytest
 
 from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, PipelineFencedError, SpecError
 from penstock.spark.pipelines.fence import target_options
+from penstock.spark.tables.errors import TableConflictError
+from penstock.spark.tables.export import ExportJob
 from penstock.spark.tables.table import TableFencedError, table_of
 from penstock.spark.tables.table_target import TableTarget
 from penstock.spark.writing_cluster import WritingCluster
@@ -131,6 +136,26 @@ def test_a_second_copy_fences_the_first(spark: SparkSession, gateway: RunningGat
     assert ids("iceberg", tmp_path / "lake") == list(range(10))
 
 
+def test_who_takes_over_goes_on_after_a_last_commit_of_the_one_before(
+    spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path
+) -> None:
+    spec = declare(gateway.bootstrap, tmp_path, topic, "delta")
+    send(gateway.bootstrap, topic, range(10))
+    first, second = started(spark, spec), started(spark, again(spec))
+    assert isinstance(first, ExportJob)
+    assert first._work is not None
+    first._work.target.fence.check = lambda: None  # type: ignore[method-assign] # it has looked before the other came
+    assert first._work.step() is not None
+    with pytest.raises(TableConflictError) as told:
+        second.step()
+    assert told.value.retriable
+    assert told.value.__context__ is None  # nothing of being fenced, which would end the run
+    first.close()
+    second.close()
+    assert run(spark, again(spec)) == []
+    assert ids("delta", tmp_path / "lake") == list(range(10))
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_without_the_record_in_the_broker_the_table_alone_fences_and_tells_where_to_go_on(
     spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path, *, form: str, monkeypatch: pytest.MonkeyPatch
@@ -221,3 +246,39 @@ def test_small_files_are_compacted_and_old_ones_removed(
     found.refresh()
     assert len(found.data_files()) == 7
     assert run(spark, again(spec)) == []
+
+
+def test_avro_values_become_columns(spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "page", "type": ["null", "string"]}]
+    written = {"type": "record", "name": "Click", "fields": fields}
+    messages: list[bytes | None] = []
+    for number in range(20):
+        text = io.BytesIO()
+        fastavro.schemaless_writer(text, written, {"id": number, "page": f"/{number}" if number % 2 else None})
+        messages.append(text.getvalue())
+    produce(gateway.bootstrap, topic, [*messages, b"\x01"])
+    source = {"topics": [topic], "value": {"format": "avro", "schema": json.dumps(written)}}
+    done = run(spark, declare(gateway.bootstrap, tmp_path, topic, "parquet", source=source))
+    assert [(one.rows_written, one.dead_letters) for one in done] == [(20, 1)]
+    found = read_table("parquet", tmp_path / "lake").sort_by("id")
+    assert found["page"].to_pylist() == [f"/{number}" if number % 2 else None for number in range(20)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_tables_in_an_s3_store_are_written_by_tasks(
+    spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path, *, form: str, s3: dict[str, str]
+) -> None:
+    table: dict[str, object] = {"location": f"s3://payloads/{topic}/{form}", "partition_by": ["page"]}
+    if form == "iceberg":
+        table["catalog"] = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    spec = declare(gateway.bootstrap, tmp_path, topic, form, table=table, options=s3)
+    send(gateway.bootstrap, topic, range(30))
+    run(spark, spec)
+    send(gateway.bootstrap, topic, range(30, 40))
+    run(spark, again(spec))
+    assert spec.target.table is not None
+    found = table_of(spec, spec.target.table)
+    found.refresh()
+    reader = found.reader()
+    read_back = [number for file in found.data_files() for batch in reader.read(file) for number in batch["id"].to_pylist()]
+    assert sorted(read_back) == list(range(40))

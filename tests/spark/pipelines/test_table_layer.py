@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +22,6 @@ from penstock.spark.tables.parquet_log import Entry, entry_path
 from penstock.spark.tables.progress import Progress
 from penstock.spark.tables.table import Table, TableFencedError, open_table
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
-from tests.debian_tools import NotAvailableError
-from tests.e2e.stream.engine_servers import running_s3
 from tests.spark.pipelines.table_pipelines import FORMATS, read_table
 
 SCHEMA = pa.schema(
@@ -157,7 +154,7 @@ def test_files_take_the_place_of_others_and_vacuum_removes_those(form: str, tmp_
     table.refresh()
     reader = table.reader()
     new = write(table, *[batch for file in old for batch in reader.read(file)])
-    table.commit(new, replace(SECOND, batch=3), SECOND, removed=old)
+    table.commit(new, replace(SECOND, batch=3), SECOND, removed=old, rewrites=True)
     abandoned = write(table, rows(50, 60))
     found = again(table)
     assert held(found) == list(range(12))
@@ -301,16 +298,6 @@ def test_an_empty_entry_that_a_power_cut_left_in_a_log_of_delta_is_a_commit_of_n
 def test_iceberg_without_a_catalog_needs_a_local_directory() -> None:
     with pytest.raises(TableOptionError, match="needs a catalog"):
         open_table(TableSpec("iceberg", "s3://bucket/t", name="db.t"), "pipe").refresh()
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """An S3 server that answers ranged reads and conditional writes."""
-    try:
-        with running_s3(tmp_path_factory.mktemp("s3")) as variables:
-            yield variables
-    except NotAvailableError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("form", FORMATS)

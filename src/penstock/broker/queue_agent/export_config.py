@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
+from cronsim import CronSim, CronSimError
+
 from penstock.broker.namespace.node import check_path
 from penstock.core.errors import InvalidRequestError
 
@@ -68,8 +70,6 @@ class CronSchedule(NamedTuple):
 
     def last(self, now_s: float) -> Fragment:
         """The last stretch that is over now."""
-        from cronsim import CronSim
-
         # It finds what is strictly before a moment.
         moments = CronSim(self.line, datetime.fromtimestamp(int(now_s), UTC) + timedelta(seconds=1), reverse=True)
         end_s, begin_s = (int(next(moments).timestamp()) for _ in range(2))
@@ -146,8 +146,6 @@ def _schedule(name: str, given: Mapping[str, Any]) -> Schedule:
 
 
 def _cron(line: str) -> CronSchedule:
-    from cronsim import CronSimError
-
     schedule = CronSchedule(line)
     try:
         schedule.last(0)

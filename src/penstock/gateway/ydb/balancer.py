@@ -56,6 +56,13 @@ class Balancer:
         """Who reads a partition now."""
         return self._owners.get(queue)
 
+    def shares(self) -> dict[str, list[Queue]]:
+        """Every reader, and the partitions it has."""
+        found: dict[str, list[Queue]] = {reader: [] for reader in self._wants}
+        for queue, owner in self._owners.items():
+            found.setdefault(owner, []).append(queue)
+        return found
+
     def join(self, reader: str, wants: Wants, partitions: Mapping[UUID, int]) -> list[Effect]:
         """A reader comes; `partitions` are how many the topics have that it wants."""
         self._wants[reader] = wants

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from penstock.broker import Broker
+from penstock.broker import Broker, Queue
 from penstock.core.errors import PenstockError
 from penstock.core.probe import OK, REFUSED, RequestProbe
 from penstock.gateway.measured_request import MeasuredRequest
@@ -92,6 +92,10 @@ class YdbGateway:
     def connections(self) -> int:
         """How many streams are open; gRPC does not tell of connections."""
         return len(self._streams)
+
+    def readers_of(self, consumer: str) -> dict[str, list[Queue]]:
+        """Who reads for a consumer now, by the ids of their sessions, and the partitions each has."""
+        return self._readers.shares(consumer)
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""

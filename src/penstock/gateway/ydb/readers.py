@@ -65,6 +65,11 @@ class Readers:
         name = None if balancer is None else balancer.owner(queue)
         return None if name is None else self._readers.get(name)
 
+    def shares(self, consumer: str) -> dict[str, list[Queue]]:
+        """Who reads for a consumer, and the partitions each has."""
+        balancer = self._balancers.get(consumer)
+        return {} if balancer is None else balancer.shares()
+
     def committed(self, consumer: str, queue: Queue, offset: int) -> None:
         """A position of a consumer was set outside of the stream of whoever reads there."""
         owner = self.owner(consumer, queue)

@@ -47,8 +47,12 @@ class MasterTransactions:
             )
         self._open[transaction_id] = (timeout_s, now_s + timeout_s)
 
-    def end(self, transaction_id: str) -> None:
-        """Commit or abort it, which is the same here."""
+    async def commit(self, transaction_id: str) -> None:
+        """End it; there is nothing to carry out."""
+        self.abort(transaction_id)
+
+    def abort(self, transaction_id: str) -> None:
+        """Forget it."""
         self.ping(transaction_id)
         del self._open[transaction_id]
 

@@ -120,6 +120,10 @@ class TabletTransactions:
         found.expires_s = self._clock.monotonic() + found.timeout_s
         return found
 
+    def ping(self, transaction_id: str) -> None:
+        """Let it live on."""
+        self.find(transaction_id)
+
     def abort(self, transaction_id: str) -> None:
         """Forget it."""
         self._open.pop(self.find(transaction_id).id)

@@ -7,8 +7,8 @@ from typing import Any
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.paths import path_of
-from penstock.gateway.yt.read_locks import is_master
-from penstock.gateway.yt.tablet_transactions import TIMEOUT_DEFAULT_MS
+from penstock.gateway.yt.read_locks import MasterTransactions, is_master
+from penstock.gateway.yt.tablet_transactions import TIMEOUT_DEFAULT_MS, TabletTransactions
 
 
 async def start_transaction(call: Call) -> Reply:
@@ -24,32 +24,26 @@ async def start_transaction(call: Call) -> Reply:
 
 async def commit_transaction(call: Call) -> Reply:
     """Carry it out."""
-    transaction_id = call.text("transaction_id")
-    if is_master(transaction_id):
-        call.cluster.master_transactions.end(transaction_id)
-    else:
-        await call.cluster.transactions.commit(transaction_id)
+    await _owner(call).commit(call.text("transaction_id"))
     return Reply({})
 
 
 async def abort_transaction(call: Call) -> Reply:
     """Forget it."""
-    transaction_id = call.text("transaction_id")
-    if is_master(transaction_id):
-        call.cluster.master_transactions.end(transaction_id)
-    else:
-        call.cluster.transactions.abort(transaction_id)
+    _owner(call).abort(call.text("transaction_id"))
     return Reply({})
 
 
 async def ping_transaction(call: Call) -> Reply:
     """Keep it alive."""
-    transaction_id = call.text("transaction_id")
-    if is_master(transaction_id):
-        call.cluster.master_transactions.ping(transaction_id)
-    else:
-        call.cluster.transactions.find(transaction_id)
+    _owner(call).ping(call.text("transaction_id"))
     return Reply({})
+
+
+def _owner(call: Call) -> TabletTransactions | MasterTransactions:
+    """Where the transaction that is named is kept."""
+    cluster = call.cluster
+    return cluster.master_transactions if is_master(call.text("transaction_id")) else cluster.transactions
 
 
 async def parse_ypath(call: Call) -> Reply:

@@ -6,7 +6,7 @@ from penstock.server.http.ending import ENDING
 from penstock.server.http.figures import Figures
 from penstock.server.http.listener import HttpListener
 from penstock.server.http.route import Asked, Call, Nothing, Page, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.served import ReadersOf, Served
 
 __all__ = [
     "API_PREFIX",
@@ -18,6 +18,7 @@ __all__ = [
     "Mount",
     "Nothing",
     "Page",
+    "ReadersOf",
     "Route",
     "Served",
     "Shown",

@@ -3,6 +3,7 @@ durable names of streams. All but the last have their positions in one table."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from penstock.broker import Queue, Topic, UnknownTopicError
@@ -14,7 +15,7 @@ from penstock.broker.groups import (
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.streams import Streams
 from penstock.core.errors import PenstockError
-from penstock.server.http.figures import Lag, Snapshot
+from penstock.server.http.figures import DECLARING, Lag, Snapshot
 from penstock.server.http.served import Served
 
 YT_PREFIX: Final = "\1"
@@ -100,22 +101,36 @@ class ConsumerDirectory:
             return "Durable"
         if consumer.node is not None:
             return consumer.node.mount_state.value.capitalize()
-        groups = self._broker.groups
-        for kind in groups.kinds():
+        for kind in self._broker.groups.kinds():
             if kind.has(consumer.key):
                 return kind.summary(consumer.key).state
+        if self._ydb_readers(consumer):
+            return "Reading"
         return "Declared" if consumer.kind == "ydb" else "Empty"
 
     def has_members(self, consumer: Known) -> bool:
         """Whether someone reads as this consumer now, and would move its positions."""
         groups = self._broker.groups
-        return groups.kind(consumer.key) is not None and groups.empty_since_ms(consumer.key) is None
+        is_group = groups.kind(consumer.key) is not None and groups.empty_since_ms(consumer.key) is None
+        return is_group or bool(self._ydb_readers(consumer))
 
     def members(self, consumer: Known) -> list[MemberKnown]:
-        """Its members, if it is a group that has any."""
+        """Those who read as this consumer: members of the group, and readers of YDB."""
+        if consumer.kind == "stream":
+            return []
+        readers = self._ydb_readers(consumer)
+        return self._group_members(consumer) + [
+            MemberKnown(reader, "", "", self._by_topic(frozenset(queues))) for reader, queues in sorted(readers.items())
+        ]
+
+    def _ydb_readers(self, consumer: Known) -> Mapping[str, Sequence[Queue]]:
+        readers_of = self._served.readers_of
+        return {} if readers_of is None or consumer.kind == "stream" else readers_of(consumer.key)
+
+    def _group_members(self, consumer: Known) -> list[MemberKnown]:
         groups = self._broker.groups
         kind = groups.kind(consumer.key)
-        if consumer.kind == "stream" or kind is None:
+        if kind is None:
             return []
         if kind == CONSUMER:
             group = groups.consumer.group(consumer.key)
@@ -200,7 +215,7 @@ class ConsumerDirectory:
             declared: dict[str, list[Topic]] = {}
             important: set[str] = set()
             for topic in self._served.figures.topics():
-                if "penstock.consumers" in topic.config.own or "penstock.important.consumers" in topic.config.own:
+                if topic.config.own.keys() & DECLARING:
                     important.update(topic.config.important_consumers)
                     for name in topic.config.declared_consumers:
                         declared.setdefault(name, []).append(topic)

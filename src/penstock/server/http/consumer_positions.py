@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.broker import Position, Topic, UnknownTopicError
@@ -11,6 +11,8 @@ from penstock.server.http.consumer_directory import ConsumerDirectory, Known, Me
 from penstock.server.http.figures import Lag
 from penstock.server.http.route import Shown
 from penstock.server.http.served import Served
+
+NEVER: Final = -1  # the time of a commit that has not come yet
 
 
 class PositionShown(Shown, frozen=True):
@@ -62,6 +64,11 @@ class ConsumerPositions:
             topic = self._topic_of(queue.topic_id)
             name = self._remote_name(consumer, queue.topic_id) if topic is None else topic.name
             found[name, queue.partition] = self._in(topic, name, queue.partition, position, owners.get((name, queue.partition)))
+        for topic in self._directory.declared_on(consumer.key):
+            for name, number in self._served.figures.unread(topic):
+                if name == consumer.key:
+                    start = Position(0, commit_time_ms=NEVER)
+                    found[topic.name, number] = self._in(topic, topic.name, number, start, owners.get((topic.name, number)))
         for (name, number), member in owners.items():
             if (name, number) not in found:
                 found[name, number] = self._in(self._topic_named(name), name, number, None, member)
@@ -76,7 +83,8 @@ class ConsumerPositions:
     def _in(self, topic: Topic | None, name: str, number: int, position: Position | None, member: str | None) -> PositionShown:
         place = _Place(name, number, None, member=member)
         if position is not None:
-            place = place._replace(position=position.offset, committed_ms=position.commit_time_ms)
+            committed_ms = None if position.commit_time_ms == NEVER else position.commit_time_ms
+            place = place._replace(position=position.offset, committed_ms=committed_ms)
         try:
             partition = None if topic is None else self._broker.partition(topic, number)
         except PenstockError:

@@ -7,7 +7,7 @@ in steps that let others be served in between. Who asks waits for it only if tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -23,6 +23,7 @@ STALE_S: Final = 30.0  # one that is older is waited for a little, however long 
 PATIENCE_S: Final = 0.25
 PARTITIONS_AT_ONCE: Final = 250
 POSITIONS_AT_ONCE: Final = 250
+DECLARING: Final = frozenset({"penstock.consumers", "penstock.important.consumers"})
 
 
 class TopicFigures(NamedTuple):
@@ -147,6 +148,8 @@ class Figures:
         looked_at = 0
         for topic in self.topics():
             made.topics[topic.id] = self.topic(topic)
+            for name, number in self.unread(topic):
+                self._add(made, name, Queue(topic.id, number), Position(0))
             made.partitions += topic.partitions
             looked_at += topic.partitions
             if looked_at >= PARTITIONS_AT_ONCE:
@@ -164,6 +167,14 @@ class Figures:
             messages += partition.end_offset - partition.start_offset
             size += partition.size
         return TopicFigures(messages, size)
+
+    def unread(self, topic: Topic) -> Iterator[tuple[str, int]]:
+        """Consumers that are declared on a topic, and its partitions of which they have never read anything."""
+        if topic.config.own.keys() & DECLARING:
+            for name in topic.config.declared_consumers:
+                for number in range(topic.partitions):
+                    if self._broker.consumers.position(name, Queue(topic.id, number)) is None:
+                        yield name, number
 
     def partitions(self, topic: Topic) -> Iterable[Partition]:
         """The partitions of a topic that are served now."""

@@ -77,5 +77,6 @@ class HttpListener:
         """Take no more requests, end those that would never end by themselves, and finish the others."""
         self._ending.set()
         await self._runner.cleanup()
+        await self._served.figures.close()
         for resource in self._resources:
             await resource.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.blob import BlobStorage
-from penstock.broker import Broker
+from penstock.broker import Broker, Queue
 from penstock.broker.streams import StreamEngine
 from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
@@ -15,6 +15,10 @@ from penstock.server.config import NodeConfig
 if TYPE_CHECKING:
     from penstock.server.http.figures import Figures
     from penstock.server.metrics import Observatory
+
+
+ReadersOf = Callable[[str], Mapping[str, Sequence[Queue]]]
+"""Who reads for a consumer now, and the partitions each has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Served:
     started_ms: int
     figures: Figures
     observatory: Observatory
+    readers_of: ReadersOf | None = None  # of consumers of YDB, if there is a listener for them
 
     def now_ms(self) -> int:
         """The wall clock."""

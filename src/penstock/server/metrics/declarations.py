@@ -41,7 +41,9 @@ REQUEST_DURATION = Metric(
     "answered with an error; gone, the client did not wait; failed, the node is at fault.",
     ("gateway", "api", "outcome"),
 )
-CONNECTIONS = Metric("penstock_connections", _GAUGE, "Clients that are connected; with ydb, open streams.", ("gateway",))
+CONNECTIONS = Metric(
+    "penstock_connections", _GAUGE, "Clients that are connected, of gateways that can tell; with ydb, open streams.", ("gateway",)
+)
 CONNECTIONS_OPENED = Metric(
     "penstock_connections_opened_total", _COUNTER, "Connections that Kafka clients have made.", ("gateway",), _INTERNAL
 )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from penstock.broker import INTERNAL_TOPICS, BrokerReading
+from penstock.broker import BrokerReading
 from penstock.core.clock import Clock
 from penstock.core.probe import RequestProbe, Tracing
 from penstock.server.metrics.alerts import CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
@@ -18,8 +18,8 @@ from penstock.server.metrics.loop_watch import LoopWatch
 from penstock.server.metrics.metric import Samples, Tier
 from penstock.server.metrics.quantile import quantile_s, summed_counts
 from penstock.server.metrics.readings import read_all
-from penstock.server.metrics.sources import Gateway, Sources, Space
-from penstock.server.metrics.survey import Lag, Survey, Surveyed
+from penstock.server.metrics.sources import Gateway, Sources
+from penstock.server.metrics.survey import Survey, Surveyed
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,15 @@ _NODE_KEYS: Final = tuple(
 )
 
 
+class HttpProbe(RequestProbe):
+    """The requests of the HTTP listener."""
+
+    __slots__ = ()
+
+    def is_prompt(self, api: str) -> bool:
+        return not api.endswith("/tail")  # which lasts as long as someone looks
+
+
 class Observatory:
     """One for each node. Make it first, `watch` gateways as they start, `serve` when all is up, `drain`, then `stop`."""
 
@@ -42,7 +51,7 @@ class Observatory:
         self.clock = clock
         self.phase = STARTING
         self.started_s = clock.wall()
-        self.probe = RequestProbe()  # of the HTTP listener
+        self.probe = HttpProbe()  # of the HTTP listener
         self.sources: Sources | None = None
         self.survey: Survey | None = None
         self.loop_watch = LoopWatch(clock)
@@ -56,7 +65,6 @@ class Observatory:
         self._request_counts: list[int] = []
         self._sync_counts: list[int] = []
         self._ticks = 0
-        self._space = Space()
         self._tasks: list[asyncio.Task[None]] = []
 
     # Its life.
@@ -147,25 +155,6 @@ class Observatory:
         asked = Asked(metric, topic or None, consumer or None, from_ms, to_ms, points)
         return self._history.query(asked, int(self.clock.wall() * 1000))
 
-    def overview(self) -> dict[str, object]:
-        """The node at a glance."""
-        rates = self.flows.rates
-        found = Surveyed(0.0) if self.survey is None else self.survey.last
-        topics = (
-            [] if self._reading is None else [topic for topic, _ in self._reading.flows() if topic.name not in INTERNAL_TOPICS]
-        )
-        worst = next((lag for lag in found.lags if lag.messages), None)
-        return {
-            "produce": {"messages_per_s": rates.produce_messages_per_s, "bytes_per_s": rates.produce_bytes_per_s},
-            "fetch": {"messages_per_s": rates.fetch_messages_per_s, "bytes_per_s": rates.fetch_bytes_per_s},
-            "storage": self._space._asdict(),
-            "topics": len(topics),
-            "partitions": sum(topic.partitions for topic in topics),
-            "consumers": found.consumers,
-            "lag_max": None if worst is None else {"consumer": worst.consumer, "topic": worst.topic, "messages": worst.messages},
-            "alerts": [alert._asdict() for alert in self.alerts],
-        }
-
     # What it does by itself.
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -191,7 +180,6 @@ class Observatory:
         if self._reading is not None:
             self.flows.update(self._reading.flows(), self.clock.monotonic())
         if self._ticks % ALERTS_EVERY == 0:
-            self._space = self.sources.space()
             self.alerts = alerts_of(self._facts())
             self._choose_series()
         self._ticks += 1
@@ -209,7 +197,7 @@ class Observatory:
         for name in self.flows.busiest(TOPIC_HISTORIES):
             rates = self.flows.rates_of(name)
             values.update({Key(metric, name): rate for metric, rate in zip(FLOW_METRICS, rates, strict=True)})
-        lags = {} if self.survey is None else {(lag.consumer, lag.topic): lag for lag in self.survey.last.lags}
+        lags = {} if self.survey is None else self.survey.last.by_pair
         for pair in self._lag_keys:
             if pair in lags:
                 values[Key("lag_messages", pair[1], pair[0])] = lags[pair].messages
@@ -238,9 +226,9 @@ class Observatory:
 
     def _choose_series(self) -> None:
         """Topics and consumers that have a history: those that had one keep it while they are among the busiest."""
-        lags: list[Lag] = [] if self.survey is None else self.survey.last.lags
-        known = {(lag.consumer, lag.topic) for lag in lags}
-        kept = [pair for pair in self._lag_keys if pair in known]
+        found = Surveyed(0.0) if self.survey is None else self.survey.last
+        lags = found.lags[:LAG_HISTORIES]
+        kept = [pair for pair in self._lag_keys if pair in found.by_pair]
         # The largest come first, also before those that were large once.
         largest = [(lag.consumer, lag.topic) for lag in lags[: LAG_HISTORIES // 2]]
         self._lag_keys = list(dict.fromkeys([*largest, *kept, *((lag.consumer, lag.topic) for lag in lags)]))[:LAG_HISTORIES]
@@ -262,6 +250,7 @@ class Observatory:
             lags=[
                 LagFacts(one.consumer, one.topic, one.messages, one.seconds, one.retention_share, self._trend.is_growing(one))
                 for one in found.lags
+                if one.messages
             ],
             blocked=found.blocked,
             pipelines=found.pipelines,

@@ -56,6 +56,7 @@ class Surveyed:
     tablets: tuple[int, int] = (0, 0)  # all of topics, and those of them that serve
     consumers: int = 0
     lags: list[Lag] = field(default_factory=list)  # the largest first
+    by_pair: dict[tuple[str, str], Lag] = field(default_factory=dict)  # the same, by consumer and topic
     groups: list[GroupCount] = field(default_factory=list)
     blocked: dict[str, str] = field(default_factory=dict)  # topics that cannot be trimmed, and why
     pipelines: list[dict[str, Any]] = field(default_factory=list)  # as they report themselves
@@ -175,6 +176,7 @@ class Survey:
                 break
             await asyncio.sleep(0)
         made.consumers = len(names)
+        made.by_pair = found
         made.lags = sorted(found.values(), key=lambda lag: (-lag.messages, lag.consumer, lag.topic))
 
     def _add_position(self, found: dict[tuple[str, str], Lag], name: str, queue: Queue, position: Position, now_ms: int) -> None:

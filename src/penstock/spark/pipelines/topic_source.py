@@ -70,8 +70,8 @@ class TopicSource:
             self._check_gone(places)
         self.ids = {**(ids or {}), **self._current_ids()}
         self._take_new(places)
-        if self.spec.kind == "replay":
-            self.end_at(None)
+        if self.spec.kind == "replay" or self.spec.trigger.once:
+            self.end_at(None)  # what comes from now on is not waited for
         if self.spec.vital:
             keep_until_read(self._cluster, {place.topic for place in places}, self.spec.consumer)
         self._tell_consumer()

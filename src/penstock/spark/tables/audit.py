@@ -57,6 +57,7 @@ class AuditJob:
         self._is_done = False
 
     def plan(self) -> list[str]:
+        """As `Job` says."""
         lines = [line for line in plan_lines(self.spec) if not line.startswith(("  writes", "  runs"))]
         return [*lines, f"  against {self.spec.target}; nothing is written"]
 
@@ -84,10 +85,12 @@ class AuditJob:
             raise self.spec.fault("target.table", str(error)) from error
 
     def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
         self._spark = spark
         self.check(spark)
 
     def step(self) -> BatchDone | None:
+        """As `Job` says."""
         assert self._spark is not None, "it was started"
         if self._is_done:
             return None
@@ -109,6 +112,7 @@ class AuditJob:
         return BatchDone(records + dead, rows, dead)
 
     def lag_rows(self) -> int:
+        """As `Job` says."""
         return 0
 
     def close(self) -> None:

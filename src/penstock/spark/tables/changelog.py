@@ -56,6 +56,7 @@ class CompactJob:
         self._work: _Work | None = None
 
     def plan(self) -> list[str]:
+        """As `Job` says."""
         return [*plan_lines(self.spec), "  keeps   the last value of each key; a record without a value deletes its key"]
 
     def check(self, spark: SparkSession) -> None:
@@ -72,17 +73,21 @@ class CompactJob:
             begin(source, target.table.progress())
 
     def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
         self._work = _Work(self.spec, spark)
         self._work.start()
 
     def step(self) -> BatchDone | None:
+        """As `Job` says."""
         assert self._work is not None, "it was started"
         return self._work.step()
 
     def lag_rows(self) -> int:
+        """As `Job` says."""
         return 0 if self._work is None else self._work.source.lag_rows()
 
     def close(self) -> None:
+        """As `Job` says."""
         if self._work is not None:
             self._work.source.close()
             self._work.target.close()

@@ -27,6 +27,7 @@ from penstock.spark.pipelines.topic_source import positions_from_json, positions
 from penstock.spark.tables.errors import TableOptionError
 from penstock.spark.tables.progress import Progress, run_number
 from penstock.spark.tables.table import Table, table_of
+from penstock.spark.tables.table_target import commit_fenced
 from penstock.spark.tables.task_writer import DataFile, OpenFiles, TaskWriter
 from penstock.spark.write_options import WriteOptions
 from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
@@ -227,7 +228,7 @@ class DeadLetters:
             files = [file for one in done for file in one.files]
             batch = 1 if self._progress is None else self._progress.batch + 1
             progress = Progress(run_number(self._fence.run), batch, dict(after), dict(ids), self._form)
-            self._table.commit(files, progress, self._progress)
+            commit_fenced(self._table, self._fence, (files, (), False), progress, self._progress)
             self._progress = progress
         else:
             transactions = [one.transaction for one in done if one.transaction is not None]

@@ -107,6 +107,9 @@ class Delta(Table):
         hours = int(after_s // 3600)
         return len(self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
 
+    def close(self) -> None:
+        """Nothing stays open."""
+
     def _partition_names(self) -> list[str]:
         assert self._table is not None, "there is a table"
         return list(self._table.metadata().partition_columns)
@@ -142,15 +145,18 @@ class Delta(Table):
     def _widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
         return False
 
-    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress, rewrites: bool) -> None:
         assert self._table is not None, "there is a table"
         number = self._name_topics(progress)
         now_ms = int(time.time() * 1000)
         names = [cut.name for cut in self.cuts]
         actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, dict(zip(names, one.values, strict=True)), now_ms, True, one.stats) for one in added
+            AddAction(one.path, one.size, dict(zip(names, one.values, strict=True)), now_ms, not rewrites, one.stats)
+            for one in added
         ]
-        actions += [RemoveAction(one.path, True, now_ms, one.size, dict(zip(names, one.values, strict=True))) for one in removed]
+        actions += [
+            RemoveAction(one.path, not rewrites, now_ms, one.size, dict(zip(names, one.values, strict=True))) for one in removed
+        ]
         versions = {"": progress.batch, "/run": progress.run, "/topics": number}
         versions |= {f"/{place}": offset for place, offset in progress.offsets.items()}
         properties = CommitProperties(

@@ -41,6 +41,7 @@ class ExportJob:
         self._work: _Work | None = None
 
     def plan(self) -> list[str]:
+        """As `Job` says."""
         table = self.spec.target.table
         assert table is not None, "the target is a table"
         lines = plan_lines(self.spec)
@@ -59,18 +60,22 @@ class ExportJob:
             begin(source, target.table.progress())
 
     def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
         rows = Rows(self.spec, spark)
         self._work = _Work(self.spec, spark, rows)
         self._work.start()
 
     def step(self) -> BatchDone | None:
+        """As `Job` says."""
         assert self._work is not None, "it was started"
         return self._work.step()
 
     def lag_rows(self) -> int:
+        """As `Job` says."""
         return 0 if self._work is None else self._work.source.lag_rows()
 
     def close(self) -> None:
+        """As `Job` says."""
         if self._work is not None:
             self._work.source.close()
             self._work.target.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlparse
@@ -374,6 +375,8 @@ def file_store(location: str, options: Mapping[str, str]) -> FileStore:
     if parsed.scheme in SCHEMES:
         if not parsed.netloc:
             raise TableOptionError(f"location {location!r} names no bucket: s3://BUCKET/PATH")
+        if find_spec("obstore") is None:
+            raise TableOptionError(f"location {location!r} needs obstore, which is not installed: pip install 'penstock[tables]'")
         return ObjectStore(parsed.netloc, parsed.path.strip("/"), dict(options))
     if parsed.scheme not in ("", "file"):
         raise TableOptionError(f"location {location!r}: tables are on a local disk or s3://")

@@ -116,6 +116,11 @@ class Iceberg(Table):
         self.refresh()
         return remove_orphans(self._table, self.store, int(before.timestamp() * 1000))
 
+    def close(self) -> None:
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
     def _partition_names(self) -> list[str]:
         assert self._table is not None, "there is a table"
         return [one.name for one in self._table.spec().fields]
@@ -144,7 +149,7 @@ class Iceberg(Table):
     def _widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
         return is_wider(has, wanted)
 
-    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress, rewrites: bool) -> None:
         table = self._table
         assert table is not None, "there is a table"
         gone = {one.path for one in removed}

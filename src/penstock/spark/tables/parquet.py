@@ -71,6 +71,9 @@ class Parquet(Table):
         self.store.delete(old)
         return len(old)
 
+    def close(self) -> None:
+        """Nothing stays open."""
+
     def _partition_names(self) -> list[str]:
         assert self._last is not None, "there is a table"
         return list(self._last.cuts)
@@ -86,7 +89,7 @@ class Parquet(Table):
     def _widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
         return False
 
-    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress, rewrites: bool) -> None:
         assert self._last is not None, "there is a table"
         self._append(
             replace(

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 COMMIT_TRIES: Final = 10
 READ_ROWS: Final = 1 << 16
+_FORMATS: Final = {
+    "delta": "penstock.spark.tables.delta:Delta",
+    "iceberg": "penstock.spark.tables.iceberg:Iceberg",
+    "parquet": "penstock.spark.tables.parquet:Parquet",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +134,7 @@ class Table(ABC):
         """Whether the format can make a column of one type one of the other, with the files there are."""
 
     @abstractmethod
-    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress) -> None:
+    def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress, rewrites: bool) -> None:
         """One attempt on the table as of the last `refresh`; TableConflictError if it is no longer that."""
 
     def check(self, schema: pa.Schema) -> None:
@@ -165,9 +171,12 @@ class Table(ABC):
         progress: Progress,
         expected: Progress | None,
         removed: Sequence[DataFile] = (),
+        *,
+        rewrites: bool = False,
     ) -> None:
-        """Put files into the table and take others out, together with the progress. TableFencedError if the table's progress is
-        not what is expected; it can be called again after any error: what it has done already is not done again."""
+        """Put files into the table and take others out, together with the progress; with `rewrites` the rows stay the same.
+        TableFencedError if the table's progress is not what is expected. It can be called again after any error: what it has done
+        already is not done again."""
         for attempt in range(COMMIT_TRIES):
             self.refresh()
             found = self.progress()
@@ -176,12 +185,16 @@ class Table(ABC):
             if found != expected:
                 raise self._fenced(found, expected)
             try:
-                self._try_commit(added, removed, progress)
+                self._try_commit(added, removed, progress, rewrites)
                 return
             except TableConflictError:
                 if attempt == COMMIT_TRIES - 1:
                     raise
                 _log.info("%s was changed by somebody else; looking again", self)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections, if there are any; it can still be used."""
 
     def reader(self) -> TableReader:
         """What tasks read files of this table with."""
@@ -216,16 +229,14 @@ def table_of(spec: PipelineSpec, table: TableSpec) -> Table:
 
 def open_table(spec: TableSpec, pipeline: str) -> Table:
     """The table that a pipeline reads or writes; it need not exist yet."""
-    if spec.format == "delta":
-        from penstock.spark.tables.delta import Delta
-
-        return Delta(spec, pipeline)
-    if spec.format == "iceberg":
-        from penstock.spark.tables.iceberg import Iceberg
-
-        return Iceberg(spec, pipeline)
-    if spec.format == "parquet":
-        from penstock.spark.tables.parquet import Parquet
-
-        return Parquet(spec, pipeline)
-    raise TableOptionError(f"there is no table format {spec.format!r}; there are delta, iceberg and parquet")
+    name = _FORMATS.get(spec.format)
+    if name is None:
+        raise TableOptionError(f"there is no table format {spec.format!r}; there are {', '.join(_FORMATS)}")
+    module, _, kind = name.partition(":")
+    try:
+        found: Table = getattr(import_module(module), kind)(spec, pipeline)
+    except ModuleNotFoundError as error:
+        raise TableOptionError(
+            f"a {spec} needs {error.name}, which is not installed: pip install 'penstock[spark,tables]'"
+        ) from error
+    return found

@@ -29,6 +29,29 @@ VACUUM_EVERY_S: Final = 3600.0
 _log = logging.getLogger(__name__)
 
 
+Files = tuple[Sequence[DataFile], Sequence[DataFile], bool]
+"""What a commit puts in, what it takes out, and whether the rows stay the same."""
+
+
+def commit_fenced(table: Table, fence: Fence, files: Files, progress: Progress, expected: Progress | None) -> None:
+    """Commit while the pipeline's record says that it is our turn; FencedError if it is another's, TableConflictError if the
+    table is ahead of us nevertheless."""
+    added, removed, rewrites = files
+    fence.check()
+    refused: TableFencedError | None = None
+    try:
+        table.commit(added, progress, expected, removed, rewrites=rewrites)
+    except TableFencedError as error:
+        refused = error
+    if refused is None:
+        return
+    fence.check()
+    if not fence.content:
+        raise refused
+    # The record is ours: it was the last commit of a run that we have taken over from, on its way as we began.
+    raise TableConflictError(f"{table} was written by the run before this one as it ended; looking again")
+
+
 class TableTarget:
     """The table and the record, for one run."""
 
@@ -62,21 +85,11 @@ class TableTarget:
         *,
         removed: Sequence[DataFile] = (),
         query: str = "",
+        rewrites: bool = False,
     ) -> None:
-        """Commit files together with where the topics are read up to."""
+        """Commit files together with where the topics are read up to; with `rewrites` the rows stay the same."""
         progress = Progress(run_number(self.fence.run), self.next_batch, dict(offsets), dict(ids), query)
-        self.fence.check()
-        refused: TableFencedError | None = None
-        try:
-            self.table.commit(added, progress, self.progress, removed)
-        except TableFencedError as error:
-            refused = error
-        if refused is not None:
-            self.fence.check()
-            if not self.fence.content:
-                raise refused
-            # The record is ours: it was the last commit of a run that we have taken over from, on its way as we began.
-            raise TableConflictError(f"{self.table} was written by the run before this one as it ended; looking again")
+        commit_fenced(self.table, self.fence, (added, removed, rewrites), progress, self.progress)
         self.progress = progress
 
     def follow(self, topics: Sequence[str]) -> None:
@@ -97,7 +110,8 @@ class TableTarget:
             self._compacted_at = now
             made, old = compact_small_files(spark, self.table)
             if old:
-                self.commit(made, self.progress.offsets, self.progress.topic_ids, removed=old, query=self.progress.query)
+                at = self.progress
+                self.commit(made, at.offsets, at.topic_ids, removed=old, query=at.query, rewrites=True)
                 _log.info("%s: %d small files are now %d", self.table, len(old), len(made))
         if spec.vacuum_after_s is not None and now - self._vacuumed_at >= VACUUM_EVERY_S:
             self._vacuumed_at = now
@@ -107,3 +121,4 @@ class TableTarget:
     def close(self) -> None:
         """Hang up."""
         self.cluster.close()
+        self.table.close()

@@ -81,7 +81,11 @@ export function moment(ms, { millis = false } = {}) {
   return dateOf(at) === dateOf(new Date()) ? clock : `${dateOf(at)} ${clock}`;
 }
 
-export const ago = (ms) => (isNumber(ms) && ms > 0 ? `${duration(Math.max(0, Date.now() - ms))} ago` : NOTHING);
+export function ago(ms) {
+  if (!isNumber(ms) || ms <= 0) return NOTHING;
+  const seconds = Math.floor((Date.now() - ms) / 1000);
+  return seconds < 1 ? "just now" : `${duration(seconds * 1000)} ago`;
+}
 
 /** A figure with its exact value on hover. */
 const figure =

@@ -11,6 +11,8 @@ import { Table } from "../tables.js";
 import { LAG_COLUMNS, kindText } from "./consumer_columns.js";
 import { Reset } from "./consumer_reset.js";
 
+const NONE = "No history of this consumer is in memory: it is new, or not among those that are furthest behind.";
+
 const POSITIONS = [
   {
     key: "topic",
@@ -80,12 +82,19 @@ export default function Consumer() {
       >
     </div>
     <div class="grid">
-      <${HistoryChart} title="Lag in messages" range=${range} format=${count} lines=${lines("lag_messages")} /><${HistoryChart}
+      <${HistoryChart}
+        title="Lag in messages"
+        range=${range}
+        format=${count}
+        lines=${lines("lag_messages")}
+        none=${NONE}
+      /><${HistoryChart}
         title="Lag in time"
         unit="seconds"
         range=${range}
         format=${seconds}
         lines=${lines("lag_seconds")}
+        none=${NONE}
       />
     </div>
     ${

@@ -123,7 +123,7 @@ export default function Topic() {
     topic &&
     [
       !topic.is_internal && { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus" },
-      !topic.is_internal && { text: "Drop all messages…", act: () => setAsking("trim"), danger: true },
+      !topic.is_internal && { text: "Drop all messages…", act: () => setAsking("trim"), danger: true, icon: "close" },
       !topic.is_internal && { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash" },
     ].filter(Boolean);
   return html`<div class="page">

@@ -52,7 +52,8 @@ export const Partitions = ({ name, query }) => {
     },
     {
       key: "last_append_ms",
-      title: "Newest message",
+      title: "Newest",
+      about: "when the newest message was written",
       end: true,
       wide: true,
       show: (one) => html`<${Ago} value=${one.last_append_ms} />`,
