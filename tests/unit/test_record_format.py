@@ -74,6 +74,10 @@ def test_headers_that_are_cut_off(raw: bytes) -> None:
         read_headers(raw, 0)
 
 
+def test_a_header_whose_name_is_null_has_an_empty_one() -> None:
+    assert read_headers(b"\x02\x01\x02b", 0) == [(b"", b"b")]
+
+
 def test_octets_that_are_cut_off() -> None:
     with pytest.raises(IndexError):
         read_octets(b"\x04a", 0)

@@ -146,11 +146,14 @@ def read_headers(data: Octets, at: int) -> list[Header]:
     try:
         count, at = read_varint(data, at)
         for _ in range(count):
-            size, at = read_varint(data, at)
-            name = bytes(data[at : at + size])
-            size, at = read_varint(data, at + max(size, 0))
-            found.append((name, None if size < 0 else bytes(data[at : at + size])))
-            at += max(size, 0)
+            size, begin = read_varint(data, at)
+            end = begin + size if size > 0 else begin  # a name cannot be null, but who knows who wrote it
+            size, at = read_varint(data, end)
+            if size < 0:
+                found.append((bytes(data[begin:end]), None))
+            else:
+                found.append((bytes(data[begin:end]), bytes(data[at : at + size])))
+                at += size
     except IndexError:
         at = len(data) + 1
     if at > len(data):

@@ -16,6 +16,7 @@ from penstock.core.errors import InvalidRequestError
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 REMEMBERED_MAX: Final = 10_000
+CHECKED_AT_ONCE: Final = 4
 
 
 class NotSignedInError(InvalidRequestError):
@@ -32,6 +33,7 @@ class BasicSignIn:
         # Checking a password takes milliseconds, on purpose; one that was right is remembered by a digest that the credential is
         # part of, so that it is forgotten with the password.
         self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._turn = asyncio.Semaphore(CHECKED_AT_ONCE)  # whoever tries many passwords keeps others of its kind waiting, not all
 
     async def principal(self, authorization: str) -> str:
         """Whose rights the caller has; everyone is anonymous where nobody is asked. NotSignedInError if it cannot be told."""
@@ -49,7 +51,9 @@ class BasicSignIn:
         digest = hmac.digest(credential.stored_key or b"nobody", f"{user}\0{password}".encode(), sha256)
         if digest in self._right and credential.stored_key:
             return user
-        if not await asyncio.to_thread(credential.is_of, password):
+        async with self._turn:
+            is_right = await asyncio.to_thread(credential.is_of, password)
+        if not is_right:
             raise NotSignedInError("wrong user name or password")
         self._right[digest] = None
         if len(self._right) > REMEMBERED_MAX:

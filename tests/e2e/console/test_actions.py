@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Browser
 
+from tests.e2e.console.accessibility import low_contrast
 from tests.e2e.console.live_data import BIG_NUMBER, ORDERS, base_url
 from tests.e2e.console.window import Window, opened_window
 from tests.e2e.running_node import RunningNode, running_node
@@ -217,6 +219,19 @@ def test_keys_lead_through_a_list(window: Window) -> None:
     window.until("location.search === '' && document.querySelectorAll('[data-row]').length === 7")
 
 
+def test_order_is_in_the_address_and_goes_back(window: Window) -> None:
+    page = window.page
+    window.open("/consumers/billing")
+    page.get_by_role("button", name="Partition", exact=True).click()
+    window.until("location.search === '?sort=partition&order=desc'")
+    window.until("document.querySelector('td:nth-child(2)').innerText === '2'")
+    page.reload()
+    window.until("document.querySelector('td:nth-child(2)')?.innerText === '2'")
+    assert page.locator("th[aria-sort=descending]").inner_text() == "Partition"
+    page.go_back()
+    window.until("location.search === '' && document.querySelector('td:nth-child(2)')?.innerText === '0'")
+
+
 def test_a_scrub_asks_first_and_says_what_it_reads(window: Window) -> None:
     window.open("/storage")
     window.page.get_by_role("button", name="Scrub now").click()
@@ -226,6 +241,23 @@ def test_a_scrub_asks_first_and_says_what_it_reads(window: Window) -> None:
     window.page.get_by_role("button", name="Scrub now").click()
     window.page.get_by_role("button", name="Start the scrub").click()
     window.see("The scrub has begun.")
+
+
+def test_a_lost_disk_is_drawn_where_it_was(browser: Browser, tmp_path: Path) -> None:
+    argv = ["--data-dir", str(tmp_path / "data"), "--erasure", "block-4-2"]
+    with running_node(tmp_path / "log", argv) as node:
+        node.ok("produce", "kept", "safe")
+        node.stop()
+    shutil.rmtree(tmp_path / "data" / "disk3")
+    (tmp_path / "data" / "disk3").write_text("not a disk")
+    with running_node(tmp_path / "log", [*argv, "--http-port", "0"]) as node, opened_window(browser, base_url(node)) as window:
+        window.open("/storage")
+        window.see("everything can still be read and written")
+        domain = window.page.get_by_role("region", name="Fail domain 3")
+        assert "out" in domain.inner_text()
+        assert window.page.get_by_text("serving").count() == 7
+        assert not low_contrast(window.page)
+        window.picture("light-degraded")
 
 
 def test_a_node_that_is_gone_is_told_in_place(browser: Browser, tmp_path: Path) -> None:

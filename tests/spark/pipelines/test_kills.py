@@ -114,7 +114,8 @@ def check_transform(directory: Path, kills: int, rows: int, seed: int) -> None:
                 b"bad" if number % 1000 == 7 else b'{"n": %d}' % number
                 for number in range(partition * rows, (partition + 1) * rows)
             ]
-            produce(one.node.bootstrap, "numbers", [*values], partition=partition)
+            for at in range(0, rows, 50_000):
+                produce(one.node.bootstrap, "numbers", [*values[at : at + 50_000]], partition=partition)
         file = write_transform(one, directory)
         shake(one, file, kills, seed)
         assert one.pipeline(file, "--once").wait() == 0
@@ -151,10 +152,10 @@ def test_a_transform_outlives_the_death_of_driver_and_broker(tmp_path: Path) -> 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_a_transform_outlives_twenty_deaths(tmp_path: Path) -> None:
-    check_transform(tmp_path, kills=20, rows=200_000, seed=2)
+    check_transform(tmp_path, kills=20, rows=100_000, seed=2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_a_load_outlives_twenty_deaths(tmp_path: Path) -> None:
-    check_load(tmp_path, kills=20, files=100, seed=3)
+    check_load(tmp_path, kills=20, files=60, seed=3)

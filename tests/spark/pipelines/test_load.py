@@ -17,6 +17,8 @@ from penstock.spark.pipelines.load_reading import PartReader
 from penstock.spark.pipelines.spec import FilesSpec
 from tests.spark.pipelines.runs import CLICKS, Runs
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def write_parquet(path: Path, first: int, count: int) -> None:
     """Numbers in row groups of 100."""
@@ -79,7 +81,6 @@ def test_lines_of_csv_and_json_that_cannot_be_read_are_put_aside(runs: Runs) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_table_is_loaded_as_it_was_when_the_load_began(runs: Runs) -> None:
     topic = runs.topic("l6")
     runs.produce(topic, [{"id": one, "page": "p"} for one in range(20)])

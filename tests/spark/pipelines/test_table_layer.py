@@ -103,6 +103,18 @@ def test_files_and_progress_are_one_commit(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
+def test_who_only_reads_need_not_know_the_partitions(form: str, tmp_path: Path) -> None:
+    table = made(form, tmp_path, partition_by=("hour(time)", "page"))
+    table.commit(write(table, rows(0, 8)), FIRST, None)
+    plain = open_table(replace(table.spec, partition_by=()), "reader")
+    plain.refresh()
+    reader = plain.reader()
+    found = [row for file in plain.data_files() for batch in reader.read(file, ["id", "page"]) for row in batch.to_pylist()]
+    expected = [{"id": number, "page": None if number % 4 == 0 else PAGE.format(number % 4)} for number in range(8)]
+    assert sorted(found, key=lambda row: int(row["id"])) == expected
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_a_commit_on_a_stale_table_is_refused(form: str, tmp_path: Path) -> None:
     table = made(form, tmp_path)
     zombie = again(table)

@@ -10,12 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.errors import DataLossError
+from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, PipelineFencedError, SpecError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.writing_cluster import WritingCluster
 from tests.spark.pipelines.runs import CLICKS, Runs, transform
 from tests.spark.reads import read, schema
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def click(number: int) -> dict[str, Any]:
@@ -183,6 +186,14 @@ def test_columns_that_are_not_used_are_not_missed(runs: Runs, sql: str, found: s
     name = f"unused-{len(sql)}"
     runs.run(runs.declare(name, transform(source, sql, name)))
     assert [row["value"].decode() for row in runs.rows(name)] == [found]
+
+
+def test_only_columns_that_are_used_are_made(runs: Runs) -> None:
+    runs.topic("t14", 1)
+    spec = runs.declare("used", transform(CLICKS.replace("TOPIC", "t14"), "SELECT id FROM t14 WHERE offset > 5", "used"))
+    rows = BatchRows(spec, runs.spark)
+    assert rows.frame([]).columns == ["id"]
+    assert [view.columns.names for view in rows.read_views()] == [["id", "offset"]]
 
 
 def test_a_second_copy_fences_the_first(runs: Runs) -> None:

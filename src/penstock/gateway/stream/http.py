@@ -90,7 +90,7 @@ class StreamHttp:
     @web.middleware
     async def _measured(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
-        api = f"{request.method} {'unknown' if resource is None else resource.canonical}"
+        api = "unknown" if resource is None else f"{request.method} {resource.canonical}"
         with MeasuredRequest(self.probe, api, request.headers.get(TRACEPARENT), name=f"stream {api}") as measured:
             response = await handler(request)
             measured.outcome = status_outcome(response.status)

@@ -56,12 +56,16 @@ class BatchRows:
         """The rows that come of some ranges; without a transformation those of the first view."""
         self._ranges = list(ranges)
         self.counts.value = {}
-        if self._read_views is None:
-            self._read_views = self._prune()
-        frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self._read_views}
+        frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self.read_views()}
         if self.query is None:
             return frames[self.views[0].name]
         return self.query.apply(frames)
+
+    def read_views(self) -> list[View]:
+        """The views as tasks make them."""
+        if self._read_views is None:
+            self._read_views = self._prune()
+        return self._read_views
 
     def _prune(self) -> list[View]:
         """The views with only the columns that the query uses: what tasks do not make costs nothing. Where the query names

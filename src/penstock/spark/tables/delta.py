@@ -86,7 +86,7 @@ class Delta(Table):
     def data_files(self) -> list[DataFile]:
         assert self._table is not None, "there is a table"
         found = pa.table(self._table.get_add_actions(flatten=False))
-        names = [cut.name for cut in self.cuts]
+        names = self._partition_names()
         return [
             DataFile(
                 row["path"],

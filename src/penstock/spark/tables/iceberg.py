@@ -199,10 +199,12 @@ class Iceberg(Table):
     def _values_of(self, file: IcebergFile) -> tuple[str | None, ...]:
         """The partition of a file as text; Iceberg has times as numbers of units since 1970."""
         found: list[str | None] = []
-        for number, cut in enumerate(self.cuts):
+        assert self._table is not None, "there is a table"
+        for number, field in enumerate(self._table.spec().fields):
             value: Any = file.partition[number]
-            if value is not None and cut.unit is not None:
-                value = _moment(cut.unit, value).strftime(UNITS[cut.unit])
+            unit = str(field.transform)
+            if value is not None and unit in UNITS:
+                value = _moment(unit, value).strftime(UNITS[unit])
             found.append(None if value is None else str(value).lower() if isinstance(value, bool) else str(value))
         return tuple(found)
 

@@ -47,12 +47,13 @@ class TableReader:
 
     store: FileStore
     schema: pa.Schema
-    cuts: tuple[Cut, ...]
+    levels: tuple[str | None, ...]
+    """For each level of partitioning the column that it is of; None where it is of no column."""
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of one file, with some columns or all; null where the file is older than a column."""
         names = list(self.schema.names if columns is None else columns)
-        fixed = dict(zip((cut.source for cut in self.cuts if cut.unit is None), self._plain_values(file), strict=True))
+        fixed = {level: value for level, value in zip(self.levels, file.values, strict=True) if level is not None}
         with closing(self.store.open_input(file.path)) as source, pq.ParquetFile(source) as parquet:
             there = parquet.schema_arrow.names
             for batch in parquet.iter_batches(READ_ROWS, columns=[name for name in names if name in there]):
@@ -60,9 +61,6 @@ class TableReader:
                     [self._column(batch, self.schema.field(name), fixed) for name in names],
                     schema=pa.schema([self.schema.field(name) for name in names]),
                 )
-
-    def _plain_values(self, file: DataFile) -> list[str | None]:
-        return [value for cut, value in zip(self.cuts, file.values, strict=True) if cut.unit is None]
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field, fixed: dict[str, str | None]) -> pa.Array:
         if field.name in batch.schema.names:
@@ -201,7 +199,9 @@ class Table(ABC):
         schema = self.schema()
         if schema is None:
             raise TableOptionError(f"there is no {self}; make it first")
-        return TableReader(self.store, schema, self.cuts)
+        # As the table has them, which may be more than whoever only reads it has declared.
+        levels = [name if name in schema.names else None for name in self._partition_names()]
+        return TableReader(self.store, schema, tuple(levels))
 
     def _plan(self, found: pa.Schema, schema: pa.Schema) -> Change:
         names = [cut.name for cut in self.cuts]

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { integer, plural } from "./format.js";
 import { Icon } from "./icons.js";
 import { Bone, Failure } from "./parts.js";
-import { href, setQuery } from "./router.js";
+import { href, setQuery, useLocation } from "./router.js";
 
 const ROW = 42;
 const PAGE = 100;
@@ -13,12 +13,11 @@ const AHEAD = 8;
 // `wide` is true for columns that a phone does without, "widest" for those that only a large window has room for.
 const classOf = ({ end, wide }) => `${end ? "end" : ""} ${wide === "widest" ? "widest-only" : wide ? "wide-only" : ""}`;
 
-/** Heads of columns {key, title, end, wide, width, sorts, about}; those that sort do it by the query of the URL or by `onSort`. */
-const Heads = ({ columns, sort, order, onSort }) => {
+/** Heads of columns {key, title, end, wide, width, sorts, about}; those that sort do it by the query of the URL. */
+const Heads = ({ columns, sort, order }) => {
   const turn = (key, numeric) => {
     const next = sort === key ? (order === "asc" ? "desc" : "asc") : numeric ? "desc" : "asc";
-    if (onSort) onSort(key, next);
-    else setQuery({ sort: key, order: next, at: null }, { replace: false });
+    setQuery({ sort: key, order: next, at: null }, { replace: false });
   };
   return html`<thead>
     <tr>
@@ -50,10 +49,13 @@ const Cells = ({ columns, row }) =>
     (column) => html`<td key=${column.key} class=${classOf(column)}>${column.show ? column.show(row) : row[column.key]}</td>`,
   );
 
-/** A table of rows that are all there. With `sortable`, heads of columns with `sorts` sort it here; the choice is not in the URL. */
-export const Table = ({ label, columns, rows, keyOf, start, tall, foot }) => {
-  const [sorting, setSorting] = useState({ sort: start?.[0] ?? null, order: start?.[1] ?? "asc" });
-  const sorter = columns.find(({ key }) => key === sorting.sort);
+/** A table of rows that are all there. Heads of columns with `sorts` sort it here, at first as `start` says: [key, order]. */
+export const Table = ({ label, columns, rows, keyOf, start, tall }) => {
+  const { query } = useLocation();
+  const sorting = query.sort
+    ? { sort: query.sort, order: query.order ?? "asc" }
+    : { sort: start?.[0] ?? null, order: start?.[1] ?? "asc" };
+  const sorter = columns.find(({ key, sorts }) => sorts && key === sorting.sort);
   const valueOf = (row) => (typeof sorter.sorts === "function" ? sorter.sorts(row) : row[sorter.key]) ?? -Infinity;
   const sign = sorting.order === "asc" ? 1 : -1;
   const shown = sorter ? [...rows].sort((a, b) => sign * (valueOf(a) < valueOf(b) ? -1 : valueOf(a) > valueOf(b) ? 1 : 0)) : rows;
@@ -62,7 +64,7 @@ export const Table = ({ label, columns, rows, keyOf, start, tall, foot }) => {
       <caption class="spoken">
         ${label}
       </caption>
-      <${Heads} columns=${columns} ...${sorting} onSort=${(sort, order) => setSorting({ sort, order })} />
+      <${Heads} columns=${columns} ...${sorting} />
       <tbody>
         ${shown.map(
           (row) =>
@@ -71,7 +73,6 @@ export const Table = ({ label, columns, rows, keyOf, start, tall, foot }) => {
             </tr>`,
         )}
       </tbody>
-      ${foot}
     </table>
   </div>`;
 };

@@ -19,13 +19,16 @@ const TOLD = {
 };
 const TONES = { serving: "good", healing: "warn", full: "warn", out: "bad" };
 
+/** The end of a path, which is what tells disks apart. */
+const endOf = (path) => (path.length > 24 ? `…/${path.split("/").slice(-2).join("/")}` : path);
+
 const VDisk = ({ vdisk }) =>
   html`<li class=${`vdisk ${TONES[vdisk.state] ?? "warn"}`}>
     <div class="row spread">
       <strong title=${vdisk.id}>VDisk ${vdisk.order}</strong
       ><${State} of=${vdisk.state === "serving" && vdisk.to_heal > 0 ? "healing" : vdisk.state} />
     </div>
-    <div class="mono clip small muted" title=${vdisk.path}>${vdisk.path}</div>
+    <div class="mono clip small muted" title=${vdisk.path}>${endOf(vdisk.path)}</div>
     <dl class="vdisk-facts">
       <div title="what its files take; of that, so much is wanted">
         <dt>used</dt>
@@ -69,7 +72,7 @@ const Domains = ({ vdisks }) => {
       ([realm, domains]) =>
         html`<section key=${realm} class="realm" aria-label=${`Fail realm ${realm}`}>
           ${realms.size > 1 && html`<h3>Fail realm ${realm}</h3>`}
-          <div class="domains">
+          <div class="domains" style=${{ "--columns": Math.min(domains.size, 4) }}>
             ${[...domains].map(
               ([domain, disks]) =>
                 html`<section key=${domain} class="domain" aria-label=${`Fail domain ${domain}`}>
