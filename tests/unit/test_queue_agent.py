@@ -110,3 +110,18 @@ def test_where_a_consumer_stands(next_row: int, expected: Disposition) -> None:
 def test_times_are_written_as_the_seed_does() -> None:
     assert shown_time(0) == "1970-01-01T00:00:00.000000Z"
     assert shown_time(1687428662813) == "2023-06-22T10:11:02.813000Z"
+
+
+def test_a_counter_is_still_once_its_growth_is_minutes_ago_and_counts_on_after() -> None:
+    rate = Rate()
+    for second in range(1, 11):
+        rate.update(float(second), second * 100)
+    assert not rate.is_still
+    rate.update(11.0, 1000)
+    assert not rate.is_still
+    rate.update(700.0, 1000)
+    assert rate.is_still
+    # It was not looked at for five seconds; what came is spread over them.
+    rate.update(705.0, 1050)
+    assert rate.shown()["current"] == 10.0
+    assert not rate.is_still

@@ -89,7 +89,7 @@ class BrokerReading:
 
     def trim_alerts(self) -> dict[UUID, str]:
         """Topics whose trimming by the Queue Agent failed, and why."""
-        return {topic_id: next(iter(alerts.values())) for topic_id, alerts in self._broker.queue_agent._alerts.items() if alerts}
+        return {topic_id: next(iter(alerts.values())) for topic_id, alerts in self._broker.queue_agent.alerts().items()}
 
     def consumer_paths(self) -> dict[str, str]:
         """The paths of consumers that are objects of the namespace, by the names that they keep positions under."""

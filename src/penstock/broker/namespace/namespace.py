@@ -112,7 +112,7 @@ class Namespace:
         names = {name for name in self.tree.children(path) if self.find(_child(path, name)) is not None}
         if path == TOPICS_FOLDER:
             owned = self._owned_topics()
-            names |= {topic.name for topic in self._topics() if topic.id not in owned}
+            names |= {topic.name for topic in self.topics() if topic.id not in owned}
         elif path == GROUPS_FOLDER:
             names |= set(self._group_names())
         elif path == "/":
@@ -123,14 +123,14 @@ class Namespace:
         """Every node that was made below a path."""
         return [one for one in self.tree.nodes() if one.path.startswith(path + "/")]
 
-    def queues(self) -> list[tuple[Node, Topic]]:
-        """Every queue and its topic."""
-        found: list[tuple[Node, Topic]] = []
-        for topic in self._topics():
-            node = self.find(self.path_of(topic))
-            if node is not None:
-                found.append((node, topic))
-        return found
+    def topics(self) -> list[Topic]:
+        """The topics of all queues."""
+        return [topic for topic in self._catalog.topics() if topic.name not in INTERNAL_TOPICS]
+
+    def queues_with_attributes(self) -> list[tuple[Node, Topic]]:
+        """Every queue that was given attributes, and its topic. Most topics of Kafka's clients never are."""
+        made = [node for node in self.tree.nodes() if node.attributes and node.kind is Kind.QUEUE and not node.is_going]
+        return [(node, self.topic(node)) for node in made if self._has_data(node)]
 
     def consumers(self) -> list[Node]:
         """Every consumer that was made."""
@@ -328,9 +328,6 @@ class Namespace:
             topic=name,
             topic_id=topic.id,
         )
-
-    def _topics(self) -> list[Topic]:
-        return [topic for topic in self._catalog.topics() if topic.name not in INTERNAL_TOPICS]
 
     def _has_data(self, node: Node) -> bool:
         """A topic may have been deleted by a Kafka client; then its queue is gone as well."""

@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 AGENT_INTERVAL_S = 1.0
 AT_ONCE = 500  # partitions looked at before others are served
+RESTING_AT_ONCE = 2000  # partitions that nobody writes to, looked at in one pass
 
 PartitionOf = Callable[[Topic, int], Partition]
 
@@ -55,6 +56,11 @@ class _Watch(NamedTuple):
 
     rows: Rate
     weight: Rate
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing was written for some minutes."""
+        return self.rows.is_still and self.weight.is_still
 
     def shown(self) -> tuple[dict[str, float], dict[str, float]]:
         return self.rows.shown(), self.weight.shown()
@@ -92,6 +98,7 @@ class QueueAgent:
         self._reads: dict[tuple[Ref, Ref, int], _Watch] = {}
         self._read_weights: dict[tuple[Ref, Ref, int], tuple[int, int | None]] = {}
         self._alerts: dict[UUID, dict[str, str]] = {}
+        self._turn = 0
         self._trimmer = Trimmer(
             cluster,
             namespace=namespace,
@@ -118,30 +125,8 @@ class QueueAgent:
         self._weights.sweep()
         await self._trimmer.ask_remote()
         now_s = self._clock.monotonic()
-        looked_at = 0
-        seen: set[tuple[UUID, int]] = set()
-        exporting: list[Node] = []
-        for node, topic in self._namespace.queues():
-            asked = self._trimmer.asked_by(node)
-            alerts: dict[str, str] = {}
-            if EXPORTS in node.attributes:
-                exporting.append(node)
-                self._exports.begin_due(node)
-            for number in range(topic.partitions):
-                try:
-                    partition = self._partition_of(topic, number)
-                except PenstockError:
-                    continue
-                seen.add((topic.id, number))
-                self._note_writes(now_s, topic, partition)
-                if asked.is_asked_for:
-                    alerts |= await self._trimmer.trim(node, topic, partition, asked)
-                looked_at += 1
-                if looked_at % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            self._alerts[topic.id] = alerts
-        for gone in self._writes.keys() - seen:
-            del self._writes[gone]
+        await self._note_all_writes(now_s)
+        exporting = await self._tend_queues()
         for registration in self._registrations:
             await self._note_reads(now_s, registration)
         self._exports.forget_others(exporting)
@@ -239,6 +224,54 @@ class QueueAgent:
             except PenstockError as trouble:
                 found[str(registration.queue)] = StatusError(GENERIC_CODE, str(trouble), {}).shown(self._now_ms(), self._host)
         return found
+
+    # What is done in a pass.
+
+    async def _note_all_writes(self, now_s: float) -> None:
+        """Rates of every partition. Where there are very many, those at rest are looked at in turns: a node with ten thousand
+        idle topics has better things to do."""
+        topics = self._namespace.topics()
+        resting = sum(watch.is_resting for watch in self._writes.values())
+        turns = resting // RESTING_AT_ONCE + 1
+        self._turn = (self._turn + 1) % turns
+        looked_at = 0
+        for at, topic in enumerate(topics):
+            for number in range(topic.partitions):
+                watch = self._writes.get((topic.id, number))
+                if watch is not None and watch.is_resting and at % turns != self._turn:
+                    continue
+                try:
+                    self._note_writes(now_s, topic, self._partition_of(topic, number))
+                except PenstockError:
+                    continue
+                looked_at += 1
+                if looked_at % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        if self._turn == 0:
+            there = {topic.id for topic in topics}
+            for gone in [key for key in self._writes if key[0] not in there]:
+                del self._writes[gone]
+
+    async def _tend_queues(self) -> list[Node]:
+        """Trim and export the queues that ask for it, which only attributes do; those with exports."""
+        exporting: list[Node] = []
+        alerts: dict[UUID, dict[str, str]] = {}
+        for node, topic in self._namespace.queues_with_attributes():
+            asked = self._trimmer.asked_by(node)
+            if EXPORTS in node.attributes:
+                exporting.append(node)
+                self._exports.begin_due(node)
+            if not asked.is_asked_for:
+                continue
+            found = alerts[topic.id] = {}
+            for number in range(topic.partitions):
+                try:
+                    partition = self._partition_of(topic, number)
+                except PenstockError:
+                    continue
+                found |= await self._trimmer.trim(node, topic, partition, asked)
+        self._alerts = alerts
+        return exporting
 
     # What is known.
 

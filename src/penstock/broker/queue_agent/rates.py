@@ -6,6 +6,7 @@ from math import exp
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 WINDOWS_S = (MINUTE_S, HOUR_S, DAY_S)
+STILL = 1e-3  # a second
 
 
 class Rate:
@@ -33,6 +34,11 @@ class Rate:
                 fade = exp(-2 * passed_s / window_s)
                 self._averages[at] = self._averages[at] * fade + self._current * (1 - fade)
         self._count, self._last_s = count, now_s
+
+    @property
+    def is_still(self) -> bool:
+        """Whether there was no growth for some minutes: only the long averages may still fade, and those slowly."""
+        return not self._current and self._averages[0] < STILL
 
     def shown(self) -> dict[str, float]:
         """The rates as statuses give them."""

@@ -27,5 +27,6 @@ export const Readers = ({ name }) => {
               >`
       }<//
     >
+    ${data?.items.length > 0 && html`<p class="small muted">Lag is over all topics that a consumer reads; its own page has it by partition.</p>`}
   </div>`;
 };
