@@ -87,7 +87,7 @@ class Shell:
         """A file that the page has the reader make."""
         (self.folder / block.name).write_text(self.here(block.body), encoding="utf-8")
 
-    def run(self, script: str, timeout: float = 100.0) -> str:
+    def run(self, script: str, timeout: float = 250.0) -> str:
         """Run a block to its end, which must be a good one; what it printed. Output goes by a file, not by a pipe: what the block
         leaves running has it open, too."""
         out = self.folder / ".out"

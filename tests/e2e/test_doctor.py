@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.cli.doctor_network import _table_address
 from tests.e2e.running_node import penstock, running_node
 
 NO_PORTS = {"PENSTOCK_KAFKA_PORT": "none", "PENSTOCK_HTTP_PORT": "none"}
@@ -63,6 +66,31 @@ def test_a_taken_port_is_told_with_whose_it_is(tmp_path: Path) -> None:
     assert found["kafka_port"]["status"] == "warn"
     assert f"process {os.getpid()}" in found["kafka_port"]["found"]
     assert "--kafka-port" in found["kafka_port"]["advice"]
+
+
+def test_whoever_has_the_port_of_another_address_is_not_blamed(tmp_path: Path) -> None:
+    with socket.socket() as ours, socket.socket() as other:
+        ours.bind(("127.0.0.1", 0))
+        port = ours.getsockname()[1]
+        ours.close()
+        other.bind(("127.0.0.2", port))
+        other.listen()
+        _, found = _examine(tmp_path, PENSTOCK_KAFKA_PORT=str(port))
+    assert found["kafka_port"]["found"] == f"{port} is free"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0100007F", "127.0.0.1"),
+        ("00000000", "0.0.0.0"),
+        ("0000000000000000FFFF00000100007F", "127.0.0.1"),
+        ("00000000000000000000000001000000", "::1"),
+    ],
+)
+@pytest.mark.skipif(sys.byteorder != "little", reason="the table is written as the processor has it")
+def test_addresses_of_the_kernels_table_are_read(text: str, address: str) -> None:
+    assert _table_address(text) == ip_address(address)
 
 
 def test_a_running_node_is_recognised(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +19,8 @@ from penstock.server import SETTINGS, NodeConfig
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
+
+Address = IPv4Address | IPv6Address
 
 READY_S: Final = 3.0
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -81,12 +85,12 @@ def _port(key: str, option: str, host: str, port: int) -> Finding:
         except PermissionError:
             return fail(key, f"{port} may not be used by this user", f"choose one from 1024 on: {option} PORT")
         except OSError as error:
-            return _taken(key, option, port, error)
+            return _taken(key, option, str(address[0]), port, error)
     return ok(key, f"{port} is free")
 
 
-def _taken(key: str, option: str, port: int, error: OSError) -> Finding:
-    holder = _holder(port)
+def _taken(key: str, option: str, address: str, port: int, error: OSError) -> Finding:
+    holder = _holder(ip_address(address), port)
     if holder is None:
         return fail(key, f"{port} cannot be listened on: {error.strerror}", f"choose another: {option} PORT, 0 for any")
     pid, command = holder
@@ -97,9 +101,9 @@ def _taken(key: str, option: str, port: int, error: OSError) -> Finding:
     )
 
 
-def _holder(port: int) -> tuple[int, str] | None:
-    """The process that listens on a port, as far as this user may see."""
-    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+def _holder(address: Address, port: int) -> tuple[int, str] | None:
+    """The process that listens there, as far as this user may see."""
+    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(address, port)}
     for process in _PROC.glob("[0-9]*"):
         try:
             if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
@@ -109,8 +113,9 @@ def _holder(port: int) -> tuple[int, str] | None:
     return None
 
 
-def _listening_inodes(port: int) -> Iterator[str]:
-    """From the kernel's table: number, local address, remote address, state, …, the tenth field is the inode."""
+def _listening_inodes(address: Address, port: int) -> Iterator[str]:
+    """From the kernel's table: number, local address, remote address, state, …, the tenth field is the inode. Others may listen
+    on the same port of other addresses."""
     for table in _TABLES:
         try:
             lines = table.read_text().splitlines()[1:]
@@ -118,5 +123,17 @@ def _listening_inodes(port: int) -> Iterator[str]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+            local, _, number = fields[1].rpartition(":")
+            if fields[3] == _LISTENING and int(number, 16) == port and _collide(_table_address(local), address):
                 yield fields[9]
+
+
+def _table_address(text: str) -> Address:
+    """Each word of four bytes stands there as this machine's processor has it."""
+    words = (bytes.fromhex(text[at : at + 8]) for at in range(0, len(text), 8))
+    found = ip_address(b"".join(word[::-1] if sys.byteorder == "little" else word for word in words))
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _collide(one: Address, other: Address) -> bool:
+    return one == other or one.is_unspecified or other.is_unspecified

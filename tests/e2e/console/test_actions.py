@@ -214,7 +214,9 @@ def test_keys_lead_through_a_list(window: Window) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/topics/orders")
     page.go_back()
+    window.see("readings")
     page.keyboard.press("/")
+    window.until("document.activeElement.matches('[data-search]')")
     page.keyboard.press("Escape")
     window.until("location.search === '' && document.querySelectorAll('[data-row]').length === 7")
 
