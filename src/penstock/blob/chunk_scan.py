@@ -37,6 +37,12 @@ class _Window:
         self._size = size
         self._begin = 0
         self._data = b""
+        self._view = memoryview(b"")
+
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """The range if all of it is in memory."""
+        begin = offset - self._begin
+        return self._view[begin : begin + length] if 0 <= begin and begin + length <= len(self._data) else None
 
     async def read(self, offset: int, length: int) -> memoryview:
         """The range, or as much of it as the file has."""
@@ -44,7 +50,8 @@ class _Window:
         if offset < self._begin or end > self._begin + len(self._data):
             self._data = await self._disk.read(self._name, offset, min(max(length, WINDOW_BYTES), self._size - offset))
             self._begin = offset
-        return memoryview(self._data)[offset - self._begin : max(offset, end) - self._begin]
+            self._view = memoryview(self._data)
+        return self._view[offset - self._begin : max(offset, end) - self._begin]
 
 
 async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> AsyncIterator[Scanned | Gap]:
@@ -52,7 +59,10 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
     window = _Window(disk, chunk_name(number), size)
     at = start
     while at < size:
-        header = decode_header(await window.read(at, HEADER_SIZE), number, at)
+        # There are a million small records to an opening group; waiting for each, though nothing has to be waited for, is most
+        # of what that takes.
+        raw = window.at_hand(at, HEADER_SIZE)
+        header = decode_header(await window.read(at, HEADER_SIZE) if raw is None else raw, number, at)
         if header is None:
             found = await _next_record(window, number, at + 1, size)
             yield Gap(number, at, found)
@@ -61,7 +71,9 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
             at = found
             continue
         table_bytes = table_size(header.length)
-        raw = await window.read(at + HEADER_SIZE, table_bytes + header.length)
+        raw = window.at_hand(at + HEADER_SIZE, table_bytes + header.length)
+        if raw is None:
+            raw = await window.read(at + HEADER_SIZE, table_bytes + header.length)
         body = raw[table_bytes:]
         yield Scanned(header, body, body_is_sound(header, raw[:table_bytes], body))
         at += header.size

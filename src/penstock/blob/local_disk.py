@@ -28,6 +28,7 @@ VECTOR_MAX = 1024
 SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
+AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if all of it is in memory
 LOCK_NAME = "lock"
 
 
@@ -114,6 +115,7 @@ class LocalDisk:
         self._writer.start()
         self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix=f"penstock-read-{path.name}")
         self._loop = loop
+        self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
 
     @classmethod
     async def open(cls, path: Path, *, durable: bool = True, clock: Clock | None = None) -> LocalDisk:
@@ -156,6 +158,8 @@ class LocalDisk:
             self._tails.pop(name, None)
 
     async def read(self, name: str, offset: int, length: int) -> bytes:
+        if length <= AT_HAND_BYTES and (found := self._read_at_hand(name, offset, length)) is not None:
+            return found
         return await self._loop.run_in_executor(self._readers, self._read, name, offset, length)
 
     async def delete(self, name: str) -> None:
@@ -231,6 +235,22 @@ class LocalDisk:
             pieces.append(data)
             got += len(data)
         return b"".join(pieces)
+
+    def _read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
+        """The bytes if the system has them in memory, so that no thread is needed to wait for them; None if not all of them."""
+        if not self._can_ask_at_hand:
+            return None
+        buffer = bytearray(length)
+        try:
+            count = os.preadv(self._opened(name).fd, [buffer], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+            self._can_ask_at_hand = False
+            return None
+        return bytes(buffer) if count == length else None
 
     def _opened(self, name: str) -> _OpenFile:
         with self._open_guard:

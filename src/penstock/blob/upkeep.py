@@ -131,7 +131,8 @@ class Upkeep:
         grown = journal.bytes_appended - self._bytes_at_checkpoint >= options.checkpoint_bytes
         if journal.failures != self._vdisk.failures_covered:
             return True
-        due_records = max(options.checkpoint_records, self._vdisk.index.parts // 4)
+        of_this_disk = options.checkpoint_records // self._vdisk.erasure.shape.disks
+        due_records = max(of_this_disk, self._vdisk.index.parts // 4)
         return grown or journal.records_appended - self._records_at_checkpoint >= due_records
 
     def _is_worth_checkpoint(self, dead: list[int]) -> bool:

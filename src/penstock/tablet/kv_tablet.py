@@ -55,7 +55,7 @@ PAGE_BYTES = 1 << 20
 class KvOptions:
     """When a tablet tidies up after itself."""
 
-    snapshot_entries: int = 10_000  # of log, at least, between two snapshots
+    snapshot_entries: int = 2_000  # of log, at least, between two snapshots
     snapshot_bytes: int = 16 << 20  # likewise, and never less than twice the size of the last snapshot
     garbage_bytes: int = 32 << 20  # dead data that is worth a collection
     garbage_blobs: int = 2_000  # likewise
