@@ -169,7 +169,8 @@ async def _tarantool_rates(setting: Setting) -> dict[str, float]:
     """The same functions in a Tarantool, over its protocol and with many calls under way, if this machine has one."""
     try:
         from penstock.broker.streams.tarantool import connect, install
-        from tests.e2e.stream.engine_servers import NotAvailableError, running_tarantool
+        from tests.debian_tools import NotAvailableError
+        from tests.e2e.stream.engine_servers import running_tarantool
     except ModuleNotFoundError:
         return {}
     calls: dict[str, Callable[[int], list[object]]] = {

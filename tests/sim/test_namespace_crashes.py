@@ -85,7 +85,7 @@ def test_what_is_where() -> None:
         namespace = host.broker.namespace
         assert namespace.children("//home/a") == ["b"]
         assert namespace.node("//home/a/b").mount_state is MountState.MOUNTED
-        assert [node.path for node, _ in namespace.queues()] == ["//topics/orders"]
+        assert [node.path for node, _ in namespace.queues_with_attributes()] == ["//topics/orders"]
         assert "auto_trim_config" in namespace.node("//topics/orders").attributes
         await host.do(host.broker.delete_topic("orders"))
         assert namespace.find("//topics/orders") is None

@@ -42,7 +42,7 @@ class _Window:
     def at_hand(self, offset: int, length: int) -> memoryview | None:
         """The range if all of it is in memory."""
         begin = offset - self._begin
-        return self._view[begin : begin + length] if 0 <= begin and begin + length <= len(self._data) else None
+        return self._view[begin : begin + length] if begin >= 0 and begin + length <= len(self._data) else None
 
     async def read(self, offset: int, length: int) -> memoryview:
         """The range, or as much of it as the file has."""

@@ -9,8 +9,9 @@ import asynctnt
 import pytest
 
 from penstock.broker.streams.tarantool import disconnect
+from tests.debian_tools import NotAvailableError
 from tests.e2e.running_node import penstock, running_node
-from tests.e2e.stream.engine_servers import NotAvailableError, running_tarantool
+from tests.e2e.stream.engine_servers import running_tarantool
 from tests.e2e.stream.stream_client import StreamClient
 
 
