@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.e2e.running_node import running_node
+from tests.spark.workers import workers_of
 
 PARTITIONS = 3
 KILLS = 24
@@ -69,13 +70,7 @@ class Pipeline:
 
     def kill_worker(self, chance: random.Random) -> bool:
         """kill -9 one of the Python processes that tasks run in; whether there was one."""
-        listed = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True).stdout
-        lines = [line.split(None, 2) for line in listed.splitlines()]
-        workers = [
-            int(pid)
-            for pid, group, command in lines
-            if int(group) == self.process.pid and "pyspark" in command and "-m" in command
-        ]
+        workers = workers_of(self.process.pid)
         if not workers:
             return False
         with suppress(ProcessLookupError):

@@ -29,6 +29,7 @@ from penstock.spark.tables.table import Table, table_of
 from tests.e2e.running_node import PENSTOCK, environment, running_node
 from tests.spark.pipelines.table_pipelines import FORMATS, again, declare, ids, offsets, run, send, started
 from tests.spark.reads import read, schema
+from tests.spark.workers import workers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,20 +107,6 @@ class Run:
     def _start(self) -> subprocess.Popen[bytes]:
         argv = [*PENSTOCK, "pipeline", "run", str(self._file), "--master", "local[2,4]", "--conf", "spark.ui.enabled=false"]
         return subprocess.Popen(argv, stdout=self._log, stderr=self._log, cwd=ROOT, env=environment(), start_new_session=True)
-
-
-def workers_of(driver: int) -> list[int]:
-    """The Python processes that the tasks of a driver run in, wherever below it they are."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    lines = [line.split(None, 2) for line in listed.splitlines()]
-    parents = {int(pid): int(parent) for pid, parent, _ in lines}
-
-    def is_below(pid: int) -> bool:
-        while pid > 1 and pid != driver:
-            pid = parents.get(pid, 0)
-        return pid == driver
-
-    return [int(pid) for pid, _, command in lines if "pyspark.daemon" in command and is_below(int(pid))]
 
 
 def _declared(directory: Path, bootstrap: str, form: str) -> tuple[Path, Path]:

@@ -1,0 +1,19 @@
+"""The Python processes of a Spark driver, for tests that kill them."""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def workers_of(driver: int) -> list[int]:
+    """The Python processes that the tasks of a driver run in, wherever below it they are."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(None, 2) for line in listed.splitlines()]
+    parents = {int(pid): int(parent) for pid, parent, _ in lines}
+
+    def is_below(pid: int) -> bool:
+        while pid > 1 and pid != driver:
+            pid = parents.get(pid, 0)
+        return pid == driver
+
+    return [int(pid) for pid, _, command in lines if "pyspark.daemon" in command and is_below(int(pid))]
