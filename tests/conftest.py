@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # Nodes of tests would all want the same port for HTTP; those that are to have it say --http-port 0.
@@ -12,3 +13,11 @@ os.environ["PENSTOCK_HTTP_PORT"] = "none"
 # No example has a time limit of its own: a busy machine is not a fault of the code, and every test has a limit anyway.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+# Files that take longest go first, else the last of them is waited for alone.
+LONG = ("tests/spark/", "tests/e2e/test_tutorial", "tests/e2e/test_demo", "tests/e2e/test_packaging", "tests/e2e/console/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put them in that order; within a file nothing changes."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from typing import Any, NamedTuple
@@ -14,6 +15,14 @@ from urllib.parse import urlencode
 from tests.e2e.running_node import RunningNode
 
 JSON = "application/json"
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    """Wait until it holds: what is listed may be a few seconds old."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to hold"
+        time.sleep(0.1)
 
 
 class Answer(NamedTuple):

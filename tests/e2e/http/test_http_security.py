@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.e2e.http.api_client import JSON, ApiClient, client_of
+from tests.e2e.http.api_client import JSON, ApiClient, client_of, eventually
 from tests.e2e.kafka.secured import CERTIFICATE
 from tests.e2e.running_node import RunningNode, penstock, running_node
 from tests.e2e.test_secured_node import PASSWORD, secured_node
@@ -89,7 +89,8 @@ def test_a_user_sees_what_rules_let_it_see(reader: ApiClient, admin: ApiClient) 
     assert {"mine", "other"} <= {item["name"] for item in admin.get("/topics")["items"]}
     assert reader.get("/topics/mine")["messages"] == 1
     assert reader.get("/topics/mine/messages")["items"][0]["value"]["data"] == "mine"
-    assert [item["name"] for item in reader.get("/consumers")["items"]] == ["mine-group"]
+    # Lists are at most a few seconds old.
+    eventually(lambda: [item["name"] for item in reader.get("/consumers")["items"]] == ["mine-group"])
     assert reader.get("/consumers/mine-group")["lag_messages"] == 1
     overview = reader.get("/overview")
     assert (overview["topics"], overview["consumers"], overview["storage"]) == (1, 1, None)
