@@ -72,8 +72,9 @@ class ConsumerDirectory:
             found.setdefault(name, Known(name, "kafka", name, name))
         for node in self._broker.namespace.consumers():
             found[node.path] = Known(node.path, "yt", consumer_name(node), node.path, node)
+        # They are groups as well, for Kafka's tools to see; what counts is where the streams say they are.
         for name in await self.stream_places():
-            found.setdefault(STREAM_PREFIX + name, Known(STREAM_PREFIX + name, "stream", name, name))
+            found[STREAM_PREFIX + name] = Known(STREAM_PREFIX + name, "stream", name, name)
         return found
 
     async def find(self, name: str) -> Known:
@@ -83,12 +84,12 @@ class ConsumerDirectory:
         node = self._broker.namespace.find(name) if name.startswith("//") else None
         if node is not None and node.kind is Kind.CONSUMER:
             return Known(name, "yt", consumer_name(node), name, node)
-        groups = self._broker.groups
-        if not name.startswith(YT_PREFIX) and (groups.kind(name) or self._broker.consumers.has_positions(name)):
-            return Known(name, "kafka", name, name)
         durable = name.removeprefix(STREAM_PREFIX)
         if durable != name and durable in await self.stream_places():
             return Known(name, "stream", durable, durable)
+        groups = self._broker.groups
+        if not name.startswith(YT_PREFIX) and (groups.kind(name) or self._broker.consumers.has_positions(name)):
+            return Known(name, "kafka", name, name)
         raise UnknownGroupError(f"there is no consumer {name!r}; GET /api/v1/consumers lists those there are")
 
     def resource_of(self, name: str) -> str:
