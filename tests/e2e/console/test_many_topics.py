@@ -13,7 +13,7 @@ from tests.e2e.console.live_data import base_url
 from tests.e2e.console.window import Window, opened_window
 from tests.e2e.running_node import RunningNode, running_node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak  # ten thousand topics take a while to make
 
 TOPICS = 10_000
 AT_ONCE = 1_000
