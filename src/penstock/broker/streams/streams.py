@@ -240,10 +240,15 @@ class Streams:
         if limit < 1:
             return ReadMessages([], from_sequence)
         if is_pattern(subject):
-            subjects = await self.matching(subject)
-            await _once_there(lambda: [self._sequencer.partition_of(one) for one in subjects])
-            # By name, not by what was just found: a subject that is made meanwhile must not be passed over.
-            return await self._reader.of_pattern(lambda one: matches(subject, one.name), from_sequence, limit, bytes_max)
+            await self.matching(subject)
+
+            def is_wanted(one: Subject) -> bool:
+                # By name, not by what was just found: a subject that is made meanwhile must not be passed over.
+                return matches(subject, one.name)
+
+            # Nothing happens between this look and the one that reading begins with: all that is wanted is served then.
+            await _once_there(lambda: self._reader.readable_to(is_wanted))
+            return await self._reader.of_pattern(is_wanted, from_sequence, limit, bytes_max)
         found = await self.subject(subject)
         await _once_there(lambda: self._sequencer.partition_of(found))
         return await self._reader.of_subject(found, from_sequence, limit, bytes_max)
@@ -294,7 +299,8 @@ class Streams:
         last = max((self._reader.last_sequence(one) for one in known), default=0)
         if not is_pattern(subject):
             return last
-        return min(last, self._reader.readable_to(lambda one: matches(subject, one.name)) - 1)
+        readable_to = await _once_there(lambda: self._reader.readable_to(lambda one: matches(subject, one.name)))
+        return min(last, readable_to - 1)
 
     def position(self, durable_name: str, subject: str) -> int:
         """The last sequence a consumer has acknowledged; 0 if none."""
