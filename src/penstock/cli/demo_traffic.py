@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -34,7 +35,7 @@ SLOW_SHARE: Final = 0.3
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 
 
-class _Thread:
+class _Thread(ABC):
     """Work in a thread of its own that can be told to end, and whose failure is not lost."""
 
     def __init__(self, name: str) -> None:
@@ -58,8 +59,9 @@ class _Thread:
         except CommandError as error:
             self.failure = error
 
+    @abstractmethod
     def _work(self) -> None:
-        raise NotImplementedError
+        """What it does until it is to end."""
 
 
 class Sender(_Thread):
