@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", ROOT / "README.ru.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -58,13 +59,14 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._kafka, self._http = _free_port(), _free_port()
+        self._kafka, self._http = free_ports(2)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
         self._environment = {
             **clean,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PENSTOCK_KAFKA_PORT": str(self._kafka),
             "PENSTOCK_HTTP_PORT": str(self._http),
+            "PENSTOCK_HTTP": f"127.0.0.1:{self._http}",
             "PENSTOCK_BOOTSTRAP": f"127.0.0.1:{self._kafka}",
         }
         self._background: list[subprocess.Popen[bytes]] = []
@@ -150,12 +152,6 @@ def check_output(expected: str, said: str, where: str) -> None:
         assert any(pattern.fullmatch(line) for line in lines), (
             f"{where} says {wanted!r} is printed; it was not, or not there:\n{said}"
         )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

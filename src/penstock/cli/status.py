@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import time
+from typing import Any, Final
 
+from penstock.cli.client_options import seconds
 from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError
 from penstock.cli.http_api import HttpApi, http_options, make_api
 from penstock.cli.output import Output
 from penstock.cli.sizes import shown_bytes, shown_duration
+
+WAIT_STEP_S: Final = 0.1
+"""How long a command that waits for a node rests between two tries."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,6 +25,13 @@ def parser() -> argparse.ArgumentParser:
         parents=[http_options()],
     )
     made.add_argument("--check", action="store_true", help="exit with 1 if anything critical needs attention")
+    made.add_argument(
+        "--wait",
+        type=seconds,
+        metavar="SECONDS",
+        default=None,
+        help="a node that does not answer yet has this long to start (default: 0)",
+    )
     return made
 
 
@@ -27,7 +40,7 @@ def run(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     api = make_api(arguments)
     output = Output(as_json=arguments.output == "json")
-    found = gathered(api)
+    found = gathered(api) if arguments.wait is None else awaited(api, arguments.wait)
     if output.as_json:
         output.document(found)
     else:
@@ -35,6 +48,18 @@ def run(argv: list[str]) -> int:
             output.line(line)
     is_critical = any(alert["level"] == "critical" for alert in found["overview"]["alerts"])
     return ExitCode.FAILED if arguments.check and is_critical else ExitCode.OK
+
+
+def awaited(api: HttpApi, wait_s: float) -> dict[str, Any]:
+    """All that is shown, as soon as the node answers. Its HTTP listener opens last, so all others are open by then."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return gathered(api)
+        except CommandError as error:
+            if error.exit_code is not ExitCode.NO_CONNECTION or time.monotonic() >= deadline:
+                raise
+        time.sleep(WAIT_STEP_S)
 
 
 def gathered(api: HttpApi) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.http.api_client import ApiClient, client_of
 from tests.e2e.kafka.secured import CERTIFICATE
-from tests.e2e.running_node import RunningNode, penstock
+from tests.e2e.running_node import RunningNode, penstock, running_node
 from tests.e2e.test_secured_node import PASSWORD, secured_node
+from tests.ports import free_port
 
 
 def test_the_status_of_a_node_is_one_screen(api: ApiClient, node: RunningNode) -> None:
@@ -29,6 +32,22 @@ def test_the_status_as_json_is_what_the_api_says(api: ApiClient) -> None:
     found = json.loads(done.stdout)
     assert found["cluster"]["id"] == api.get("/cluster")["id"]
     assert found["groups"][0]["state"] == "healthy"
+
+
+def test_a_node_that_is_starting_is_waited_for(tmp_path: Path) -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(penstock, "status", "--http", f"127.0.0.1:{port}", "--wait", "60")
+        with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data"), "--http-port", str(port)]):
+            done = waiting.result()
+    assert done.returncode == 0, done.stderr
+    assert f"http 127.0.0.1:{port}" in done.stdout.decode()
+
+
+def test_a_node_that_does_not_start_is_not_waited_for_longer_than_asked() -> None:
+    done = penstock("status", "--http", "http://127.0.0.1:1", "--wait", "0.3")
+    assert done.returncode == 3
+    assert b"does not answer" in done.stderr
 
 
 def test_disks_are_listed_and_scrubbed(api: ApiClient) -> None:

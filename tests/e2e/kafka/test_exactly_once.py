@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.e2e.running_node import RunningNode, running_node
+from tests.ports import free_port
 
 WORKER = Path(__file__).with_name("transform_worker.py")
 SOURCE, TARGET, NAME = "numbers", "results", "transformer"
@@ -29,7 +29,7 @@ class Stage:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._port = _free_port()
+        self._port = free_port()
         self._closing = contextlib.ExitStack()
         self._node: RunningNode
         self._worker: subprocess.Popen[bytes] | None = None
@@ -87,12 +87,6 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield made
     finally:
         made.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _play(stage: Stage, rounds: int, rng: Random) -> None:

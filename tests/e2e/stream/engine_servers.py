@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.debian_tools import CACHE, NotAvailableError, Tool, unpacked_tool
+from tests.ports import free_port
 
 S3_MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 START_S = 20.0
@@ -53,7 +54,7 @@ def build_s3() -> None:
 def running_tarantool(folder: Path) -> Iterator[str]:
     """A Tarantool with its data in a folder; where it is."""
     folder.mkdir(exist_ok=True)
-    port = _free_port()
+    port = free_port()
     tool = tarantool_program()
     argv = [str(tool.program), "-e", TARANTOOL_SCRIPT % port]
     with _running(argv, folder, port, dict(tool.variables), folder / "ready"):
@@ -64,7 +65,7 @@ def running_tarantool(folder: Path) -> Iterator[str]:
 def running_s3(folder: Path) -> Iterator[dict[str, str]]:
     """An S3 server with one bucket; the variables by which clients find it."""
     (folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     argv = [str(s3_program()), "--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(folder / "side"), str(folder / "data")]
     (folder / "side").mkdir(exist_ok=True)
     keys = {"ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
@@ -95,12 +96,6 @@ def _running(argv: list[str], folder: Path, port: int, variables: dict[str, str]
     finally:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _run(argv: list[str], folder: Path, variables: dict[str, str] | None = None) -> None:

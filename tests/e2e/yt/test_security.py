@@ -24,7 +24,8 @@ from confluent_kafka.admin import (
 from yt.wrapper.errors import YtError, YtTokenError
 
 from tests.e2e.running_node import RunningNode, running_node
-from tests.e2e.yt.yt_clusters import free_ports, wait_until
+from tests.e2e.yt.yt_clusters import wait_until
+from tests.ports import free_ports
 
 pytestmark = [
     pytest.mark.slow,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 from yt import yson
 
 from tests.e2e.running_node import RunningNode, environment, running_node
+from tests.ports import free_ports
 
 YT = str(Path(sys.executable).parent / "yt")
 COMMAND_S = 60.0
@@ -110,12 +110,3 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that in time"
         time.sleep(0.1)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
