@@ -67,13 +67,22 @@ class Duel:
         self.raw: list[float] = []
         self.ours: list[float] = []
 
-    async def run(self, rounds: int, raw: Callable[[], float], ours: Callable[[], Awaitable[float]]) -> Duel:
-        """Each callable does a share of work and returns the amount. They take turns in going first; one round is not counted."""
+    async def run(
+        self,
+        rounds: int,
+        raw: Callable[[], float],
+        ours: Callable[[], Awaitable[float]],
+        clear: Callable[[], Awaitable[None]] | None = None,
+    ) -> Duel:
+        """Each callable does a share of work and returns the amount. They take turns in going first; one round is not counted,
+        nor is the time of `clear`, which makes room after each of ours."""
         for number in range(rounds + 1):
             raw_rate = _rate(raw) if number % 2 else 0.0
             started = time.perf_counter()
             amount = await ours()
             our_rate = amount / (time.perf_counter() - started)
+            if clear is not None:
+                await clear()
             raw_rate = raw_rate or _rate(raw)
             if number:
                 self.raw.append(raw_rate)

@@ -43,7 +43,8 @@ async def _large(setting: Setting, directory: Path, size: int, partitions: int, 
         ours = partial(write_all, parts, batch, amount)
         commit = await _commit_size(queue, ours, amount)
         log = RawLog(directory / "raw", synced=durable)
-        duel = await Duel().run(setting.rounds(25), partial(raw_puts, log, os.urandom(commit), amount), ours)
+        raw = partial(raw_puts, log, os.urandom(commit), amount)
+        duel = await Duel().run(setting.rounds(25), raw, ours, partial(let_go, parts))
         log.close()
         await queue.stop()
     name = f"queue: {size >> 10} KiB batches, {partitions} partition{'s' if partitions > 1 else ''}, "
@@ -65,7 +66,7 @@ async def _commits(queue: QueueTablet) -> int:
 
 
 async def write_all(partitions: list[Partition], batch: bytes, amount: int) -> float:
-    """Write `amount` bytes with many batches in flight; how many that were. Old data is let go of, to spare the disk."""
+    """Write `amount` bytes with many batches in flight; how many that were."""
     each = max(1, amount // len(batch) // IN_FLIGHT)
     writers = [partitions[number % len(partitions)] for number in range(IN_FLIGHT)]
 
@@ -74,9 +75,13 @@ async def write_all(partitions: list[Partition], batch: bytes, amount: int) -> f
             await partition.write(batch)
 
     await asyncio.gather(*map(writer, writers))
+    return each * IN_FLIGHT * len(batch)
+
+
+async def let_go(partitions: list[Partition]) -> None:
+    """Trim all there is, to spare the disk."""
     for partition in partitions:
         await partition.trim(partition.end_offset)
-    return each * IN_FLIGHT * len(batch)
 
 
 async def _small(setting: Setting, directory: Path) -> list[Row]:
