@@ -58,7 +58,7 @@ _PARTS: Final = {
         """
 source:
   files:
-    path: ./incoming/*.parquet     # a file, a directory or a pattern
+    path: ./incoming/*.parquet     # a file, a directory or a pattern, also s3://BUCKET/…
     format: parquet                # parquet, csv or json (a JSON object a line)
     # schema: "id BIGINT, name STRING"   # csv needs it; json without it is taken line by line as it is
   # table: {format: delta, location: ./lake/events}   # instead of files

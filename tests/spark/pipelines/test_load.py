@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 from penstock.spark.pipelines import load_files
 from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, SpecError
 from penstock.spark.pipelines.kinds import make_job
-from penstock.spark.pipelines.load_files import InputFile, cut_file, find_files
+from penstock.spark.pipelines.load_files import cut_file
+from penstock.spark.pipelines.load_places import Bucket, Disk, InputFile, place_of
 from penstock.spark.pipelines.load_reading import PartReader
 from penstock.spark.pipelines.spec import FilesSpec
+from penstock.spark.tables.files import LocalStore, file_store
 from tests.spark.pipelines.runs import CLICKS, Runs
 
 pytestmark = pytest.mark.timeout(300)
@@ -95,12 +98,55 @@ def test_a_table_is_loaded_as_it_was_when_the_load_began(runs: Runs) -> None:
     assert sorted(one["id"] for one in runs.values("l6-back")) == list(range(20))
 
 
+@pytest.mark.slow
+def test_files_in_an_s3_store_are_loaded_once(runs: Runs, s3: dict[str, str]) -> None:
+    store = file_store("s3://payloads/landing", s3)
+    lines = "".join(f'{{"n": {number}}}\n' for number in range(1000))
+    for name in ("a.jsonl", "day=2/b.jsonl", "_part.jsonl", "c.txt"):
+        store.create(name, lines.encode())
+    files = f"{{path: 's3://payloads/landing', format: json, options: {json.dumps(s3)}}}"
+    spec = runs.declare("bucket", load(files, "l8"))
+    runs.run(spec)
+    runs.run(spec)
+    assert sorted(one["n"] for one in runs.values("l8")) == sorted([*range(1000)] * 2)
+    write_parquet(runs.directory / "n.parquet", 0, 300)
+    store.create("n.parquet", (runs.directory / "n.parquet").read_bytes())
+    files = f"{{path: 's3a://payloads/landing/*.parquet', format: parquet, options: {json.dumps(s3)}}}"
+    runs.run(runs.declare("pattern", load(files, "l9")))
+    assert sorted(one["n"] for one in runs.values("l9")) == list(range(300))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("s3://b/in", ["in/a.csv", "in/deep/er/b.csv"]),
+        ("s3://b/in/a.csv", ["in/a.csv"]),
+        ("s3://b/in/other.txt", ["in/other.txt"]),
+        ("s3://b/in/?.*", ["in/a.csv"]),
+        ("s3://b/**/[ab].csv", ["in/a.csv", "in/deep/er/b.csv", "index/a.csv"]),
+        ("s3://b/in/*/b.csv", []),
+    ],
+)
+def test_a_path_in_a_bucket_names_an_object_a_directory_or_a_pattern(tmp_path: Path, path: str, found: list[str]) -> None:
+    store = LocalStore(str(tmp_path))  # lists as a bucket does
+    for name in ("in/a.csv", "in/deep/er/b.csv", "in/_c.csv", "in/other.txt", "index/a.csv"):
+        store.create(name, b"1")
+    place = place_of(path, {})
+    assert isinstance(place, Bucket)
+    objects = Bucket(store, place.key).find((".csv",))
+    assert [one.path.removeprefix(f"{tmp_path}/") for one in objects] == found
+    for one in objects:
+        with Bucket(store, place.key).open(one.path) as stream:
+            assert stream.read() == b"1"
+
+
 @pytest.mark.parametrize(
     ("files", "told"),
     [
         ("{path: none.parquet, format: parquet}", "source.files.path: there is no file"),
         ("{path: x.csv, format: csv, schema: 'a STRNG'}", "source.files.schema: "),
-        ("{path: 's3://b/x', format: json}", "source.files.path: files are read from a disk"),
+        ("{path: 'gs://b/x', format: json}", "source.files.path: location 'gs://b/x': "),
+        ("{path: 's3:///x', format: json}", "source.files.path: location 's3://' names no bucket"),
     ],
 )
 def test_files_that_cannot_be_read_are_told_before_anything_runs(runs: Runs, files: str, told: str) -> None:
@@ -116,10 +162,11 @@ def test_a_csv_file_is_cut_at_line_ends_that_are_no_part_of_values(tmp_path: Pat
     rows = [(one, "x" * (one % 13) + ("\n" if one % 3 else '""') + "y") for one in range(60)]
     path.write_text("n,t\n" + "".join(f'{number},"{text}"\n' for number, text in rows))
     spec = FilesSpec(str(path), "csv", "n INT, t STRING")
-    (file,) = find_files(spec, str(path))
-    parts = cut_file(spec, file)
+    place = Disk(str(path))
+    (file,) = place.find(())
+    parts = cut_file(spec, place, file)
     assert len(parts) > 5
-    reader = PartReader(spec, pa.schema([("n", pa.int32()), ("t", pa.string())]))
+    reader = PartReader(spec, place, pa.schema([("n", pa.int32()), ("t", pa.string())]))
     found = [row for part in parts for good, bad in reader.read(part) for row in good.to_pylist() if bad is None]
     assert [(row["n"], row["t"].replace('"', '""')) for row in found] == rows
     assert [part.stop for part in parts[:-1]] == [part.start for part in parts[1:]]
@@ -128,6 +175,6 @@ def test_a_csv_file_is_cut_at_line_ends_that_are_no_part_of_values(tmp_path: Pat
 def test_files_have_a_stable_order_and_unfinished_ones_are_left(tmp_path: Path) -> None:
     for name in ("b.json", "a.json", ".hidden.json", "_temporary.json", "c.txt"):
         (tmp_path / name).write_text("{}")
-    found = find_files(FilesSpec(str(tmp_path), "json"), str(tmp_path))
+    found = Disk(str(tmp_path)).find((".json",))
     assert [os.path.basename(one.path) for one in found] == ["a.json", "b.json"]
     assert found[0] == InputFile(str(tmp_path / "a.json"), 2, os.stat(tmp_path / "a.json").st_mtime_ns)

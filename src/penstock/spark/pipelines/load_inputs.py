@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from penstock.spark.pipelines.errors import ChangedInputError
-from penstock.spark.pipelines.load_files import InputFile, Part, cut_file, find_files, parquet_schema
+from penstock.spark.pipelines.load_files import SUFFIXES, Part, cut_file, parquet_schema
+from penstock.spark.pipelines.load_places import InputFile, Place, place_of
 from penstock.spark.pipelines.load_reading import PartReader, Read, header_of
 from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.tables.errors import TableOptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,15 +73,11 @@ class FileInputs:
         assert spec.source.files is not None
         self._spec = spec
         self._files = spec.source.files
-        self._path = spec.path(self._files.path)
+        self._place = self._open_place()
         self._cut: dict[InputFile, list[Part]] = {}
         self._told: set[InputFile] = set()
-        if "://" in self._path:
-            raise spec.fault(
-                "source.files.path", "files are read from a disk that all workers see; load a table from other stores"
-            )
         self.columns, schema = self._schema()
-        self.reader: Reader = PartReader(self._files, schema)
+        self.reader: Reader = PartReader(self._files, self._place, schema)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """As `Inputs` says: files may still come."""
@@ -87,7 +85,7 @@ class FileInputs:
 
     def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
         """As `Inputs` says."""
-        for file in find_files(self._files, self._path):
+        for file in self._find():
             known = ledger.get(file.path)
             if known is not None and known["state"] != file.state:
                 self._report_change(file, known)
@@ -98,10 +96,20 @@ class FileInputs:
             done = known["done"] if known is not None else 0
             yield Pending(file.path, {"state": file.state, "parts": len(parts)}, parts[done:], len(parts))
 
+    def _open_place(self) -> Place:
+        path = self._spec.path(self._files.path)
+        try:
+            return place_of(path, self._files.options)
+        except TableOptionError as error:
+            raise self._spec.fault("source.files.path", str(error)) from error
+
+    def _find(self) -> list[InputFile]:
+        return self._place.find(SUFFIXES[self._files.format])
+
     def _parts(self, file: InputFile) -> list[Part]:
         if file not in self._cut:
             self._check(file)
-            self._cut[file] = cut_file(self._files, file)
+            self._cut[file] = cut_file(self._files, self._place, file)
         return self._cut[file]
 
     def _report_change(self, file: InputFile, known: dict[str, Any]) -> None:
@@ -127,12 +135,12 @@ class FileInputs:
             elif self._files.format == "json":
                 columns = StructType().add("value", "binary")
             else:
-                found = find_files(self._files, self._path)
+                found = self._find()
                 if not found:
                     raise self._spec.fault(
-                        "source.files.path", f"there is no file {self._path} yet to tell the columns; give a schema"
+                        "source.files.path", f"there is no file {self._files.path} yet to tell the columns; give a schema"
                     )
-                columns = from_arrow_schema(parquet_schema(found[0].path))
+                columns = from_arrow_schema(parquet_schema(self._place, found[0].path))
             return columns, to_arrow_schema(columns, timezone="UTC")
         except (PySparkException, pa.ArrowException) as error:
             reason = str(error).strip().splitlines()[0]
@@ -142,7 +150,10 @@ class FileInputs:
         """Whether the file has the columns."""
         if self._files.format == "json" or (self._files.format == "csv" and not self._files.header):
             return
-        there = parquet_schema(file.path).names if self._files.format == "parquet" else header_of(self._files, file.path) or []
+        if self._files.format == "parquet":
+            there = parquet_schema(self._place, file.path).names
+        else:
+            there = header_of(self._files, self._place, file.path) or []
         missing = [name for name in self.columns.names if name not in there]
         if missing:
             raise self._spec.fault(

@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 
 from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, Malformed
 from penstock.spark.pipelines.load_files import Part
+from penstock.spark.pipelines.load_places import Place
 from penstock.spark.pipelines.spec import FilesSpec
 from penstock.spark.pipelines.value_decoding import decode_column
 from penstock.spark.value_formats import JsonFormat
 
 ROWS: Final = 1 << 16
+HEADER_BYTES: Final = 1 << 20  # no first line of a file is longer
 
 Read = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
@@ -28,13 +30,14 @@ class PartReader:
     """Reads parts of files of one kind to one schema. It is pickled to tasks."""
 
     files: FilesSpec
+    place: Place
     schema: pa.Schema
 
     def read(self, part: Part) -> Iterator[Read]:
         """Batches of good rows, each with its bad ones (DEAD_SCHEMA, the path in place of a topic), if there are any."""
         if self.files.format == "parquet":
             return self._parquet(part)
-        with open(part.path, "rb") as stream:
+        with self.place.open(part.path) as stream:
             stream.seek(part.start)
             text = stream.read(part.stop - part.start)
         if self.files.format == "csv":
@@ -42,7 +45,7 @@ class PartReader:
         return self._json(part, text)
 
     def _parquet(self, part: Part) -> Iterator[Read]:
-        with pq.ParquetFile(part.path) as parquet:
+        with self.place.open(part.path) as stream, pq.ParquetFile(stream) as parquet:
             for batch in parquet.iter_batches(ROWS, row_groups=[part.number], columns=self.schema.names):
                 yield (
                     pa.RecordBatch.from_arrays(
@@ -66,7 +69,7 @@ class PartReader:
             yield _without(rows, bad), _dead(part, at, some, bad)
 
     def _csv(self, part: Part, text: bytes) -> Iterator[Read]:
-        names = header_of(self.files, part.path) or self.schema.names
+        names = header_of(self.files, self.place, part.path) or self.schema.names
         wrong: list[tuple[int, str, str]] = []
 
         def keep(row: Any) -> str:
@@ -112,12 +115,13 @@ class PartReader:
         return _without(made, faults), _dead(part, at, texts, [Malformed(n, one.reason) for n, one in enumerate(faults)])
 
 
-def header_of(files: FilesSpec, path: str) -> list[str] | None:
+def header_of(files: FilesSpec, place: Place, path: str) -> list[str] | None:
     """The names in the first line of a file; None if it has no such line."""
     if not files.header:
         return None
-    with open(path, newline="", encoding="utf-8", errors="replace") as stream:
-        return next(csv.reader(stream, delimiter=files.delimiter), [])
+    with place.open(path) as stream:
+        text = stream.read(HEADER_BYTES).decode(errors="replace")
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=files.delimiter), [])
 
 
 def _cast_each(column: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Array:

@@ -52,13 +52,15 @@ class ValueSpec:
 
 @dataclass(frozen=True, slots=True)
 class FilesSpec:
-    """Files to load: a path, a directory or a pattern. `schema` is DDL; CSV and JSON need it, Parquet has its own."""
+    """Files to load: a path, a directory or a pattern, on a disk or in S3. `schema` is DDL; CSV and JSON need it, Parquet has
+    its own. `options` are those of the store."""
 
     path: str
     format: str
     schema: str | None = None
     header: bool = True
     delimiter: str = ","
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,14 @@ def _files(files: Section) -> FilesSpec:
     delimiter = files.text("delimiter", ",") or ","
     if len(delimiter) != 1:
         files.blame("delimiter", f"it is {delimiter!r}; it takes one character")
-    return FilesSpec(files.text("path") or "", form, files.text("schema"), files.flag("header", True), delimiter)
+    return FilesSpec(
+        path=files.text("path") or "",
+        format=form,
+        schema=files.text("schema"),
+        header=files.flag("header", True),
+        delimiter=delimiter,
+        options=files.settings("options"),
+    )
 
 
 def read_table(table: Section, options: Mapping[str, str]) -> TableSpec:

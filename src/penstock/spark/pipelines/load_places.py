@@ -1,0 +1,122 @@
+"""Where files to load are: on disks that all workers see, or in a bucket of an S3 store."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, NamedTuple, Protocol
+from urllib.parse import urlparse
+
+from penstock.spark.tables.files import SCHEMES, FileStore, Found, file_store
+
+_WILD: Final = frozenset("*?[")
+
+
+class InputFile(NamedTuple):
+    """A file as it is now: a file that was written to has another stamp."""
+
+    path: str
+    size: int
+    stamp: int
+
+    @property
+    def state(self) -> list[int]:
+        """What is kept of it to know it again."""
+        return [self.size, self.stamp]
+
+
+class Place(Protocol):
+    """Files that a path, a directory or a pattern names. It is pickled to tasks."""
+
+    def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
+        """Those that are there now, in the order of their paths; of a directory, those with one of the suffixes. Those whose
+        names begin with a dot or an underscore are not finished, or notes of other programs."""
+        ...
+
+    def open(self, path: str) -> IO[bytes]:
+        """One of them, to read at any place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Files of this machine, or of a file system that all workers have at the same place."""
+
+    path: str
+
+    def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
+        if os.path.isdir(self.path):
+            names: Iterator[str] = (str(one) for one in Path(self.path).rglob("*") if one.name.endswith(suffixes))
+        else:
+            names = iter(glob.glob(self.path, recursive=True))
+        found = []
+        for name in sorted(names):
+            if _is_finished(name) and os.path.isfile(name):
+                status = os.stat(name)
+                found.append(InputFile(name, status.st_size, status.st_mtime_ns))
+        return found
+
+    def open(self, path: str) -> IO[bytes]:
+        return Path(path).open("rb")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Objects of a bucket: one by its key, those below a prefix, or those whose keys fit a pattern."""
+
+    store: FileStore
+    key: str
+
+    def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
+        objects = self._matching() if _WILD & set(self.key) else self._below(suffixes) or self._named()
+        return [
+            InputFile(f"{self.store.root}/{one.path}", one.size, one.modified_ms) for one in objects if _is_finished(one.path)
+        ]
+
+    def open(self, path: str) -> IO[bytes]:
+        return self.store.open_input(path.removeprefix(f"{self.store.root}/"))
+
+    def _below(self, suffixes: tuple[str, ...]) -> list[Found]:
+        return [one for one in self.store.list(self.key) if one.path.endswith(suffixes)]
+
+    def _named(self) -> list[Found]:
+        """A store lists what is below a key, not what has it."""
+        folder = str(PurePosixPath(self.key).parent)
+        return [one for one in self.store.list("" if folder == "." else folder) if one.path == self.key]
+
+    def _matching(self) -> list[Found]:
+        parts = PurePosixPath(self.key).parts
+        fixed = next(at for at, part in enumerate(parts) if _WILD & set(part))
+        return [one for one in self.store.list("/".join(parts[:fixed])) if _fits(PurePosixPath(one.path).parts, parts)]
+
+
+def place_of(path: str, options: Mapping[str, str]) -> Place:
+    """The place that a path names; TableOptionError if there is no such kind of place."""
+    address = urlparse(path)
+    if address.scheme in SCHEMES:
+        return Bucket(file_store(f"{address.scheme}://{address.netloc}", options), _key(path, address.netloc))
+    if "://" in path:
+        file_store(path, options)  # says which there are
+    return Disk(address.path if address.scheme == "file" else path)
+
+
+def _key(path: str, bucket: str) -> str:
+    """All behind the bucket's name: a question mark in a pattern begins no query."""
+    return path.partition("://")[2].removeprefix(bucket).strip("/")
+
+
+def _is_finished(path: str) -> bool:
+    return not os.path.basename(path).startswith((".", "_"))
+
+
+def _fits(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Whether a path fits a pattern, of which `**` is any number of directories."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_fits(path[at:], pattern[1:]) for at in range(len(path) + 1))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and _fits(path[1:], pattern[1:])
