@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "status": "show how a node is: cluster, listeners, rates, storage, what needs attention",
     "storage": "list the disks of a node, and have them verified",
     "topic": "make, list, describe, change, delete and trim topics",
+    "queue": "list queues, register the consumers they wait for, set trimming",
     "group": "list, describe, reset and delete groups of consumers",
     "stream": "publish, read, follow and acknowledge messages of subjects",
     "user": "make, list and remove users",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.cli.sizes import duration_ms
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
@@ -20,8 +22,6 @@ READ_COMMITTED: Final = 1
 FORMS: Final = (
     "earliest, latest, an offset, a time (2026-07-31T12:00:00Z; local time if it names no zone) or how long ago (90s, 15m, 7d)"
 )
-_AGO: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -38,8 +38,8 @@ def position(text: str) -> Position:
         return Position(timestamp_ms=_WORDS[text])
     if text.isascii() and text.isdigit():
         return Position(offset=int(text))
-    if match := _AGO.fullmatch(text):
-        return Position(timestamp_ms=int(time.time() * 1000) - int(match[1]) * _UNIT_MS[match[2]])
+    with suppress(ValueError):
+        return Position(timestamp_ms=int(time.time() * 1000) - duration_ms(text))
     # A time without a zone is meant as the clock on the wall shows it.
     return Position(timestamp_ms=int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
 

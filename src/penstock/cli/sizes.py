@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+import re
+from typing import Final
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DURATION: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def shown_bytes(size: float) -> str:
@@ -23,3 +28,14 @@ def shown_duration(duration_s: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def duration_ms(text: str) -> int:
+    """A stretch of time such as 90s, 15m or 7d, in milliseconds; ValueError if it is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time such as 90s, 15m or 7d")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+duration_ms.__name__ = "time"  # as argparse names it when there is something wrong with one

@@ -234,6 +234,26 @@ def test_order_is_in_the_address_and_goes_back(window: Window) -> None:
     window.until("location.search === '' && document.querySelector('td:nth-child(2)')?.innerText === '0'")
 
 
+def test_a_consumer_is_registered_waited_for_and_let_go_of(window: Window) -> None:
+    page = window.page
+    window.open("/queues/users")
+    page.get_by_role("button", name="Register…").click()
+    page.get_by_role("button", name="Register", exact=True).click()
+    window.see("Name the consumer")
+    page.get_by_label("Consumer", exact=True).fill("billing")
+    page.get_by_role("button", name="Register", exact=True).click()
+    window.see("penstock://groups/billing")
+    page.get_by_role("button", name="Change…").click()
+    page.get_by_label("Let go of what all vital consumers have read").check()
+    page.get_by_label("Rows always kept").fill("7")
+    page.get_by_role("button", name="Set", exact=True).click()
+    window.see("the last 7 rows")
+    page.get_by_role("button", name="End the registration of penstock://groups/billing").click()
+    window.see("what it has not read may be trimmed")
+    page.get_by_role("button", name="End it").click()
+    window.see("No consumer is registered")
+
+
 def test_a_scrub_asks_first_and_says_what_it_reads(window: Window) -> None:
     window.open("/storage")
     window.page.get_by_role("button", name="Scrub now").click()

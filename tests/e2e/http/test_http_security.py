@@ -95,6 +95,7 @@ def test_a_user_sees_what_rules_let_it_see(reader: ApiClient, admin: ApiClient) 
     overview = reader.get("/overview")
     assert (overview["topics"], overview["consumers"], overview["storage"]) == (1, 1, None)
     assert [item["name"] for item in reader.get("/queues")["items"]] == ["mine"]
+    assert reader.call("PUT", "/queues/mine/registrations/mine-group", {"vital": False}).status == 200
     assert reader.post("/consumers/mine-group/reset", {"topic": "mine", "to": "latest", "dry_run": True})["items"]
 
 
@@ -122,6 +123,11 @@ def test_a_user_sees_what_rules_let_it_see(reader: ApiClient, admin: ApiClient) 
         ("POST /consumers/other-group/reset", {"topic": "mine", "to": "latest"}),
         ("POST /consumers/mine-group/reset", {"topic": "other", "to": "latest"}),
         ("GET /queues/other", None),
+        ("PUT /queues/mine/registrations/mine-group", {"vital": True}),
+        ("PUT /queues/mine/registrations/other-group", {"vital": False}),
+        ("PUT /queues/other/registrations/mine-group", {"vital": False}),
+        ("DELETE /queues/mine/registrations/other-group", None),
+        ("PUT /queues/mine/trimming", {"enable": True}),
         ("GET /storage", None),
         ("POST /storage/scrub", None),
         ("GET /streams/other", None),

@@ -11,6 +11,7 @@ from penstock.server.http.overview import OverviewResource
 from penstock.server.http.pipelines import PipelineResource
 from penstock.server.http.produce import ProduceResource
 from penstock.server.http.queues import QueueResource
+from penstock.server.http.registrations import RegistrationResource
 from penstock.server.http.route import Resource
 from penstock.server.http.served import Served
 from penstock.server.http.settings import SettingResource
@@ -35,6 +36,7 @@ def api_resources(served: Served) -> list[Resource]:
         ProduceResource(served),
         ConsumerResource(served, directory),
         QueueResource(served),
+        RegistrationResource(served, directory),
         StorageResource(served),
         StreamResource(served, directory),
         PipelineResource(served),

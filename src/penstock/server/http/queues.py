@@ -10,6 +10,7 @@ from penstock.broker import INTERNAL_TOPICS, Operation, Topic
 from penstock.broker.namespace import Node, topic_name_of
 from penstock.broker.queue_agent import Status
 from penstock.core.errors import PenstockError
+from penstock.server.http.caller import Caller
 from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route, Shown
 from penstock.server.http.served import Served
 from penstock.server.http.topics import topic_for, visible_topics
@@ -114,7 +115,7 @@ class QueueResource(Resource):
 
     async def show(self, call: Call[QueueNames, Nothing, Nothing]) -> QueueDetail:
         """GET /queues/{name}."""
-        topic, node = self._found(call)
+        topic, node = queue_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
         agent = self._broker.queue_agent
         status = agent.queue_status(node, has_timestamp=False, has_weight=False)
         shown = self._queue(topic, node)
@@ -133,17 +134,6 @@ class QueueResource(Resource):
             partition_list=await agent.queue_partitions(node),
         )
 
-    def _found(self, call: Call[QueueNames, Nothing, Nothing]) -> tuple[Topic, Node]:
-        namespace, name = self._broker.namespace, call.names.name
-        if name.startswith("//"):
-            found = namespace.find(name)
-            # Who may not know of a queue is not told either that there is none.
-            call.caller.check_topic(Operation.DESCRIBE, (found and found.topic) or topic_name_of(name))
-            node = namespace.node(name)
-            return namespace.topic(node), node
-        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, name)
-        return topic, namespace.node(namespace.path_of(topic))
-
     def _queue(self, topic: Topic, node: Node) -> QueueShown:
         status = self._broker.queue_agent.queue_status(node, has_timestamp=False, has_weight=False)
         return QueueShown(
@@ -156,7 +146,7 @@ class QueueResource(Resource):
             write_data_weight_rate=_rates(status["write_data_weight_rate"]),
             registrations=len(status["registrations"]),
             vital=sum(1 for one in status["registrations"] if one["vital"]),
-            trim=_trim(node),
+            trim=trimming_of(node),
             alerts=len(status.get("alerts", {})),
         )
 
@@ -177,7 +167,20 @@ class QueueResource(Resource):
         return RegistrationShown(consumer=consumer, vital=registration["vital"], status=status, partitions=partitions)
 
 
-def _trim(node: Node) -> TrimShown:
+def queue_for(served: Served, caller: Caller, operation: Operation, name: str) -> tuple[Topic, Node]:
+    """A queue by the name of its topic or by its path, for a caller who may do this with it."""
+    namespace = served.broker.namespace
+    if name.startswith("//"):
+        found = namespace.find(name)
+        # Who may not know of a queue is not told either that there is none.
+        caller.check_topic(operation, (found and found.topic) or topic_name_of(name))
+        node = namespace.node(name)
+        return namespace.topic(node), node
+    topic = topic_for(served, caller, operation, name)
+    return topic, namespace.node(namespace.path_of(topic))
+
+
+def trimming_of(node: Node) -> TrimShown:
     """What the attributes of a queue say; they are JSON, and were checked when they were set."""
     raw = msgspec.json.decode(node.attributes.get("auto_trim_config", b"null")) or {}
     return TrimShown(

@@ -61,5 +61,6 @@ export async function request(method, path, { query, body, signal, parse } = {})
 
 export const get = (path, query, signal) => request("GET", path, { query, signal });
 export const post = (path, body) => request("POST", path, { body });
+export const put = (path, body) => request("PUT", path, { body });
 export const patch = (path, body) => request("PATCH", path, { body });
 export const remove = (path) => request("DELETE", path);

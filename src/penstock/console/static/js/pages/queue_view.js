@@ -1,13 +1,13 @@
 // What the Queue Agent knows of a queue: rates over a minute, an hour and a day, registered consumers, trimming.
-import { html } from "../../vendor/htm-preact.js";
+import { html, useState } from "../../vendor/htm-preact.js";
 import { apiPath } from "../api.js";
 import { Bytes, BytesRate, Count, CountRate, Duration, Moment, duration, integer } from "../format.js";
 import { useLive } from "../live.js";
-import { Badge, Bone, Card, Command, Empty, Facts, Failure, Notice, State } from "../parts.js";
+import { Badge, Bone, Card, Empty, Facts, Failure, Notice, State } from "../parts.js";
 import { pathOf } from "../router.js";
-import { useCluster } from "../shell.js";
 import { quoted } from "../snippets.js";
 import { Table } from "../tables.js";
+import { Register, SetTrimming, Unregister } from "./queue_actions.js";
 
 const SPANS = [
   ["current", "now"],
@@ -52,7 +52,7 @@ const pathIn = (consumer) => consumer.slice(consumer.indexOf(":") + 1);
 /** The name a consumer has on its own page: a group of Kafka's by its name, one of YT by its path. */
 const pageOf = (consumer) => pathOf("consumers", pathIn(consumer).replace(/^\/\/groups\//, ""));
 
-const READERS = [
+const readers = (end) => [
   {
     key: "consumer",
     title: "Consumer",
@@ -101,6 +101,15 @@ const READERS = [
           ? html`<${Badge} tone="good">reads<//>`
           : html`<span class="muted">on another cluster</span>`,
   },
+  {
+    key: "end",
+    end: true,
+    show: (one) =>
+      one.status &&
+      html`<button type="button" class="button small" aria-label=${`End the registration of ${one.consumer}`} onClick=${() => end(one)}>
+        End
+      </button>`,
+  },
 ];
 
 const PARTITIONS = [
@@ -133,7 +142,7 @@ const PARTITIONS = [
   },
 ];
 
-const Trimming = ({ queue, proxy }) => {
+const Trimming = ({ queue }) => {
   const { trim } = queue;
   const vital = queue.registrations.filter((one) => one.vital);
   return html`<div class="stack">
@@ -159,22 +168,13 @@ const Trimming = ({ queue, proxy }) => {
         ],
       ]}
     />
-    ${!trim.enable && proxy && html`<div class="field"><span class="label">To turn it on</span><${Command} label="Turn automatic trimming on" text=${`yt --proxy ${proxy} set ${quoted(`${queue.path}/@auto_trim_config`)} '{enable=true}'`} /></div>`}
   </div>`;
 };
 
 export const QueueView = ({ name }) => {
   const { data: queue, error, refresh } = useLive(apiPath("queues", name));
-  const proxy = useCluster()?.listeners?.yt;
-  const nobody = proxy
-    ? html`<${Empty}
-        title="No consumer is registered"
-        command=${`yt --proxy ${proxy} create queue_consumer //tmp/my_consumer\nyt --proxy ${proxy} register-queue-consumer ${queue?.path} //tmp/my_consumer --vital`}
-        >A registered consumer is watched here; while it is vital, nothing that it has not read is trimmed.<//
-      >`
-    : html`<${Empty} title="No consumer is registered" command="penstock up --yt-port 8081"
-        >Consumers are registered by YT's clients, for which a port must be on.<//
-      >`;
+  const [asked, setAsked] = useState(null);
+  const dialog = { queue, onClose: () => setAsked(null), onDone: refresh };
   if (!queue)
     return html`<${Failure}
         error=${error}
@@ -188,12 +188,30 @@ export const QueueView = ({ name }) => {
       <${Card} title="Written" bare
         ><${Rates} label="Rates of writing" rows=${queue.write_row_count_rate} weights=${queue.write_data_weight_rate}
       /><//>
-      <${Card} title="Trimming" actions=${html`<${State} of=${queue.mount_state} />`}
-        ><${Trimming} queue=${queue} proxy=${proxy}
+      <${Card}
+        title="Trimming"
+        actions=${html`<${State} of=${queue.mount_state} />
+          <button type="button" class="button small" onClick=${() => setAsked({ act: "trimming" })}>Change…</button>`}
+        ><${Trimming} queue=${queue}
       /><//>
     </div>
-    <${Card} title="Registered consumers" bare
-      >${queue.registrations.length ? html`<${Table} label="Registered consumers" tall columns=${READERS} rows=${queue.registrations} keyOf=${(one) => one.consumer} />` : nobody}<//
+    <${Card}
+      title="Registered consumers"
+      bare
+      actions=${html`<button type="button" class="button small" onClick=${() => setAsked({ act: "register" })}>Register…</button>`}
+      >${
+        queue.registrations.length
+          ? html`<${Table}
+              label="Registered consumers"
+              tall
+              columns=${readers((registration) => setAsked({ act: "unregister", registration }))}
+              rows=${queue.registrations}
+              keyOf=${(one) => one.consumer}
+            />`
+          : html`<${Empty} title="No consumer is registered" command=${`penstock queue register ${quoted(queue.name)} my-group --vital`}
+              >A registered consumer is watched here; while it is vital, nothing that it has not read is trimmed.<//
+            >`
+      }<//
     >
     ${queue.exports && html`<${Card} title="Exports"><pre class="plain-text">${JSON.stringify(queue.exports, null, 2)}</pre><//>`}
     <${Card} title="Partitions" bare
@@ -203,5 +221,8 @@ export const QueueView = ({ name }) => {
         rows=${queue.partition_list.map((one, number) => ({ ...one, number }))}
         keyOf=${(one) => one.number}
     /><//>
+    ${asked?.act === "register" && html`<${Register} ...${dialog} />`}
+    ${asked?.act === "unregister" && html`<${Unregister} ...${dialog} registration=${asked.registration} />`}
+    ${asked?.act === "trimming" && html`<${SetTrimming} ...${dialog} />`}
   </div>`;
 };

@@ -1,0 +1,153 @@
+"""`penstock queue`: topics as queues, the consumers they wait for, and trimming."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+from urllib.parse import quote
+
+from penstock.cli.client_options import count
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.http_api import HttpApi, http_options, make_api
+from penstock.cli.output import Output
+from penstock.cli.sizes import duration_ms, shown_duration
+
+PAGE = 500
+
+
+def parser() -> argparse.ArgumentParser:
+    """Its subcommands."""
+    made = argparse.ArgumentParser(
+        prog="penstock queue",
+        description="Look at topics as queues, register the consumers that they are to wait for, and set trimming.",
+    )
+    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    parent = http_options()
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
+
+    listed = action("list", "list queues with their rates, consumers and trimming")
+    listed.add_argument("--search", metavar="TEXT", default="", help="only those that have this in their names")
+    described = action("describe", "show one queue: its consumers, trimming and alerts")
+    registered = action("register", "register a consumer; while it is vital, nothing that it has not read goes by itself")
+    registered.add_argument("--vital", action="store_true", help="keep what it has not read")
+    registered.add_argument(
+        "--partition", type=int, action="append", metavar="N", help="only of this partition; may be given several times"
+    )
+    unregistered = action("unregister", "end a registration")
+    trimmed = action("trim", "let what all vital consumers have read go by itself, or stop that")
+    trimmed.add_argument("--off", action="store_true", help="let nothing go by itself")
+    trimmed.add_argument("--keep-rows", type=count, metavar="N", default=None, help="keep so many of the last rows")
+    trimmed.add_argument("--keep-for", type=duration_ms, metavar="TIME", default=None, help="keep what is younger, such as 12h")
+    for one in (described, registered, unregistered, trimmed):
+        one.add_argument("queue", help="the topic, or the path of a queue of YT")
+    for one in (registered, unregistered):
+        one.add_argument("consumer", help="a group, stream:NAME for a durable name of streams, or the path of a consumer of YT")
+    return made
+
+
+def run(argv: list[str]) -> int:
+    """Carry out one subcommand."""
+    arguments = parser().parse_args(argv)
+    api = make_api(arguments)
+    output = Output(as_json=arguments.output == "json")
+    {"list": _list, "describe": _describe, "register": _register, "unregister": _unregister, "trim": _trim}[arguments.action](
+        api, arguments, output
+    )
+    return ExitCode.OK
+
+
+def _list(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
+    found: list[dict[str, Any]] = []
+    while True:
+        page = api.get(f"/queues?limit={PAGE}&offset={len(found)}&search={quote(arguments.search, safe='')}")
+        found += page["items"]
+        if not page["items"] or len(found) >= page["total"]:
+            break
+    if output.as_json:
+        output.document(found)
+        return
+    columns = ("queue", "partitions", "rows/s, 1 min", "1 h", "1 d", "consumers", "vital", "trimming", "alerts")
+    output.rows(
+        columns,
+        [
+            (
+                one["name"],
+                one["partitions"],
+                *(f"{one['write_row_count_rate'][span]:.1f}" for span in ("1m", "1h", "1d")),
+                one["registrations"],
+                one["vital"],
+                "on" if one["trim"]["enable"] else "off",
+                one["alerts"],
+            )
+            for one in found
+        ],
+    )
+
+
+def _describe(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
+    found = api.get(_path(arguments.queue))
+    if output.as_json:
+        output.document(found)
+        return
+    output.line(f"queue      {found['path']}, topic {found['topic']}, {found['partitions']} partitions, {found['mount_state']}")
+    output.line(f"trimming   {_shown_trimming(found['trim'])}")
+    for one in found["registrations"]:
+        where = [f"{at['next_row_index']} of partition {number}" for number, at in enumerate(one["partitions"] or [])]
+        vital = "vital" if one["vital"] else "not vital"
+        output.line(f"consumer   {one['consumer']}, {vital}" + (f"; next is row {', '.join(where)}" if where else ""))
+    for alert in found["alerts"]:
+        output.line(f"alert      {alert['message']}")
+
+
+def _register(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
+    body = {"vital": arguments.vital, "partitions": arguments.partition}
+    done = api.call("PUT", _registration(arguments), body)
+    _tell(
+        output,
+        done,
+        f"registered {arguments.consumer} at {arguments.queue}"
+        + (": what it has not read stays" if arguments.vital else ", not as vital: the queue does not wait for it"),
+    )
+
+
+def _unregister(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
+    _tell(
+        output, api.call("DELETE", _registration(arguments)), f"{arguments.queue} does not wait for {arguments.consumer} any more"
+    )
+
+
+def _trim(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
+    body = {
+        "enable": not arguments.off,
+        "retained_rows": arguments.keep_rows,
+        "retained_lifetime_ms": arguments.keep_for,
+    }
+    done = api.call("PUT", f"{_path(arguments.queue)}/trimming", body)
+    _tell(output, done, f"trimming of {arguments.queue}: {_shown_trimming(done)}")
+
+
+def _tell(output: Output, answer: dict[str, Any], sentence: str) -> None:
+    if output.as_json:
+        output.document(answer)
+    output.say(sentence)
+
+
+def _shown_trimming(trim: dict[str, Any]) -> str:
+    if not trim["enable"]:
+        return "off"
+    kept = []
+    if trim["retained_rows"] is not None:
+        kept.append(f"the last {trim['retained_rows']} rows")
+    if trim["retained_lifetime_ms"] is not None:
+        kept.append(f"what is younger than {shown_duration(trim['retained_lifetime_ms'] / 1000)}")
+    return "on: what all vital consumers have read goes" + (f", but for {' and '.join(kept)}" if kept else "")
+
+
+def _path(queue: str) -> str:
+    return f"/queues/{quote(queue, safe='')}"
+
+
+def _registration(arguments: argparse.Namespace) -> str:
+    return f"{_path(arguments.queue)}/registrations/{quote(arguments.consumer, safe='')}"

@@ -1,0 +1,125 @@
+"""/queues/{name}/registrations and /queues/{name}/trimming: whom a queue waits for, and what it lets go of by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.broker import Operation
+from penstock.broker.groups import UnknownGroupError
+from penstock.broker.namespace import GROUPS_FOLDER, group_name
+from penstock.broker.registrations import Ref, Registration
+from penstock.server.http.consumer_directory import ConsumerDirectory
+from penstock.server.http.errors import MalformedRequestError, NotFoundError, NotSupportedHereError
+from penstock.server.http.queues import QueueNames, TrimShown, queue_for, trimming_of
+from penstock.server.http.route import Asked, Call, Count, Done, Nothing, Resource, Route
+from penstock.server.http.served import Served
+
+SECOND_MS = 1000
+
+
+class RegistrationNames(QueueNames, frozen=True):
+    """Which queue, and which consumer: a group by its name, `stream:NAME` for a durable name of streams, a consumer of YT by
+    its path, or as a list of registrations has it."""
+
+    consumer: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class RegistrationAsked(Asked, frozen=True):
+    """Whether the consumer is vital, and which partitions it reads: null for all."""
+
+    vital: bool
+    partitions: list[Count] | None = None
+
+
+class TrimAsked(Asked, frozen=True):
+    """Automatic trimming: what all vital consumers have read goes, but for so many rows and all that is younger than this."""
+
+    enable: bool
+    retained_rows: Count | None = None
+    retained_lifetime_ms: Count | None = None
+
+
+class RegistrationResource(Resource):
+    """Who reads a queue, and what becomes of what they have read."""
+
+    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
+        self._served = served
+        self._broker = served.broker
+        self._directory = directory
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        one = "/queues/{name}/registrations/{consumer}"
+        return [
+            Route("PUT", one, self.register, "register a consumer, or say otherwise whether it is vital", (404, 409, 422)),
+            Route(
+                "DELETE",
+                one,
+                self.unregister,
+                "end a registration: the queue does not wait for the consumer any more",
+                (404, 409, 422),
+            ),
+            Route("PUT", "/queues/{name}/trimming", self.set_trimming, "set automatic trimming", (404, 422)),
+        ]
+
+    async def register(self, call: Call[RegistrationNames, Nothing, RegistrationAsked]) -> Done:
+        """PUT /queues/{name}/registrations/{consumer}. For a vital one it takes the right to alter the topic."""
+        caller, asked = call.caller, call.body
+        consumer = self._consumer(call)
+        # The right to register vital consumers covers all others.
+        name = call.names.name
+        topic, queue = queue_for(self._served, caller, Operation.DESCRIBE, name)
+        if not caller.may_topic(Operation.ALTER, topic.name):
+            caller.check_topic(Operation.ALTER if asked.vital else Operation.READ, topic.name)
+        if self._broker.namespace.consumer(consumer.path) is None:
+            raise UnknownGroupError(f"there is no consumer {consumer.path}; GET /api/v1/consumers lists those there are")
+        partitions = None if asked.partitions is None else tuple(sorted(set(asked.partitions)))
+        if partitions and partitions[-1] >= topic.partitions:
+            raise MalformedRequestError(f"{name} has no partition {partitions[-1]}; it has {topic.partitions}, from 0 on")
+        await self._broker.registrations.register(Registration(self._ref(queue.path), consumer, asked.vital, partitions))
+        return Done()
+
+    async def unregister(self, call: Call[RegistrationNames, Nothing, Nothing]) -> Done:
+        """DELETE /queues/{name}/registrations/{consumer}."""
+        consumer = self._consumer(call)
+        topic, queue = queue_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        found = self._broker.registrations.registration(self._ref(queue.path), consumer)
+        if found is None:
+            raise NotFoundError(f"{consumer} is not registered at {call.names.name}")
+        if found.vital:
+            call.caller.check_topic(Operation.ALTER, topic.name)
+        await self._broker.registrations.unregister(found.queue, consumer)
+        return Done()
+
+    async def set_trimming(self, call: Call[QueueNames, Nothing, TrimAsked]) -> TrimShown:
+        """PUT /queues/{name}/trimming: the attribute `auto_trim_config` of YT."""
+        asked = call.body
+        _, queue = queue_for(self._served, call.caller, Operation.ALTER, call.names.name)
+        if asked.retained_lifetime_ms is not None and asked.retained_lifetime_ms % SECOND_MS:
+            raise MalformedRequestError("retained_lifetime_ms is a number of milliseconds that make whole seconds")
+        config: dict[str, bool | int] = {"enable": asked.enable}
+        kept = {"retained_rows": asked.retained_rows, "retained_lifetime_duration": asked.retained_lifetime_ms}
+        config |= {name: value for name, value in kept.items() if value is not None}
+        changed = await self._broker.namespace.set_attributes(queue.path, {"auto_trim_config": msgspec.json.encode(config)})
+        return trimming_of(changed)
+
+    def _consumer(
+        self, call: Call[RegistrationNames, Nothing, RegistrationAsked] | Call[RegistrationNames, Nothing, Nothing]
+    ) -> Ref:
+        """The consumer that is named, if the caller may read as it."""
+        name = call.names.consumer
+        cluster, _, path = name.partition(":")
+        if not path.startswith("//"):
+            path = name if name.startswith("//") else f"{GROUPS_FOLDER}/{name}"
+        elif cluster != self._broker.queue_agent.cluster:
+            raise NotSupportedHereError(
+                f"{name} is on another cluster, which has to know of it too; use `yt register-queue-consumer` and "
+                f"`yt unregister-queue-consumer`"
+            )
+        call.caller.check_group(Operation.READ, self._directory.resource_of(group_name(path) or path))
+        return self._ref(path)
+
+    def _ref(self, path: str) -> Ref:
+        return Ref(self._broker.queue_agent.cluster, path)
