@@ -10,18 +10,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from subprocess import PIPE, Popen
 
 from bench.measure import Duel, Row, Setting, count_rate, limit_row
+from bench.process_cpu import cpu_s
 
 ROWS = 10_000
 TEXT = "x" * 100
 INSERT_GOAL, PULL_GOAL = 150_000, 300_000
 PARTITIONS = 10_000
 PASS_GOAL_S = 0.5
-TICKS_A_SECOND = 100
 INSERT = '{path="//tmp/q";input_format=yson}'
 SCHEMA = (
     '[{name=data;type=string};{name=number;type=int64};{name="$timestamp";type=uint64};'
@@ -125,16 +124,11 @@ def _rates(pid: int, rounds: int, work: object) -> list[float]:
     share = max(rounds // 5, 2)
     found: list[float] = []
     for begin in range(0, rounds, share):
-        before = _cpu_s(pid)
+        before = cpu_s(pid)
         for at in range(begin, begin + share):
             work(min(at, rounds - 1))
-        found.append(share * ROWS / max(_cpu_s(pid) - before, 1 / TICKS_A_SECOND))
+        found.append(share * ROWS / (cpu_s(pid) - before))
     return found
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
 
 
 def _row(name: str, rates: list[float], goal: float) -> Row:

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.ydb.plain_request import plain_request
-from penstock.gateway.ydb.protos import GZIP, RAW, ZSTD, timestamp, topic
+from penstock.gateway.ydb.protos import GZIP, RAW, ZSTD, Status, timestamp, topic
 from penstock.gateway.ydb.read_answers import answers
 from penstock.gateway.ydb.stored_messages import Message, messages_of
+from penstock.gateway.ydb.write_acks import write_response
 from penstock.gateway.ydb.written_batch import Writer, batches_of, plain_data
-from penstock.kernels import message_pack, message_scan
+from penstock.kernels import ack_pack, message_pack, message_scan
 from penstock.kernels.record_scan import FIELDS, scan_records
-from penstock.queue import check_batch
+from penstock.queue import WriteResult, check_batch
 from penstock.testing.batches import make_batch, make_keyed_batch
 from tests.kernel_forms import uncompiled
 
@@ -170,7 +171,7 @@ def test_a_plain_request_gives_the_same_batches_as_a_decoded_one(
     sent = [_sent(*row) for row in rows]
     found = plain_request(_request(sent))
     assert found is not None
-    assert found.seqnos == [row[0] for row in rows]
+    assert found.seqnos.tolist() == [row[0] for row in rows]
     new = sent[skipped:]
     assert found.size(skipped) == sum(len(message.data) for message in new)
     assert list(found.batches(writer, skipped)) == list(batches_of(writer, new, [message.data for message in new], RAW))
@@ -244,3 +245,40 @@ def test_what_is_not_compressed_as_it_claims_is_refused() -> None:
         plain_data([_sent(1, b"plain")], ZSTD)
     with pytest.raises(PenstockError, match="codec 3 is not known"):
         plain_data([_sent(1, b"plain")], 3)
+
+
+@given(
+    st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=30),
+    st.integers(0, 5),
+    st.lists(st.tuples(st.integers(1, 8), st.none() | st.integers(0, (1 << 63) - 31)), max_size=3),
+)
+def test_each_message_of_a_request_is_acknowledged(
+    seqnos: list[int], skipped: int, batches: list[tuple[int, int | None]]
+) -> None:
+    results = [(count, WriteResult(offset or 0, offset is None)) for count, offset in batches]
+    raw = write_response(np.array(seqnos, np.int64), skipped, results, partition=3, waited_s=1.5)
+    answer = topic.StreamWriteMessage.FromServer.FromString(raw)
+    response = answer.write_response
+    assert (answer.status, response.partition_id) == (Status.SUCCESS, 3)
+    assert response.write_statistics.persisting_time.ToMilliseconds() == 1500
+    expected: list[object] = ["skipped"] * skipped
+    for count, offset in batches:
+        expected += ["skipped"] * count if offset is None else range(offset, offset + count)
+    expected += ["written_in_tx"] * len(seqnos)
+    told = [(ack.seq_no, _outcome(ack)) for ack in response.acks]
+    assert told == list(zip(seqnos, expected, strict=False))
+
+
+def _outcome(ack: Any) -> object:
+    kind = ack.WhichOneof("message_write_status")
+    return ack.written.offset if kind == "written" else kind
+
+
+def test_acks_are_the_same_uncompiled() -> None:
+    seqnos = np.array([1, 200, 1 << 62], np.uint64)
+    for base_offset in (-1, 0, 1 << 40):
+        made: list[bytes] = []
+        for module in (ack_pack, uncompiled("ack_pack")):
+            out = np.zeros(len(seqnos) * ack_pack.ACK_BYTES_MAX, np.uint8).data
+            made.append(bytes(out[: module.pack_acks(seqnos, base_offset, b"rest", out)]))
+        assert made[0] == made[1]

@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from yt import yson
 
 from penstock.broker.weights import weights_of
-from penstock.core.record_format import Writer, read_headers
+from penstock.core.record_format import Writer, framed, packed_record, read_headers
 from penstock.gateway.yt.errors import YtError
 from penstock.gateway.yt.formats import Format
 from penstock.gateway.yt.row_batch import commit_timestamp, make_row_batch, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec
+from penstock.gateway.yt.row_columns import RowColumns
 from penstock.gateway.yt.row_reader import Pulled, Stretch
 from penstock.gateway.yt.schema import schema_of
 from penstock.gateway.yt.stored_values import from_stored, to_stored
+from penstock.kernels import json_rows, row_pack
+from penstock.kernels.json_rows import WEIGHT
+from penstock.kernels.record_scan import FIELDS, scan_records
 from penstock.queue import check_batch
+from tests.kernel_forms import uncompiled
 
 SCHEMA = schema_of(
     [
@@ -102,8 +110,9 @@ def test_the_weight_of_a_row_is_the_seeds() -> None:
 
 def test_a_batch_of_rows_is_taken_apart_again() -> None:
     codec = RowCodec(SCHEMA)
-    rows = [codec.encode({"text": "x" * (number * 37 % 20000), "count": number}) for number in range(300)]
-    raw = make_row_batch(rows, 1000, 1_700_000_000_123)
+    given = [{"text": "x" * (number * 37 % 20000), "count": number} for number in range(300)]
+    rows = [codec.encode(dict(row)) for row in given]
+    raw = make_row_batch([codec.encode_all(given[:100]), codec.encode_all(given[100:])], 1000, 1_700_000_000_123)
     assert check_batch(raw, 1 << 30).messages == 300
     batch = read_row_batch(memoryview(raw))
     assert batch is not None
@@ -122,7 +131,7 @@ def test_a_batch_of_rows_is_taken_apart_again() -> None:
 
 
 def test_a_batch_of_a_transaction_says_whose_it_is() -> None:
-    batch = check_batch(make_row_batch([RowCodec(SCHEMA).encode({"count": 1})], 0, 5, Writer(7, 3, 0)), 1 << 20)
+    batch = check_batch(make_row_batch([RowCodec(SCHEMA).encode_all([{"count": 1}])], 0, 5, Writer(7, 3, 0)), 1 << 20)
     assert (batch.is_transactional, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (True, 7, 3, 0)
 
 
@@ -155,7 +164,7 @@ def test_attributes_are_kept_as_they_are(value: bytes) -> None:
 
 def stretch_of(schema: Any, rows: list[dict[str, Any]]) -> tuple[RowCodec, Pulled]:
     codec = RowCodec(schema)
-    batch = read_row_batch(memoryview(make_row_batch([codec.encode(dict(row)) for row in rows], 7, 1_700_000_000_123)))
+    batch = read_row_batch(memoryview(make_row_batch([codec.encode_all([dict(row) for row in rows])], 7, 1_700_000_000_123)))
     assert batch is not None
     part = slice(0, len(rows))
     return codec, Pulled([Stretch(batch, part, batch.offsets(part))], 0, 3, codec)
@@ -167,6 +176,7 @@ SCALARS = schema_of(
         {"name": "count", "type": "uint64"},
         {"name": "level", "type": "int64"},
         {"name": "on", "type": "boolean"},
+        {"name": "share", "type": "double"},
         {"name": "$timestamp", "type": "uint64"},
         {"name": "$cumulative_data_weight", "type": "int64"},
     ]
@@ -176,7 +186,9 @@ SCALARS = schema_of(
 @pytest.mark.parametrize(
     "rows",
     [
-        [{"te%xt": "foo", "count": 5, "level": -3, "on": True}, {"te%xt": 'q"\n%d\\', "count": 2**64 - 1}],
+        [{"te%xt": "foo", "count": 5, "level": -3, "on": True}, {"te%xt": 'q"\n%d\\\x01', "count": 2**64 - 1}],
+        [{"share": 0.1, "level": -(2**63)}, {"share": -1e-300, "level": 2**63 - 1}, {"share": 2.5e17}, {"share": float("inf")}],
+        [{"count": number} if number % 7 else {"te%xt": None, "on": False} for number in range(500)],
         [{"te%xt": "п" * 300}, {"te%xt": None}, {}],
         [parsed(b'{"te%xt"="\\xFF"}'), {"te%xt": "text"}],
     ],
@@ -194,6 +206,133 @@ def test_rows_are_the_same_in_every_form(rows: list[dict[str, Any]]) -> None:
 
 def test_a_row_with_a_column_of_no_scalar_is_written_by_the_library() -> None:
     codec, pulled = stretch_of(SCHEMA, [{"count": 1, "rest": {"a": [1]}}])
-    assert not codec.binary.can_write
+    assert not codec.columns.are_scalar
     [row] = yson.loads(pulled.written(Format("yson", "binary")), yson_type="list_fragment")
     assert row["rest"] == {"a": [1]}
+
+
+scalars = st.fixed_dictionaries(
+    {},
+    optional={
+        "te%xt": st.none() | st.text(max_size=20) | st.binary(max_size=5),
+        "count": st.none() | st.integers(0, 2**64 - 1).map(yson.YsonUint64),
+        "level": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "on": st.none() | st.booleans() | st.integers(0, 1),
+        "share": st.none() | st.floats() | st.integers(-(2**40), 2**40),
+    },
+)
+
+
+@given(st.lists(scalars, min_size=1, max_size=8))
+def test_all_at_once_rows_are_as_one_by_one(rows: list[dict[str, Any]]) -> None:
+    codec = RowCodec(SCALARS)
+    one_by_one = [codec.encode(dict(row)) for row in rows]
+    encoded = codec.encode_all([dict(row) for row in rows])
+    assert [(encoded.value(at), encoded.rows[at, WEIGHT]) for at in range(encoded.count)] == one_by_one
+    assert encoded.weight == sum(row.weight for row in one_by_one)
+
+
+@given(st.lists(scalars, min_size=1, max_size=8))
+def test_whatever_rows_hold_they_are_the_same_in_every_form(rows: list[dict[str, Any]]) -> None:
+    test_rows_are_the_same_in_every_form(rows)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"other": 1},
+        {"level": 2**63},
+        {"level": "5"},
+        {"count": -1},
+        {"count": 1.0},
+        {"count": True},
+        {"te%xt": 5},
+        {"te%xt": float("nan")},
+        {"on": "true"},
+        {"share": True},
+        {"te%xt": "x" * (16 << 20)},
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_among_others(row: dict[str, Any]) -> None:
+    with pytest.raises(YtError) as caught:
+        RowCodec(SCALARS).encode_all([{"level": 1}, row, {"level": 2}])
+    assert caught.value.number == 307
+
+
+def test_rows_without_what_is_required_are_refused_all_at_once() -> None:
+    with pytest.raises(YtError, match='"count"'):
+        RowCodec(SCHEMA).encode_all([{"count": 1}, {"level": 1}])
+
+
+_WORDS = [
+    b"{",
+    b"}",
+    b'"level"',
+    b'"te%xt"',
+    b'"on"',
+    b'"share"',
+    b":",
+    b",",
+    b" ",
+    b"1",
+    b"-0",
+    b"01",
+    b"1.5",
+    b"1.",
+    b"1e5",
+    b"2e999",
+]
+_WORDS += [
+    b"true",
+    b"null",
+    b'"a"',
+    b'"\\n"',
+    b'"\\u001f"',
+    b'"\\u00e4"',
+    b'"\\ud800"',
+    b'"\xff"',
+    '"ä"'.encode(),
+    b'"\x01"',
+    b"[",
+    b"]",
+]
+
+
+@given(st.lists(st.sampled_from(_WORDS), max_size=12), st.sampled_from([b"", b'{"level":5}', b'{"share" : 1.5, "on": false}']))
+def test_what_kafka_clients_have_written_is_read_as_the_library_reads_it(words: list[bytes], whole: bytes) -> None:
+    raw = packed_record(0, b"".join(words)) + packed_record(1, whole) + packed_record(2, None)
+    batch = read_row_batch(memoryview(framed(raw, 3, (5, 5))))
+    assert batch is not None
+    codec = RowCodec(SCALARS)
+    pulled = Pulled([Stretch(batch, slice(0, 3), [0, 1, 2])], 0, 3, codec)
+    try:
+        expected = pulled.written(Format("yson", "text"))
+    except (ValueError, TypeError):  # the library has no words for it in either form
+        return
+    rows = yson.loads(pulled.written(Format("yson", "binary")), yson_type="list_fragment")
+    shown = [yson.dumps(row, yson_format="text", sort_keys=True) for row in rows]
+    assert shown == [
+        yson.dumps(row, yson_format="text", sort_keys=True) for row in yson.loads(expected, yson_type="list_fragment")
+    ]
+
+
+def test_the_kernels_do_the_same_uncompiled() -> None:
+    columns = RowColumns(SCALARS)
+    data = b'[{"te%xt":"a\\n\\u0001\xc3\xa4","count":18446744073709551615,"level":-5},'
+    data += b'{"on":true,"share":1.5e-7},{"on":[1,{"a":"]"}]},{}]'
+    made: list[tuple[Any, ...]] = []
+    for scan, pack in ((json_rows, row_pack), (uncompiled("json_rows"), uncompiled("row_pack"))):
+        rows, found = np.empty((4, json_rows.ROW_FIELDS), np.int64), np.zeros((20, json_rows.VALUE_FIELDS), np.int64)
+        given = {"columns": columns.columns, "limits": columns.limits, "names": columns.names}
+        scan.measure_rows(data, rows, found, base_weight=1, **given)
+        out = np.zeros(2000, np.uint8).data
+        packed = bytes(out[: pack.pack_row_records(data, rows, 200, out)])
+        table = np.zeros((4, FIELDS), np.int64)
+        scan_records(packed, table)
+        count = scan.scan_rows(packed, table, found, **given)
+        around = {"base_offset": 7, "before": b"{", "after": b"", "weights": np.arange(4)}
+        used = pack.write_yson(packed, table[:count], found, out, columns=columns.columns, names=columns.names, **around)
+        made.append((rows.tolist(), packed, count, bytes(out[:used])))
+    assert made[0] == made[1]
+    assert made[0][2] == 2
+    assert [row[json_rows.WEIGHT] for row in made[0][0]] == [1 + 5 + 8 + 8, 1 + 1 + 8, -1, 1]

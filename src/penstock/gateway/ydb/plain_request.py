@@ -12,6 +12,7 @@ import numpy as np
 from penstock.core.record_format import HEADER_SIZE, framed
 from penstock.core.varint import varint
 from penstock.gateway.ydb.protos import RAW
+from penstock.gateway.ydb.write_acks import Seqnos
 from penstock.gateway.ydb.written_batch import BATCH_BYTES, Writer, WrittenBatch
 from penstock.kernels.message_scan import (
     DATA_SIZE,
@@ -33,10 +34,9 @@ class PlainRequest(NamedTuple):
     table: Any
 
     @property
-    def seqnos(self) -> list[int]:
+    def seqnos(self) -> Seqnos:
         """The numbers of its messages."""
-        found: list[int] = self.table[:, SEQNO].tolist()
-        return found
+        return np.ascontiguousarray(self.table[:, SEQNO])
 
     def size(self, skipped: int) -> int:
         """The bytes of data behind the messages that are skipped."""

@@ -5,11 +5,12 @@ Python object a message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from penstock.blob import Buffer
 from penstock.core.record_format import BatchHeader, packed_header, read_headers
 from penstock.core.varint import varint
 from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO
@@ -21,6 +22,7 @@ from penstock.gateway.ydb.stored_messages import (
     kafka_producer,
     messages_of,
 )
+from penstock.gateway.ydb.wire import number
 from penstock.kernels.message_pack import DATA_BYTES, IS_OTHER, MESSAGES, NEXT_ROW, OVERHEAD, pack_messages
 from penstock.kernels.record_scan import HEADERS_AT, OFFSET_DELTA
 from penstock.queue import Aborted, committed_batches, scan_batch
@@ -30,9 +32,9 @@ _KEY_ITEM: Final = b"\x0a" + bytes([len(KEY_ITEM)]) + KEY_ITEM.encode() + b"\x12
 
 
 class Packed(NamedTuple):
-    """A batch of messages as it is sent, and how many bytes of data are in it."""
+    """A batch of messages as it is sent, in pieces that are put together once, and how many bytes of data are in it."""
 
-    batch: bytes
+    pieces: tuple[Buffer, ...]
     size: int
 
 
@@ -45,28 +47,31 @@ class Answer(NamedTuple):
 
 def answers(session_id: int, data: bytes, from_offset: int, aborted: Sequence[Aborted]) -> Iterator[Answer]:
     """The answers with all messages from an offset on."""
-    parts: list[bytes] = []
+    parts: list[tuple[Buffer, ...]] = []
     size = 0
     for batch in committed_batches(data, aborted):
         for packed in _packed(batch, from_offset):
             if parts and size + packed.size > ANSWER_BYTES:
                 yield _answer(session_id, parts, size)
                 parts, size = [], 0
-            parts.append(packed.batch)
+            parts.append(packed.pieces)
             size += packed.size
     if parts:
         yield _answer(session_id, parts, size)
 
 
-def _answer(session_id: int, batches: list[bytes], size: int) -> Answer:
+def _answer(session_id: int, batches: list[tuple[Buffer, ...]], size: int) -> Answer:
     size = max(size, 1)
-    session = [b"\x08", _number(session_id)]
-    for batch in batches:
-        session += (b"\x12", _number(len(batch)), batch)
-    partition_data = b"".join(session)
-    response = (b"\x0a", _number(len(partition_data)), partition_data, b"\x10", _number(size))
-    length = sum(map(len, response))
-    return Answer(b"".join((b"\x08", _number(Status.SUCCESS), b"\x22", _number(length), *response)), size)
+    session: list[Buffer] = [b"\x08", number(session_id)]
+    for pieces in batches:
+        session += (b"\x12", number(_length(pieces)), *pieces)
+    beginning, end = (b"\x0a", number(_length(session))), (b"\x10", number(size))
+    length = _length(beginning) + _length(session) + _length(end)
+    return Answer(b"".join((b"\x08", number(Status.SUCCESS), b"\x22", number(length), *beginning, *session, *end)), size)
+
+
+def _length(pieces: Iterable[Buffer]) -> int:
+    return sum(map(len, pieces))
 
 
 def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
@@ -100,7 +105,8 @@ def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
             limit=ANSWER_BYTES,
         )
         if told[MESSAGES]:
-            yield Packed(b"".join((out[:used], source.tail(int(base[1])))), int(told[DATA_BYTES]))
+            yield Packed((out[:used], source.tail(int(base[1]))), int(told[DATA_BYTES]))
+            out = out[used:]
         row = int(told[NEXT_ROW])
         if told[IS_OTHER]:
             source = None
@@ -117,8 +123,8 @@ class _Source(NamedTuple):
     def tail(self, time_ms: int) -> bytes:
         """What a batch has behind its messages."""
         stamp: bytes = timestamp(max(time_ms, 0)).SerializeToString()
-        name = b"\x12" + _number(len(self.producer)) + self.producer if self.producer else b""
-        return name + b"\x20" + _number(RAW) + b"\x2a" + _number(len(stamp)) + stamp
+        name = b"\x12" + number(len(self.producer)) + self.producer if self.producer else b""
+        return name + b"\x20" + number(RAW) + b"\x2a" + number(len(stamp)) + stamp
 
 
 def _source(plain: memoryview, table: Any, header: BatchHeader) -> _Source | None:
@@ -156,14 +162,4 @@ def _the_long_way(messages: list[Message]) -> Iterator[Packed]:
 
 def _serialized(messages: list[Message]) -> Iterator[Packed]:
     for batch, size in batches_for(messages, RAW):
-        yield Packed(batch.SerializeToString(), size)
-
-
-def _number(number: int) -> bytes:
-    """A number as the protocol's encoding has it: seven bits a byte."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+        yield Packed((batch.SerializeToString(),), size)

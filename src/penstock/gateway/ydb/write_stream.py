@@ -8,6 +8,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import numpy as np
+
 from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Queue, Route, Topic
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
@@ -21,16 +23,13 @@ from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 from penstock.gateway.ydb.stream import Stream
 from penstock.gateway.ydb.topic_transactions import TopicTransaction, TopicTransactions
+from penstock.gateway.ydb.write_acks import Seqnos, write_response
 from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
 from penstock.gateway.ydb.written_batch import BATCH_BYTES, Writer, WrittenBatch, batches_of, plain_data
 from penstock.queue import SourceWrite, WriteQueueFullError, WriteResult
 
 UNDER_WAY_BYTES_MAX: Final = 16 << 20  # of one stream; it is not read from while more waits for the disk
 IN_PLACE_BYTES_MAX: Final = 64 << 10  # more than this is compressed beside the event loop
-_Ack = topic.StreamWriteMessage.WriteResponse.WriteAck
-_SKIPPED = _Ack.Skipped(reason=_Ack.Skipped.REASON_ALREADY_WRITTEN)
-
-_IN_TRANSACTION = _Ack.WrittenInTx()
 
 
 def source_of(producer: str) -> bytes:
@@ -42,12 +41,11 @@ class Sent(NamedTuple):
     """A request on its way: the numbers of its messages, how many of them were written before, and its batches; none if they are
     for when a transaction is committed."""
 
-    seqnos: list[int]
+    seqnos: Seqnos
     skipped: int
     batches: list[tuple[int, Outcome]]
     size: int
     began: float
-    in_transaction: bool
     span: Span | None
 
 
@@ -187,7 +185,7 @@ class WriteStream:
     async def _write(self, request: Any) -> None:
         messages = list(request.messages)
         self._check(request, messages)
-        seqnos = [message.seq_no for message in messages]
+        seqnos = np.array([message.seq_no for message in messages], np.int64)
         skipped = self._in_order(seqnos)
         new = messages[skipped:]
         size = sum(len(message.data) for message in new)
@@ -217,7 +215,7 @@ class WriteStream:
 
     async def _deliver(
         self,
-        seqnos: list[int],
+        seqnos: Seqnos,
         skipped: int,
         batches: list[WrittenBatch],
         size: int,
@@ -231,7 +229,7 @@ class WriteStream:
             await self._changed.wait()
         tracing = self._stream.probe.tracing
         span = None if tracing is None else tracing.begin("ydb StreamWrite", traceparent, {"messaging.system": "ydb"})
-        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), in_transaction is not None, span)
+        sent = Sent(seqnos, skipped, [], size, self._broker.clock.monotonic(), span)
         if in_transaction is None:
             await self._store(batches, seqnos[skipped:], sent)
         else:
@@ -265,22 +263,21 @@ class WriteStream:
             if kind == "partition_with_generation":
                 raise unsupported("only a stream as a whole can ask for a generation of a partition")
 
-    def _in_order(self, seqnos: list[int]) -> int:
+    def _in_order(self, seqnos: Seqnos) -> int:
         """How many messages at the beginning were written before. StatusError if the rest does not rise."""
         if self._key is None:
             return 0
-        skipped = sum(seqno <= self._known_seqno for seqno in seqnos) if seqnos[0] <= self._known_seqno else 0
-        before = 0
-        for seqno in seqnos:
-            if seqno <= before:
-                raise bad_request(f"message {seqno} comes after message {before}; numbers begin with 1 and rise")
-            before = seqno
+        fall = first_fall(seqnos)
+        if fall is not None:
+            before = int(seqnos[fall - 1]) if fall else 0
+            raise bad_request(f"message {seqnos[fall]} comes after message {before}; numbers begin with 1 and rise")
+        skipped = int(np.searchsorted(seqnos, self._known_seqno, "right"))
         if skipped < len(seqnos):
             if seqnos[skipped] <= self._last_seqno:
                 raise bad_request(
                     f"message {seqnos[skipped]} comes after message {self._last_seqno}; numbers rise within a stream"
                 )
-            self._last_seqno = seqnos[-1]
+            self._last_seqno = int(seqnos[-1])
         return skipped
 
     async def _made(self, messages: list[Any], codec: int, size: int) -> list[WrittenBatch]:
@@ -299,7 +296,7 @@ class WriteStream:
         """How large a batch may be: the topic may have been made for smaller ones than usual."""
         return min(BATCH_BYTES, self._route().partition.config.batch_bytes_max)
 
-    async def _store(self, batches: list[WrittenBatch], seqnos: list[int], sent: Sent) -> None:
+    async def _store(self, batches: list[WrittenBatch], seqnos: Seqnos, sent: Sent) -> None:
         """Queue batches for the disk, and wait for the first of them if there is no room for the rest."""
         at = 0
         for batch in batches:
@@ -307,7 +304,7 @@ class WriteStream:
             source = None
             if self._key is not None:
                 # Numbers may have gaps; what counts for the next stream is the last.
-                source = SourceWrite(source_of(self._key.producer), seqnos[at - 1] - batch.messages + 1)
+                source = SourceWrite(source_of(self._key.producer), int(seqnos[at - 1]) - batch.messages + 1)
             outcome = self._queue(batch, source)
             for _, earlier in sent.batches if outcome is None else ():
                 await asyncio.wait([earlier])
@@ -340,17 +337,22 @@ class WriteStream:
                 await self._changed.wait()
             sent = self._sent[0]
             results: list[tuple[int, WriteResult]] = [(count, await outcome) for count, outcome in sent.batches]
-            response = topic.StreamWriteMessage.WriteResponse(partition_id=self._number)
-            response.acks.extend(_acks(sent, results))
             waited_s = self._broker.clock.monotonic() - sent.began
-            response.write_statistics.persisting_time.FromNanoseconds(int(waited_s * 1e9))
             self._stream.probe.note("StreamWrite", OK, waited_s)
             if sent.span is not None:
                 sent.span.end(OK)
-            await self._stream.send(write_response=response)
+            await self._stream.send_encoded(
+                write_response(sent.seqnos, sent.skipped, results, partition=self._number, waited_s=waited_s)
+            )
             self._sent.popleft()
             self._under_way_bytes -= sent.size
             self._changed.set()
+
+
+def first_fall(seqnos: Seqnos) -> int | None:
+    """The place of the first number that does not rise above the one before it, or above 0; None if all do."""
+    falls = np.flatnonzero(np.diff(seqnos, prepend=0) <= 0)
+    return int(falls[0]) if len(falls) else None
 
 
 def by_group(group: str, partitions: int) -> int:
@@ -360,24 +362,6 @@ def by_group(group: str, partitions: int) -> int:
 
 def _batches(writer: Writer, messages: list[Any], codec: int, size_max: int) -> list[WrittenBatch]:
     return list(batches_of(writer, messages, plain_data(messages, codec), codec, size_max))
-
-
-def _acks(sent: Sent, results: list[tuple[int, WriteResult]]) -> list[Any]:
-    acks = [_Ack(seq_no=seqno, skipped=_SKIPPED) for seqno in sent.seqnos[: sent.skipped]]
-    at = sent.skipped
-    if sent.in_transaction:
-        acks += [_Ack(seq_no=seqno, written_in_tx=_IN_TRANSACTION) for seqno in sent.seqnos[at:]]
-    for count, result in results:
-        seqnos = sent.seqnos[at : at + count]
-        if result.duplicate:
-            acks += [_Ack(seq_no=seqno, skipped=_SKIPPED) for seqno in seqnos]
-        else:
-            written = _Ack.Written
-            acks += [
-                _Ack(seq_no=seqno, written=written(offset=offset)) for offset, seqno in enumerate(seqnos, result.base_offset)
-            ]
-        at += count
-    return acks
 
 
 def _seen(outcome: Outcome) -> None:

@@ -17,6 +17,7 @@ from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.registrations import Ref
 from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.encoded_rows import row_count
 from penstock.gateway.yt.errors import (
     GENERIC,
     INVALID_EPOCH,
@@ -153,7 +154,7 @@ async def _push_alone(call: Call, key: SessionKey, changes: Changes, sessions: t
         transactions.check_settled(key.name, (key.place,))
         _check_unchanged(key, session_of(call, key), before)
         queue, rows = next(iter(changes.rows.items()))
-        source = SourceWrite(key.source, after.sequence - len(rows) + 1, after.epoch)
+        source = SourceWrite(key.source, after.sequence - row_count(rows) + 1, after.epoch)
         if source.seqno >= 0:
             await transactions.write(queue, rows, source)
             await call.cluster.broker.consumers.commit(key.name, changes.positions[key.name].items())

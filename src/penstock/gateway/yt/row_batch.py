@@ -8,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from penstock.blob import Buffer
 from penstock.broker.weights import HEADER, pack_weights, weights_of_records
-from penstock.core.record_format import NOBODY, TRANSACTIONAL, Writer, framed, packed_record
+from penstock.core.record_format import NOBODY, TRANSACTIONAL, Writer, framed, header_at, packed_record, plain_records
 from penstock.core.trace_context import TRACEPARENT, current_trace
-from penstock.core.varint import varint
-from penstock.gateway.yt.row_codec import EncodedRow
+from penstock.gateway.yt.encoded_rows import EncodedRows, row_count
+from penstock.kernels.json_rows import WEIGHT
 from penstock.kernels.record_scan import (
     END,
+    FIELDS,
     HEADERS_AT,
     KEY_AT,
     KEY_SIZE,
@@ -22,8 +24,9 @@ from penstock.kernels.record_scan import (
     TIMESTAMP_DELTA,
     VALUE_AT,
     VALUE_SIZE,
+    scan_records,
 )
-from penstock.queue import scan_batch
+from penstock.kernels.row_pack import RECORD_OVERHEAD, pack_row_records
 
 TIMESTAMP_SHIFT = 30
 NOT_STAMPED = -1
@@ -34,7 +37,7 @@ class ReadBatch(NamedTuple):
     and with each; None if it does not carry them."""
 
     base_offset: int
-    records: bytes
+    records: Buffer
     table: npt.NDArray[np.int64]
     times_ms: tuple[int, int]
     weights: npt.NDArray[np.int64] | None
@@ -49,7 +52,9 @@ class ReadBatch(NamedTuple):
         """Keys or values of some records, by the columns of the table that say where they are."""
         records = self.records
         starts, sizes = self.table[part, at].tolist(), self.table[part, size].tolist()
-        return [None if length < 0 else records[start : start + length] for start, length in zip(starts, sizes, strict=True)]
+        return [
+            None if length < 0 else bytes(records[start : start + length]) for start, length in zip(starts, sizes, strict=True)
+        ]
 
     def keys(self, part: slice) -> list[bytes | None]:
         """Keys of some records."""
@@ -62,7 +67,7 @@ class ReadBatch(NamedTuple):
     def headers(self, part: slice) -> list[bytes]:
         """Headers of some records, as they are."""
         ends = zip(self.table[part, HEADERS_AT].tolist(), self.table[part, END].tolist(), strict=True)
-        return [self.records[start:end] for start, end in ends]
+        return [bytes(self.records[start:end]) for start, end in ends]
 
     def times(self, part: slice) -> list[int]:
         """Times of some records."""
@@ -76,36 +81,41 @@ class ReadBatch(NamedTuple):
         return slice(first, first + count_max)
 
 
-def make_row_batch(rows: Sequence[EncodedRow], before: int, now_ms: int, writer: Writer | None = None) -> bytes:
+def make_row_batch(parts: Sequence[EncodedRows], before: int, now_ms: int, writer: Writer | None = None) -> bytes:
     """A batch of rows behind rows of the weight `before`."""
-    weights = pack_weights(before, [row.weight for row in rows])
+    count = row_count(parts)
+    weights = pack_weights(before, np.concatenate([part.rows[:, WEIGHT] for part in parts]))
     trace = current_trace.get()
     traced = () if trace is None else ((TRACEPARENT.encode(), trace.encode()),)
-    parts = [packed_record(0, rows[0].value, headers=[(HEADER, weights), *traced])]
-    for delta in range(1, len(rows)):
-        value = rows[delta].value
-        size = len(value)
-        head = b"\0\0" + varint(delta) + b"\1"
-        head += varint(size)
-        length = len(head) + size + 1
-        parts.append(varint(length) + head + value + b"\0")
+    first = packed_record(0, parts[0].value(0), headers=[(HEADER, weights), *traced])
+    out = np.empty(len(first) + sum(part.size for part in parts) + count * RECORD_OVERHEAD, np.uint8).data
+    out[: len(first)] = first
+    at, delta = len(first), 1
+    for number, part in enumerate(parts):
+        rows = part.rows[1:] if number == 0 else part.rows
+        at += pack_row_records(part.data, rows, delta, out[at:])
+        delta += len(rows)
     attributes = 0 if writer is None else TRANSACTIONAL
-    return framed(b"".join(parts), len(rows), (now_ms, now_ms), attributes=attributes, writer=writer or NOBODY)
+    return framed(out[:at], count, (now_ms, now_ms), attributes=attributes, writer=writer or NOBODY)
 
 
-def read_row_batch(batch: memoryview) -> ReadBatch | None:
-    """What is in a stored batch; None if it is a marker."""
-    scanned = scan_batch(batch)
-    if scanned is None:
+def read_row_batch(batch: Buffer, until: int | None = None) -> ReadBatch | None:
+    """What is in a stored batch, but little of it from the offset `until` on; None if it is a marker."""
+    header = header_at(batch)
+    if header.is_control:
         return None
-    header, plain, table = scanned
+    plain = plain_records(batch, header)
+    # The offset of a record is never less than its place among the others.
+    count = header.message_count if until is None else min(header.message_count, max(until - header.base_offset, 0))
+    table = np.empty((count, FIELDS), np.int64)
+    scan_records(plain, table)
     weights = weights_of_records(plain)
     after = None
     if weights is not None and len(weights.rows) == header.message_count:
         after = np.cumsum(weights.rows, dtype=np.int64) + weights.before
     stamp = NOT_STAMPED if header.stamp_ms is None else header.stamp_ms
     timestamp = commit_timestamp(header.max_ms, header.base_offset)
-    return ReadBatch(header.base_offset, bytes(plain), table, (header.base_ms, stamp), after, timestamp)
+    return ReadBatch(header.base_offset, plain, table, (header.base_ms, stamp), after, timestamp)
 
 
 def commit_timestamp(time_ms: int, base_offset: int) -> int:

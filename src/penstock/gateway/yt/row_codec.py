@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 from yt.yson import YsonStringProxy, YsonUint64
 
-from penstock.gateway.yt.binary_rows import BinaryRows
+from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import SCHEMA_VIOLATION, YtError
-from penstock.gateway.yt.schema import ANY, DOUBLES, SIGNED, STRINGS, SYSTEM_COLUMNS, UNSIGNED, WEIGHT, Column, Schema
+from penstock.gateway.yt.row_columns import RowColumns
+from penstock.gateway.yt.schema import ANY, DOUBLES, SIGNED, STRINGS, SYSTEM_COLUMNS, UNSIGNED, Column, Schema
+from penstock.gateway.yt.schema import WEIGHT as CUMULATIVE_WEIGHT
 from penstock.gateway.yt.stored_values import plain, restored
+from penstock.kernels.json_rows import ROW_FIELDS, SIZE, WEIGHT
 
 ROW_WEIGHT = 1
 NUMBER_WEIGHT = 8
@@ -45,8 +49,8 @@ class RowCodec:
         self._blank: dict[str, Any] = dict.fromkeys(column.name for column in own)
         self._unsigned = [column.name for column in own if column.type in UNSIGNED]
         self._doubles = [column.name for column in own if column.type in DOUBLES]
-        self.has_weight = schema.has(WEIGHT)
-        self.binary = BinaryRows(schema)
+        self.has_weight = schema.has(CUMULATIVE_WEIGHT)
+        self.columns = RowColumns(schema)
 
     def encode(self, row: dict[str, Any]) -> EncodedRow:
         """A row as it is stored. It is changed in place."""
@@ -71,16 +75,24 @@ class RowCodec:
             raise YtError(SCHEMA_VIOLATION, f"a row takes {len(encoded)} bytes, at most {ROW_BYTES_MAX} are stored")
         return EncodedRow(encoded, weight)
 
-    def stored_rows(self, values: Sequence[bytes | None]) -> list[dict[str, Any]] | None:
-        """The rows of stored values just as they are; None if one of them is no row, or holds what JSON cannot say."""
+    def encode_all(self, rows: list[dict[str, Any]]) -> EncodedRows:
+        """Rows as they are stored. Most are written and checked all at once; those that hold more than JSON says, one by one."""
         try:
-            raw = b",".join(values)  # type: ignore[arg-type]
-            found: list[Any] = orjson.loads(b"[" + raw + b"]")
-        except (ValueError, TypeError):
-            return None
-        if len(found) != len(values) or b'"$yson"' in raw:
-            return None
-        return found
+            data = orjson.dumps(rows, default=_not_plain)
+        except TypeError:
+            data = b""
+        if data:
+            found = self.columns.measured(data, len(rows), self._base_weight)
+        else:
+            found = np.full((len(rows), ROW_FIELDS), -1, np.int64)
+        parts = [data]
+        end = len(data)
+        for place in np.flatnonzero((found[:, WEIGHT] < 0) | (found[:, SIZE] > ROW_BYTES_MAX)).tolist():
+            value, weight = self.encode(rows[place])
+            found[place] = end, len(value), weight
+            parts.append(value)
+            end += len(value)
+        return EncodedRows(b"".join(parts) if len(parts) > 1 else data, found)
 
     def decode(
         self,
@@ -120,6 +132,10 @@ class RowCodec:
         if isinstance(row, dict):
             return row
         return {"$key": key, "$value": value}
+
+
+def _not_plain(value: object) -> None:
+    """What JSON cannot say stands as null, which marks its row as one to be looked at."""
 
 
 def _check_of(column: Column) -> Check:

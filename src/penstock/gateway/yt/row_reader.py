@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 from yt.yson import YsonUint64
 
+from penstock.blob import Buffer, FilePiece
 from penstock.core.record_format import read_headers
+from penstock.gateway.yt.binary_rows import Surroundings, write_binary
 from penstock.gateway.yt.formats import YSON, Format, write_rows
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX, TIMESTAMP, WEIGHT
-from penstock.queue import Partition, committed_batches, joined
+from penstock.queue import Partition, ReadResult, committed_batches, joined
 
 ROWS_DEFAULT = 1000
 ROWS_MAX = 100_000
 BYTES_DEFAULT = 16 << 20
 READ_BYTES_MAX = 4 << 20
+LONG_WAY_ROWS = 100
 
 Row = dict[str, Any]
 
@@ -48,8 +53,8 @@ class Pulled(NamedTuple):
 
     def written(self, format_: Format) -> bytes:
         """The rows as they are sent."""
-        if format_.name == YSON and format_.form == "binary" and self.codec is not None and self.codec.binary.can_write:
-            return b"".join(_binary(stretch, self.codec, self.number) for stretch in self.stretches)
+        if format_.name == YSON and format_.form == "binary" and self.codec is not None and self.codec.columns.are_scalar:
+            return b"".join(piece for stretch in self.stretches for piece in _binary(stretch, self.codec, self.number))
         return write_rows(format_, self.rows())
 
 
@@ -61,13 +66,14 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
     count = size = 0
     while at < partition.stable_offset and count < rows_max and (size < bytes_max or not found):
         read = await partition.read(at, min(bytes_max, READ_BYTES_MAX), until=partition.stable_offset)
-        for batch in committed_batches(joined(read), partition.aborted_between(at, read.next_offset)):
+        for batch in committed_batches(_in_one(read), partition.aborted_between(at, read.next_offset)):
             if count >= rows_max or (size >= bytes_max and found):
                 break
-            parsed = read_row_batch(batch)
+            first = max(at, partition.start_offset)
+            parsed = read_row_batch(batch, max(first, _base_offset(batch)) + rows_max - count)
             if parsed is None:
                 continue
-            part = parsed.from_offset(max(at, partition.start_offset), rows_max - count)
+            part = parsed.from_offset(first, rows_max - count)
             offsets = parsed.offsets(part)
             if offsets:
                 found.append(Stretch(parsed, part, offsets))
@@ -80,6 +86,17 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
     return Pulled(found, start, partition.number, codec)
 
 
+def _in_one(read: ReadResult) -> Buffer:
+    """What was read in one piece: as it is, if it is one."""
+    found = read.batches[0] if len(read.batches) == 1 else joined(read)
+    assert not isinstance(found, FilePiece), "nothing was asked for as a file"
+    return found
+
+
+def _base_offset(batch: memoryview) -> int:
+    return int.from_bytes(batch[:8], "big")
+
+
 def table_rows(batch: ReadBatch, part: slice, codec: RowCodec | None) -> list[Row]:
     """Some rows of a batch as a static table has them: not saying where in their queue they were."""
     rows = _rows_of(Stretch(batch, part, batch.offsets(part)), codec, 0)
@@ -88,20 +105,33 @@ def table_rows(batch: ReadBatch, part: slice, codec: RowCodec | None) -> list[Ro
     return rows
 
 
-def _binary(stretch: Stretch, codec: RowCodec, number: int) -> bytes:
+def _binary(stretch: Stretch, codec: RowCodec, number: int) -> Iterator[bytes | memoryview]:
+    """Rows as binary YSON; those that do not fit are written by the library, with some of those behind them."""
     batch, part, offsets = stretch
-    stored = codec.stored_rows(batch.values(part))
-    stamp = b'"%b"=%du;' % (TIMESTAMP.encode(), batch.timestamp) if codec.schema.has(TIMESTAMP) else b""
-    if not codec.has_weight:
-        after = [stamp] * len(offsets)
-    elif batch.weights is None:
-        after = [stamp + b'"%b"=#;' % WEIGHT.encode()] * len(offsets)
-    else:
-        ending = stamp + b'"%b"=' % WEIGHT.encode()
-        after = [b"%b%d;" % (ending, weight) for weight in batch.weights[part].tolist()]
-    before = b'"%b"=%d;"%b"=' % (TABLET_INDEX.encode(), number, ROW_INDEX.encode())
-    written = None if stored is None else codec.binary.write(stored, offsets, before, after)
-    return write_rows(Format(YSON, "binary"), _rows_of(stretch, codec, number)) if written is None else written
+    around = _surroundings(batch, codec, number)
+    at, end = part.start, part.start + len(offsets)
+    while at < end:
+        weights = around.weights[at:end]
+        pieces, count = write_binary(codec.columns, batch.records, batch.table[at:end], around._replace(weights=weights))
+        yield from pieces
+        at += count
+        rest = slice(at, min(at + LONG_WAY_ROWS, end))
+        if at < end:
+            yield write_rows(Format(YSON, "binary"), _rows_of(Stretch(batch, rest, batch.offsets(rest)), codec, number))
+        at = rest.stop
+
+
+def _surroundings(batch: ReadBatch, codec: RowCodec, number: int) -> Surroundings:
+    before = b'{"%b"=%d;"%b"=' % (TABLET_INDEX.encode(), number, ROW_INDEX.encode())
+    after = b'"%b"=%du;' % (TIMESTAMP.encode(), batch.timestamp) if codec.schema.has(TIMESTAMP) else b""
+    weights = np.empty(0, np.int64)
+    if codec.has_weight:
+        after += b'"%b"=' % WEIGHT.encode()
+        if batch.weights is None:
+            after += b"#;"
+        else:
+            weights = batch.weights
+    return Surroundings(batch.base_offset, before, after, weights)
 
 
 def _rows_of(stretch: Stretch, codec: RowCodec | None, number: int) -> list[Row]:

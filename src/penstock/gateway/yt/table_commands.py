@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
+
 from penstock.broker import Operation, Queue
 from penstock.broker.namespace import Kind, MountState, Node
 from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_rows
 from penstock.gateway.yt.permissions import check
-from penstock.gateway.yt.row_codec import EncodedRow, RowCodec
+from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
 from penstock.gateway.yt.select_command import select_rows
 from penstock.gateway.yt.stored_values import to_stored
@@ -132,26 +135,30 @@ def writable_codec(call: Call, node: Node) -> RowCodec:
     return codec
 
 
-async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[Queue, list[EncodedRow]]:
+async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[Queue, list[EncodedRows]]:
     """Rows by the partitions they say, or all others in one that is chosen at random."""
     if len(rows) > ROWS_MAX:
         raise YtError(GENERIC, f"{len(rows)} rows are too many for one request; at most {ROWS_MAX} are taken")
     topic = call.cluster.broker.namespace.topic(node)
     anywhere = call.cluster.random.randrange(topic.partitions)
-    found: dict[int, list[EncodedRow]] = {}
-    for at, row in enumerate(rows):
-        if at % ROWS_AT_ONCE == ROWS_AT_ONCE - 1:
+    numbers = [row.pop(TABLET_INDEX, anywhere) for row in rows]
+    are_whole = all(issubclass(kind, int) for kind in set(map(type, numbers)))
+    tablets = sorted(set(numbers)) if are_whole else []
+    if not are_whole or not all(0 <= number < topic.partitions for number in tablets):
+        wrong = next(number for number in numbers if not isinstance(number, int) or not 0 <= number < topic.partitions)
+        raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {wrong!r}: {node.path} has 0..{topic.partitions - 1}")
+    found: dict[Queue, list[EncodedRows]] = {}
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        if first:
             await asyncio.sleep(0)
-        number = row.pop(TABLET_INDEX, anywhere)
-        if not isinstance(number, int) or not 0 <= number < topic.partitions:
-            raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {number!r}: {node.path} has 0..{topic.partitions - 1}")
-        encoded = codec.encode(row)
-        part = found.get(number)
-        if part is None:
-            found[number] = [encoded]
-        else:
-            part.append(encoded)
-    return {Queue(topic.id, number): part for number, part in found.items()}
+        encoded = codec.encode_all(rows[first : first + ROWS_AT_ONCE])
+        if len(tablets) == 1:
+            found.setdefault(Queue(topic.id, int(tablets[0])), []).append(encoded)
+            continue
+        asked = np.array(numbers[first : first + ROWS_AT_ONCE], np.int64)
+        for number in np.unique(asked).tolist():
+            found.setdefault(Queue(topic.id, number), []).append(encoded.chosen(np.flatnonzero(asked == number)))
+    return found
 
 
 async def apply(call: Call, changes: Changes) -> None:

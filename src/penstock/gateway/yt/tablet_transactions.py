@@ -30,9 +30,9 @@ from penstock.broker.namespace.node import object_id
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import Writer
+from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_TRANSACTION, YtError
 from penstock.gateway.yt.row_batch import make_row_batch
-from penstock.gateway.yt.row_codec import EncodedRow
 from penstock.queue import SourceWrite, WriteResult, check_batch
 
 log = logging.getLogger(__name__)
@@ -52,11 +52,11 @@ Check = Callable[[], None]
 class Changes:
     """What is to take effect together."""
 
-    rows: dict[Queue, list[EncodedRow]] = field(default_factory=dict)
+    rows: dict[Queue, list[EncodedRows]] = field(default_factory=dict)
     positions: dict[str, dict[Queue, Position]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
 
-    def add_rows(self, queue: Queue, rows: list[EncodedRow]) -> None:
+    def add_rows(self, queue: Queue, rows: list[EncodedRows]) -> None:
         """Rows behind those that were added before."""
         self.rows.setdefault(queue, []).extend(rows)
 
@@ -174,7 +174,7 @@ class TabletTransactions:
             elif names or changes.rows:
                 await self._commit(changes)
 
-    async def write(self, queue: Queue, rows: list[EncodedRow], source: SourceWrite | None = None) -> WriteResult:
+    async def write(self, queue: Queue, rows: list[EncodedRows], source: SourceWrite | None = None) -> WriteResult:
         """Store rows in one partition, by themselves."""
         return await self._write(queue, rows, None, source)
 
@@ -238,13 +238,13 @@ class TabletTransactions:
         return transactional_id, producer
 
     async def _write(
-        self, queue: Queue, rows: list[EncodedRow], writer: Writer | None, source: SourceWrite | None
+        self, queue: Queue, rows: list[EncodedRows], writer: Writer | None, source: SourceWrite | None
     ) -> WriteResult:
         topic = self._topic(queue.topic_id)
         partition = self._broker.partition(topic, queue.partition)
         weights = self._broker.weights
         await weights.load(partition)
-        weight = sum(row.weight for row in rows)
+        weight = sum(part.weight for part in rows)
         stored: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         raw = make_row_batch(rows, weights.add(partition, weight), int(self._clock.wall() * 1000), writer)
         try:
