@@ -30,7 +30,7 @@ from bench import (
     yt_queues,
 )
 from bench.measure import Row, Setting
-from penstock.core.memory import keep_freed_memory
+from penstock.core.memory import collect_seldom, keep_freed_memory
 
 RESULTS = Path(__file__).parent / "results"
 TOPICS: dict[str, Callable[[Setting], Awaitable[list[Row]]]] = {
@@ -63,6 +63,7 @@ def main() -> int:
     # A benchmark that is told to end removes its files first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     keep_freed_memory()  # as `penstock up` does
+    collect_seldom()
     RESULTS.mkdir(exist_ok=True)
     found: list[Row] = []
     load = os.getloadavg()[0]

@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
 from penstock.core.errors import PenstockError
-from penstock.core.memory import keep_freed_memory
+from penstock.core.memory import collect_seldom, keep_freed_memory
 from penstock.server import SETTINGS, BadSettingError, NodeConfig, load_config
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
 
@@ -105,6 +105,7 @@ async def _serve(config: NodeConfig, *, as_json: bool) -> None:
         return
     node = await starting
     try:
+        collect_seldom()
         _say_ready(node, as_json=as_json)
         await stopped
         log.info("stopping; a second signal stops at once")
