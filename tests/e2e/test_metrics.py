@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import signal
 import socket
@@ -24,6 +25,7 @@ from penstock.gateway.kafka.protocol import keys
 from penstock.server.metrics import METRICS
 from tests.e2e.kafka.raw_client import fetch_request, frame_of
 from tests.e2e.running_node import RunningNode, running_node
+from tests.e2e.stream.stream_client import StreamClient
 
 WAIT_S = 20.0
 MESSAGES = 300
@@ -95,7 +97,7 @@ def observed_node(folder: Path, *argv: str) -> Iterator[RunningNode]:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    with observed_node(tmp_path_factory.mktemp("metrics")) as running:
+    with observed_node(tmp_path_factory.mktemp("metrics"), "--stream-http-port", "0", "--stream-port", "0") as running:
         yield running
 
 
@@ -173,6 +175,50 @@ def test_lag_is_told_by_consumer_and_topic(node: RunningNode) -> None:
     assert 0 < seconds < WAIT_S
     assert 0 < found.get("penstock_consumer_retention_ratio", **labels) < 0.01
     assert found.get("penstock_consumers") >= 1
+
+
+def test_what_stream_clients_do_is_counted(node: RunningNode) -> None:
+    port = node.ready["listeners"]["stream_http"]["port"]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+
+    def ask(method: str, path: str, body: bytes = b"") -> str:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        return text
+
+    before = scrape(node, "/metrics")
+    first, _, last = (json.loads(ask("POST", "/streams/watched", b"x" * 100))["sequence"] for _ in range(3))
+    assert len(ask("GET", "/streams/watched").splitlines()) == 3
+    ask("POST", f"/streams/watched/consumers/watcher/{first}")
+    lag = {"consumer": "stream:watcher", "topic": "watched"}
+    until(lambda: scrape(node, "/metrics").get("penstock_consumer_lag_messages", **lag) == 2, "no lag of a durable consumer")
+    after = scrape(node, "/metrics")
+    for name, grown in (
+        ("penstock_stream_published_messages_total", 3),
+        ("penstock_stream_published_bytes_total", 300),
+        ("penstock_stream_read_messages_total", 3),
+        ("penstock_stream_read_bytes_total", 300),
+        ("penstock_stream_consumers", 1),
+        ("penstock_stream_subjects", 1),
+    ):
+        assert after.get(name) - before.get(name) == grown, name
+    assert after.get("penstock_stream_last_sequence") >= last
+    assert after.get("penstock_connections", gateway="stream") == 1
+    assert after.get("penstock_connections", gateway="http") >= 1
+    connection.close()
+    until(lambda: scrape(node, "/metrics").get("penstock_connections", gateway="stream") == 0, "nobody is connected any more")
+
+
+def test_a_subscriber_over_grpc_is_connected(node: RunningNode) -> None:
+    with StreamClient(f"127.0.0.1:{node.ready['listeners']['stream']['port']}") as client:
+        client.publish("followed", b"x")
+        told = client.subscribe("followed")
+        assert next(told).sequence > 0
+        assert scrape(node).get("penstock_connections", gateway="stream") == 1
+        told.cancel()
+    until(lambda: scrape(node).get("penstock_connections", gateway="stream") == 0, "the subscriber has gone")
 
 
 def test_what_is_refused_is_counted_as_such(node: RunningNode) -> None:

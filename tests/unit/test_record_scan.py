@@ -14,17 +14,17 @@ from penstock.kernels import FIELDS, MalformedRecordsError, record_scan, scan_re
 from tests.kernel_forms import uncompiled
 
 Scan = Callable[[bytes, Any], int]
+Find = Callable[[bytes, int], tuple[int, ...] | None]
 
 
-def _plain() -> Scan:
+def _plain() -> tuple[Scan, Find]:
     module = uncompiled("record_scan")
     # Its error is a class of its own; callers know that of the package.
     vars(module)["MalformedRecordsError"] = MalformedRecordsError
-    scan: Scan = module.scan_records
-    return scan
+    return module.scan_records, module.find_record
 
 
-PLAIN = _plain()
+PLAIN, PLAIN_FIND = _plain()
 
 
 @pytest.fixture(params=[scan_records, PLAIN], ids=["as installed", "uncompiled"])
@@ -72,6 +72,28 @@ def test_every_part_of_every_record_is_found(records: list[tuple[int, int, bytes
             assert _cut(data, row[record_scan.KEY_AT], row[record_scan.KEY_SIZE]) == key
             assert _cut(data, row[record_scan.VALUE_AT], row[record_scan.VALUE_SIZE]) == value
             assert data[row[record_scan.HEADERS_AT] : row[record_scan.END]] == b"\0"
+
+
+@given(st.lists(st.integers(0, 100), max_size=8, unique=True).map(sorted), fields, fields, st.integers(-1, 101))
+def test_a_record_is_found_by_its_offset(deltas: list[int], key: bytes | None, value: bytes | None, wanted: int) -> None:
+    data = b"".join(_record(delta + 7, delta, key, value) for delta in deltas)
+    table = _table(len(deltas))
+    scan_records(data, table)
+    rows = {row[record_scan.OFFSET_DELTA]: row for row in table.tolist()}
+    columns = [record_scan.TIMESTAMP_DELTA, *range(record_scan.KEY_AT, FIELDS)]
+    for find in (record_scan.find_record, PLAIN_FIND):
+        assert find(data, wanted) == (tuple(rows[wanted][column] for column in columns) if wanted in rows else None)
+
+
+@given(st.binary(max_size=60), st.integers(-2, 60))
+def test_any_bytes_are_searched_alike(data: bytes, wanted: int) -> None:
+    outcomes: list[tuple[int, ...] | str | None] = []
+    for find in (record_scan.find_record, PLAIN_FIND):
+        try:
+            outcomes.append(find(data, wanted))
+        except MalformedRecordsError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
 
 
 @given(st.binary(max_size=60), st.integers(1, 5))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,13 @@ from penstock.broker.streams import (
     InvalidPositionError,
     InvalidSubjectError,
     PayloadCorruptError,
+    Published,
     StreamMessage,
     StreamOptions,
     UnknownMessageError,
 )
+from penstock.core.errors import UnavailableError
+from penstock.queue import BatchTooLargeError
 from penstock.testing.batches import make_batch
 from tests.sim_broker import SimProducer, Write
 from tests.sim_streams import SimStreams, in_parts, on_streams
@@ -267,8 +272,11 @@ def test_what_is_not_decided_is_not_seen_and_holds_back_what_follows() -> None:
         assert data_of(await host.read(">")) == [b"before"]
         assert data_of(await host.read("other")) == [b"elsewhere"]
         assert await host.do(host.streams.last_sequence("shared")) == 1
+        assert [await host.do(host.streams.get_message(sequence)) for sequence in (2, 3)] == [None, None]
         await producer.end(commit=False)
         await asyncio.sleep(0.1)
+        assert await host.do(host.streams.get_message(2)) is None
+        assert data_of([message for message in [await host.do(host.streams.get_message(3))] if message]) == [b"after"]
         assert data_of(await host.read("shared")) == [b"before", b"after"]
         assert data_of(await host.read(">")) == [b"before", b"after", b"elsewhere"]
 
@@ -349,6 +357,81 @@ def test_a_batch_has_sequences_in_a_row() -> None:
         published = await host.do(host.streams.publish_batch("orders", mixed))
         assert [one.sequence for one in published] == [6, 7, 8]
         assert data_of(await host.read("orders", 6)) == [b"a", b"", b"b"]
+
+    on_streams(scenario)
+
+
+def test_messages_published_at_the_same_time_share_a_batch_and_keep_their_order() -> None:
+    async def scenario(host: SimStreams) -> None:
+        names = ["a", "b", "a"]
+        await host.publish("a", b"first")
+        sent = [(names[at % 3], b"%d" % at) for at in range(300)]
+        published = await host.do(_at_once([host.streams.publish(*one) for one in sent]))
+        assert len({one.sequence for one in published}) == 300
+        for name in ("a", "b"):
+            assert data_of(await host.read(name))[-100:] == [data for subject, data in sent if subject == name][-100:]
+        for (subject, data), one in zip(sent, published, strict=True):
+            message = await host.do(host.streams.get_message(one.sequence))
+            assert message is not None
+            assert (message.subject, message.data, message.object_name) == (subject, data, one.object_name)
+        probe = host.broker.partition(host.broker.catalog.topic("a"), 0).probe
+        assert (probe.messages_in, probe.batches_in) == (201, 5)
+
+    on_streams(scenario)
+
+
+async def _at_once(work: list[Coroutine[Any, Any, Published]]) -> list[Published]:
+    return list(await asyncio.gather(*work))
+
+
+def test_one_message_that_is_refused_does_not_fail_others() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.do(host.broker.create_topic("tight", 1, TopicConfig({"max.message.bytes": "600"})))
+        headers = {"name": "x" * 700}
+
+        async def both() -> list[object]:
+            publish = host.streams.publish_reference
+            work = (publish("tight", "a"), publish("tight", "b", headers), publish("tight", "c"))
+            return list(await asyncio.gather(*work, return_exceptions=True))
+
+        first, refused, last = await host.do(both())
+        assert isinstance(refused, BatchTooLargeError)
+        assert (first, last) == (1, 2)
+
+    on_streams(scenario)
+
+
+def test_what_happens_to_messages_is_counted() -> None:
+    async def scenario(host: SimStreams) -> None:
+        probe = host.streams.probe
+        await host.publish("jobs", b"12345")
+        large = await host.publish("jobs", content(5000))
+        assert (probe.published, probe.published_bytes) == (2, 5005)
+        await host.do(host.streams.set_rule("workers", "jobs", DeliveryRule(1.0, 2, "jobs.dead")))
+        for _ in range(3):
+            await host.do(host.streams.fetch("jobs", "workers", 10))
+            await asyncio.sleep(2)
+        assert (probe.redelivered, probe.dead_lettered, probe.read) == (2, 2, 4)
+        before = probe.read_bytes
+        assert await host.payload(large) == content(5000)
+        assert probe.read_bytes - before == 5000
+        await host.do(host.streams.delete_old(0))
+        assert probe.expired == 4
+
+    on_streams(scenario)
+
+
+def test_a_publisher_is_told_that_the_node_stops() -> None:
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("orders", b"first")
+        publishing = asyncio.create_task(host.do(host.streams.publish("orders", b"last")))
+        await asyncio.sleep(0)
+        await host.do(host.streams.stop())
+        with pytest.raises(UnavailableError):
+            await asyncio.wait_for(publishing, 10)
+        await host.restart()
+        await asyncio.sleep(1)
+        assert data_of(await host.read("orders")) == [b"first", b"last"]
 
     on_streams(scenario)
 

@@ -91,8 +91,12 @@ class Consumers:
 
     async def commit(self, consumer: str, positions: Iterable[tuple[Queue, Position]]) -> None:
         """Set positions, all of them durably or none."""
+        await self.commit_all((consumer, queue, position) for queue, position in positions)
+
+    async def commit_all(self, positions: Iterable[tuple[str, Queue, Position]]) -> None:
+        """The same, of several consumers."""
         now_ms = int(self._clock.wall() * 1000)
-        writes = tuple(position_write(consumer, queue, position, now_ms) for queue, position in positions)
+        writes = tuple(position_write(consumer, queue, position, now_ms) for consumer, queue, position in positions)
         if writes:
             await self._tablet.execute(Request(writes, makes_room=True))
 

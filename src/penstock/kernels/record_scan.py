@@ -18,6 +18,17 @@ COMPILED: Final[bool] = cython.compiled
 FIELDS: Final = 9
 START, END, TIMESTAMP_DELTA, OFFSET_DELTA, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT = range(FIELDS)
 
+# The same as numbers of the compiler, which finds a place in the table by them without asking the interpreter.
+_START = cython.declare(cython.Py_ssize_t, 0)
+_END = cython.declare(cython.Py_ssize_t, 1)
+_TIMESTAMP_DELTA = cython.declare(cython.Py_ssize_t, 2)
+_OFFSET_DELTA = cython.declare(cython.Py_ssize_t, 3)
+_KEY_AT = cython.declare(cython.Py_ssize_t, 4)
+_KEY_SIZE = cython.declare(cython.Py_ssize_t, 5)
+_VALUE_AT = cython.declare(cython.Py_ssize_t, 6)
+_VALUE_SIZE = cython.declare(cython.Py_ssize_t, 7)
+_HEADERS_AT = cython.declare(cython.Py_ssize_t, 8)
+
 
 class MalformedRecordsError(CorruptionError):
     """The records of a batch are not what its header says."""
@@ -72,24 +83,60 @@ def scan_records(data: cython.const[cython.uchar][::1], table: cython.longlong[:
     end: cython.Py_ssize_t
     length: cython.longlong
     for row in range(len(table)):
-        table[row, START] = at
+        table[row, _START] = at
         length, at = _varint(data, at, size)
         if at < 0 or length < 1 or length > size - at:
             raise MalformedRecordsError(f"record {row} of a batch is cut short or longer than the batch")
         end = at + length
         at += 1  # the attributes of a record are not used
-        table[row, TIMESTAMP_DELTA], at = _varint(data, at, end)
+        table[row, _TIMESTAMP_DELTA], at = _varint(data, at, end)
         if at >= 0:
-            table[row, OFFSET_DELTA], at = _varint(data, at, end)
+            table[row, _OFFSET_DELTA], at = _varint(data, at, end)
         if at >= 0:
-            table[row, KEY_SIZE], at = _skip_field(data, at, end)
+            table[row, _KEY_SIZE], at = _skip_field(data, at, end)
         if at >= 0:
-            table[row, KEY_AT] = at
-            at += max(table[row, KEY_SIZE], 0)
-            table[row, VALUE_SIZE], at = _skip_field(data, at, end)
+            table[row, _KEY_AT] = at
+            at += max(table[row, _KEY_SIZE], 0)
+            table[row, _VALUE_SIZE], at = _skip_field(data, at, end)
         if at < 0:
             raise MalformedRecordsError(f"a part of record {row} of a batch does not fit into it")
-        table[row, VALUE_AT] = at
-        table[row, HEADERS_AT] = at + max(table[row, VALUE_SIZE], 0)
-        table[row, END] = at = end
+        table[row, _VALUE_AT] = at
+        table[row, _HEADERS_AT] = at + max(table[row, _VALUE_SIZE], 0)
+        table[row, _END] = at = end
     return at
+
+
+def find_record(
+    data: cython.const[cython.uchar][::1], offset_delta: cython.longlong
+) -> tuple[int, int, int, int, int, int] | None:
+    """What a row has from TIMESTAMP_DELTA on, without OFFSET_DELTA, of the record with an offset delta; None if there is none.
+    Those before it are only passed."""
+    size: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = 0
+    key_at: cython.Py_ssize_t
+    length: cython.longlong
+    time_delta: cython.longlong
+    delta: cython.longlong = -1
+    key_size: cython.longlong
+    value_size: cython.longlong
+    while end < size and delta < offset_delta:
+        length, at = _varint(data, end, size)
+        if at < 0 or length < 1 or length > size - at:
+            raise MalformedRecordsError(f"the record at byte {end} of a batch is cut short or longer than the batch")
+        end = at + length
+        time_delta, at = _varint(data, at + 1, end)  # the attributes of a record are not used
+        if at >= 0:
+            delta, at = _varint(data, at, end)
+        if at < 0:
+            raise MalformedRecordsError(f"a part of the record that ends at byte {end} of a batch does not fit into it")
+    if delta != offset_delta or end == 0:
+        return None
+    value_size = 0
+    key_size, key_at = _skip_field(data, at, end)
+    at = key_at
+    if at >= 0:
+        value_size, at = _skip_field(data, key_at + max(key_size, 0), end)
+    if at < 0:
+        raise MalformedRecordsError(f"a part of the record that ends at byte {end} of a batch does not fit into it")
+    return time_delta, key_at, key_size, at, value_size, at + max(value_size, 0)

@@ -24,7 +24,14 @@ from penstock.queue.partition import Partition, ReadResult
 from penstock.queue.probe import QueueProbe
 from penstock.queue.queue_tablet import QueueTablet
 from penstock.queue.recompression import recompressed
-from penstock.queue.scanned_batch import ScannedBatch, committed_batches, is_aborted, joined, scan_batch
+from penstock.queue.scanned_batch import (
+    ScannedBatch,
+    committed_batches,
+    is_aborted,
+    is_transactional,
+    joined,
+    scan_batch,
+)
 from penstock.queue.sources import SourceState, SourceWrite
 from penstock.queue.transactions import Aborted
 from penstock.queue.write_cycle import WriteOutcome, WriteResult
@@ -66,6 +73,7 @@ __all__ = [
     "dirt_of",
     "in_place",
     "is_aborted",
+    "is_transactional",
     "joined",
     "make_marker",
     "marker_source",

@@ -73,7 +73,11 @@ class BodyReader:
 
     def is_warm(self, body: Body) -> bool:
         """Whether the body is in memory."""
-        return self._cache.get(self._cache_key(body)) is not None
+        return self.held(body) is not None
+
+    def held(self, body: Body) -> Piece | None:
+        """The body's batches if they are in memory."""
+        return self._cache.get(self._cache_key(body))
 
     def remember(self, body: Body, piece: Piece) -> None:
         """A body was just made of what is in memory: keep it for those who read at the tail."""
@@ -85,7 +89,7 @@ class BodyReader:
 
     async def piece(self, body: Body) -> Piece:
         """The body's batches, from the cache or the tablet."""
-        cached = self._cache.get(self._cache_key(body))
+        cached = self.held(body)
         if cached is not None:
             return cached
         view = memoryview(await self._read(body, 0, body.size + body.marks_size))

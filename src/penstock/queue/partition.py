@@ -133,16 +133,12 @@ class Partition:
         self._queue.admit(len(batch.data), self.config.waiting_bytes_max, self._current, self._next)
         self._queue.append(WaitingWrite(batch, source, done))
         self._prepare()
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write_prepared())
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
         """Store the marker that ends a transaction. No limit of the topic keeps it out: what is begun must end."""
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._queue.append(WaitingWrite(check_batch(raw, len(raw)), source, done))
         self._prepare()
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write_prepared())
         return await done
 
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False) -> ReadResult:
@@ -183,6 +179,12 @@ class Partition:
         self.probe.read(offset - begin, size)
         return ReadResult(tuple(found), size, offset, self.start_offset, end_offset, stable_offset)
 
+    def batch_at_hand(self, offset: int) -> memoryview | None:
+        """The batch that holds an offset of the partition, or follows it, if it is in memory; None if it has to be read."""
+        run = self._run_at(offset)
+        piece = run if isinstance(run, Piece) else self._reader.held(run)
+        return None if piece is None else piece.batch_with(offset)
+
     async def wait_beyond(self, offset: int, timeout_s: float) -> bool:
         """Wait until there is something at `offset` or after it; whether there is."""
         return await self.arrivals.wait(lambda: self.end_offset > offset, timeout_s)
@@ -211,13 +213,9 @@ class Partition:
             if run.max_timestamp < timestamp_ms or run.next_offset <= first:
                 continue
             piece = run if isinstance(run, Piece) else await self._reader.piece(run)
-            first = max(first, self.start_offset)
-            at = piece.first_since(timestamp_ms)
-            while at is not None and at < piece.size:
-                end = piece.batch_end(at)
-                if piece.next_offset_at(end) > first and piece.latest_at(at) >= timestamp_ms:
-                    return piece.next_offset_at(at), piece.batch_at(at)
-                at = end
+            found = piece.batch_since(timestamp_ms, max(first, self.start_offset))
+            if found is not None:
+                return found
         return None
 
     def source(self, source: bytes) -> SourceState | None:
@@ -363,6 +361,8 @@ class Partition:
                 source_of=self.source if before is None else before.state_of,
             )
         self._queue.move(self._next, CYCLE_BYTES_MAX)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_prepared())
 
     async def _write_prepared(self) -> None:
         try:
@@ -434,22 +434,22 @@ class Partition:
         self.end_offset = cycle.next_offset
         self.arrivals.tell()
 
+    def _run_at(self, offset: int) -> Body | Piece:
+        """What holds an offset; if compaction has left a gap there, what follows it."""
+        runs: Sequence[Body | Piece] = self._bodies if self._bodies and offset < self._bodies[-1].next_offset else self._head
+        at = max(bisect_right(runs, offset, key=lambda run: run.first_offset) - 1, 0)
+        return runs[at] if offset < runs[at].next_offset else runs[at + 1]
+
     async def _read_run(
         self, offset: int, limit: int, until: int, *, files: bool | None
     ) -> tuple[Sequence[Buffer | FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
-        at = bisect_right(self._bodies, offset, key=lambda body: body.first_offset) - 1
-        if at < 0 or offset >= self._bodies[at].next_offset:
-            at += 1  # compaction may have left a gap: what is asked for is what follows it
-        if at < len(self._bodies):
-            body = self._bodies[at]
-            if files is not False and body.next_offset <= until and (files is None or not self._reader.is_warm(body)):
-                stretch = await self._reader.files(body, offset, limit)
-                if stretch is not None:
-                    return stretch
-            piece = await self._reader.piece(body)
-        else:
-            piece = next(piece for piece in self._head if offset < piece.next_offset)
+        run = self._run_at(offset)
+        if isinstance(run, Body) and files is not False and run.next_offset <= until:
+            stretch = await self._reader.files(run, offset, limit) if files is None or not self._reader.is_warm(run) else None
+            if stretch is not None:
+                return stretch
+        piece = run if isinstance(run, Piece) else await self._reader.piece(run)
         start = piece.find(offset)
         if piece.next_offset_at(start) >= until:
             return [], until

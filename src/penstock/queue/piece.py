@@ -244,6 +244,13 @@ class Piece:
                 found.append(buffer if high - low == len(buffer) else memoryview(buffer)[low:high])
         return found
 
+    def batch_with(self, offset: int) -> memoryview:
+        """The batch that holds an offset, or follows it."""
+        start = self.find(offset)
+        buffer, inside = self._at(start)
+        end = inside + span_at(buffer, inside).size
+        return memoryview(buffer)[inside:end] if end <= len(buffer) else memoryview(self.batch_at(start))
+
     def batch_at(self, start: int) -> Buffer:
         """The batch that begins at this byte."""
         found = self.cut(start, self.batch_end(start))
@@ -287,6 +294,16 @@ class Piece:
             if max_timestamp_at(buffer, inside) >= timestamp:
                 return at
             at += span_at(buffer, inside).size
+        return None
+
+    def batch_since(self, timestamp: int, offset: int) -> tuple[int, Buffer] | None:
+        """The first batch with this timestamp or a later one that does not end before an offset, and its base offset."""
+        at = self.first_since(timestamp)
+        while at is not None and at < self.size:
+            end = self.batch_end(at)
+            if self.next_offset_at(end) > offset and self.latest_at(at) >= timestamp:
+                return self.next_offset_at(at), self.batch_at(at)
+            at = end
         return None
 
     def _at(self, position: int) -> tuple[Buffer, int]:

@@ -54,9 +54,14 @@ def committed_batches(data: Buffer, aborted: Sequence[Aborted]) -> Iterator[memo
             yield batch
 
 
+def is_transactional(batch: memoryview) -> bool:
+    """Whether a batch is part of a transaction."""
+    return bool(batch[22] & TRANSACTIONAL)
+
+
 def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
     """Whether a batch is part of a transaction that was aborted."""
-    if not aborted or not batch[22] & TRANSACTIONAL:
+    if not aborted or not is_transactional(batch):
         return False
     base_offset, producer = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[43:51], "big", signed=True)
     return any(one.producer_id == producer and one.first_offset <= base_offset <= one.last_offset for one in aborted)

@@ -82,7 +82,7 @@ class Transactions:
 
     def stable_offset(self, end_offset: int) -> int:
         """Up to where everything is decided."""
-        return min(self.open.values(), default=end_offset)
+        return min(self.open.values()) if self.open else end_offset
 
     def aborted_between(self, begin: int, end: int) -> list[Aborted]:
         """Aborted transactions with a part in begin <= offset < end."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
 from penstock.broker import Broker, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
-from penstock.broker.streams import StreamEngine
+from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
@@ -248,8 +248,10 @@ class Node:
             raise _cannot_listen("http_port", config.host, config.http_port, error) from error
         self._http = listener
         self.listeners["http"] = Listener(config.host, listener.port)
+        self.observatory.count_connections = listener.connections
         life = await storage.life(GROUP)
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(served).read)
+        sources.streams = streams if isinstance(streams, Streams) else None
         self.observatory.serve(sources)
 
     def _served(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> Served:

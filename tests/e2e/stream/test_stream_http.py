@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import grpc
 import pytest
 
 from tests.e2e.running_node import RunningNode, penstock, running_node
+from tests.e2e.stream.stream_client import StreamClient
 
 PATIENCE_S = 30
 
@@ -89,6 +91,23 @@ def test_errors_say_what_to_do(node: RunningNode) -> None:
     assert ask(node, "GET", "/streams/nowhere").status == 404
     refused = ask(node, "GET", "/streams/orders?from=x")
     assert (refused.status, refused.json()["error"]) == (400, "invalid_request")
+
+
+def test_who_is_far_over_its_quota_is_told_to_come_back(tmp_path: Path) -> None:
+    argv = ["--stream-port", "0", "--stream-http-port", "0", "--data-dir", str(tmp_path / "data")]
+    with running_node(tmp_path / "log", [*argv, "--fetch-bytes-per-s", "1000"]) as limited:
+        for _ in range(2):
+            assert ask(limited, "POST", "/streams/orders", b"x" * 20_000).status == 200
+        assert len(ask(limited, "GET", "/streams/orders").lines()) == 1
+        refused = ask(limited, "GET", "/streams/orders")
+        assert (refused.status, refused.json()["error"], refused.headers["Retry-After"]) == (429, "quota_exceeded", "5")
+        assert len(ask(limited, "GET", "/streams/orders", headers={"Penstock-Client-Id": "another"}).lines()) == 1
+        with (
+            pytest.raises(grpc.RpcError) as error,
+            StreamClient(f"127.0.0.1:{limited.ready['listeners']['stream']['port']}") as client,
+        ):
+            client.fetch("orders", "worker")
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_followers_get_events_and_come_back_where_they_were(node: RunningNode) -> None:

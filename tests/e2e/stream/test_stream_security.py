@@ -68,6 +68,17 @@ def test_rules_say_who_may_publish_and_read(node: RunningNode) -> None:
     assert _ask(node, "POST", "/streams/hidden", "admin", PASSWORD, body=b"x")[0] == 200
     assert _ask(node, "GET", "/streams/%3E", "ann", "secret") == (403, "not_allowed")
     assert "hidden" not in _ask(node, "GET", "/streams", "ann", "secret")[1]
+    assert _ask(node, "GET", "/streams/guarded/2", "ann", "secret") == (403, "not_allowed")
+
+
+def test_who_may_read_makes_no_subject_by_a_rule_of_delivery(node: RunningNode) -> None:
+    for kind in ("--topic", "--group"):
+        _admin(node, "access", "allow", "ann", "read", kind, "not-there")
+    address = f"127.0.0.1:{node.ready['listeners']['stream']['port']}"
+    signed_in = {"PENSTOCK_STREAM": address, "PENSTOCK_USER": "ann", "PENSTOCK_PASSWORD": "secret"}
+    refused = penstock("stream", "configure", "not-there", "not-there", "--ack-wait", "5", variables=signed_in)
+    assert refused.returncode == 1
+    assert b"CREATE" in refused.stderr
 
 
 def test_grpc_has_the_same_rules_and_the_command_signs_in(node: RunningNode) -> None:

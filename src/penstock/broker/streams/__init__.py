@@ -9,6 +9,7 @@ from penstock.broker.streams.errors import (
     UnknownMessageError,
 )
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
+from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
 from penstock.broker.streams.records import Content
 from penstock.broker.streams.streams import StreamOptions, Streams
@@ -19,6 +20,7 @@ __all__ = [
     "Content",
     "Deleted",
     "DeliveryRule",
+    "EngineProbe",
     "InvalidHeadersError",
     "InvalidPositionError",
     "InvalidSubjectError",

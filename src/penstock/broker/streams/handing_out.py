@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from penstock.broker.streams.positions import DeliveryRule, Positions
+from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import Reader, StreamMessage
 from penstock.broker.streams.sequencer import Subject
 from penstock.broker.system_tablet import TableTablet
@@ -60,11 +61,12 @@ class Hand:
 class HandingOut:
     """What is out of every subject for every durable name that has a rule of delivery."""
 
-    def __init__(self, positions: Positions, reader: Reader, dead_letter: DeadLetter, clock: Clock) -> None:
+    def __init__(self, positions: Positions, reader: Reader, dead_letter: DeadLetter, clock: Clock, probe: EngineProbe) -> None:
         self._positions = positions
         self._reader = reader
         self._dead_letter = dead_letter
         self._clock = clock
+        self._probe = probe
         self._hands: dict[tuple[str, str], Hand] = {}
 
     async def reload(self, _tablet: TableTablet) -> None:
@@ -133,7 +135,9 @@ class HandingOut:
                 if rule.dead_letter:
                     await self._dead_letter(rule.dead_letter, message, durable_name, handed.tries)
                 await self.acknowledge(durable_name, subject, sequence)
+                self._probe.dead_lettered += 1
             elif sequence in hand.out:  # not acknowledged while it was read
                 hand.out[sequence] = Handed(now + rule.ack_wait_s, handed.tries + 1)
+                self._probe.redelivered += 1
                 found.append(message)
         return found

@@ -166,8 +166,10 @@ class PayloadStore:
             found.append(LeftUpload(object_id, UUID(bytes=topic_id), from_offset))
         return found
 
-    async def remove_strays(self) -> None:
-        """Parts of neither a message nor an upload go; only a crash within the first writes of one leaves them."""
+    async def remove_strays(self) -> int:
+        """Parts of neither a message nor an upload go; only a crash within the first writes of one leaves them. Of how many
+        payloads there were any."""
+        removed = 0
         owned = {_object_of(self._tablet.head(key) or b"") for key in self._tablet.keys(b"o", b"p")}
         owned |= {UUID(bytes=key[1:]) for key in self._tablet.keys(b"u", b"v")} | self.active
         begin = b"d"
@@ -176,6 +178,8 @@ class PayloadStore:
             begin = _part_range(object_id)[1]
             if object_id not in owned:
                 await self.remove_upload(object_id)
+                removed += 1
+        return removed
 
     def topics(self) -> list[UUID]:
         """Every topic that has payloads."""

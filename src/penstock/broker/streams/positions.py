@@ -17,7 +17,7 @@ from penstock.core.format_version import check_version
 from penstock.tablet import Command, DeleteRange, Request, Write
 
 VERSION: Final = 1
-NAME_SIZE_MAX: Final = 1000
+NAME_SIZE_MAX: Final = 990  # as a group it has a prefix, and a group has at most 1000
 MOVES_AT_ONCE: Final = 2000
 
 _POSITION = Struct(">BQ")
@@ -42,9 +42,7 @@ class DeliveryRule(NamedTuple):
     dead_letter: str = ""
 
 
-class _Own(NamedTuple):
-    durable_name: str
-    subject: str
+_Own = tuple[str, str]  # a durable name and a subject
 
 
 class _Move(NamedTuple):
@@ -62,7 +60,7 @@ class Positions:
         self._tablet = tablet
         self._stored: dict[_Own, int] = {}
         self._staged: dict[_Own, int] = {}
-        self._by_subject: dict[str, dict[str, int]] = {}
+        self._by_subject: dict[str, set[str]] = {}  # the durable names that have a position there
         self._rules: dict[_Own, DeliveryRule] = {}
         self._moves: list[_Move] = []  # in order: of several of one consumer, the last one counts
         self._mover: asyncio.Task[None] | None = None
@@ -74,29 +72,34 @@ class Positions:
 
     def position(self, durable_name: str, subject: str) -> int:
         """The last sequence a consumer has acknowledged; 0 if none."""
-        return self._stored.get(_Own(durable_name, subject), 0)
+        return self._stored.get((durable_name, subject), 0)
 
     def of_subject(self, subject: str) -> list[ConsumerPosition]:
         """Every consumer of a subject, by name."""
-        found = self._by_subject.get(subject, {})
-        return [ConsumerPosition(name, subject, sequence) for name, sequence in sorted(found.items())]
+        names = sorted(self._by_subject.get(subject, ()))
+        return [ConsumerPosition(name, subject, self._stored[name, subject]) for name in names]
 
     def all(self) -> list[ConsumerPosition]:
         """Every consumer of every subject."""
         return [ConsumerPosition(*own, sequence) for own, sequence in sorted(self._stored.items())]
 
+    @property
+    def count(self) -> int:
+        """How many positions there are."""
+        return len(self._stored)
+
     def rule(self, durable_name: str, subject: str) -> DeliveryRule | None:
         """How messages are handed to the members of a durable name; None if each of them is shown all."""
-        return self._rules.get(_Own(durable_name, subject))
+        return self._rules.get((durable_name, subject))
 
     def acknowledged_beyond(self, durable_name: str, subject: str) -> list[int]:
         """Sequences that were acknowledged by themselves, beyond the position."""
-        begin = _key(b"a", _Own(durable_name, subject)) + b"\0"
+        begin = _key(b"a", (durable_name, subject)) + b"\0"
         return [int.from_bytes(key[len(begin) :], "big") for key in self._tablet.keys(begin, begin[:-1] + b"\1")]
 
     async def move(self, durable_name: str, subject: str, sequence: int, *, rewind: bool = False) -> int:
         """Set a position, durably; where it is then. It does not move back unless asked to `rewind`."""
-        own = _Own(durable_name, subject)
+        own = (durable_name, subject)
         key = _key(b"c", own)
         stored = self._stored.get(own)
         if not rewind and stored is not None and sequence <= stored and own not in self._staged:
@@ -118,8 +121,9 @@ class Positions:
                 try:
                     await self._tablet.execute(Request(_move_commands(moves), makes_room=True))
                 except PenstockError as error:
+                    # What waits behind them stays staged: else something lower could come to be stored after it.
+                    self._staged = {move.own: move.target for move in self._moves}
                     for move in moves:
-                        self._staged.pop(move.own, None)
                         if not move.done.done():
                             move.done.set_exception(error)
                     continue
@@ -137,7 +141,7 @@ class Positions:
     ) -> None:
         """Store acknowledgements of single messages: the position up to which all are, those beyond it, and those it has
         reached, which need no note any more."""
-        own = _Own(durable_name, subject)
+        own = (durable_name, subject)
         notes = _key(b"a", own) + b"\0"
         commands: list[Command] = [Write(notes + sequence.to_bytes(8, "big"), b"\1") for sequence in beyond]
         for sequence in done:
@@ -151,7 +155,7 @@ class Positions:
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
         """Change how messages are handed to the members of a durable name."""
-        own = _Own(durable_name, subject)
+        own = (durable_name, subject)
         key = _key(b"k", own)
         if rule is None:
             await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
@@ -163,7 +167,7 @@ class Positions:
 
     async def forget(self, durable_name: str, subject: str) -> None:
         """A consumer is no more."""
-        own = _Own(durable_name, subject)
+        own = (durable_name, subject)
         beyond = _key(b"a", own) + b"\0"
         commands: list[Command] = [DeleteRange(beyond, beyond[:-1] + b"\1")]
         for kind in (b"c", b"k"):
@@ -171,7 +175,7 @@ class Positions:
         await self._tablet.execute(Request(tuple(commands), makes_room=True))
         self._stored.pop(own, None)
         self._rules.pop(own, None)
-        self._by_subject.get(subject, {}).pop(durable_name, None)
+        self._by_subject.get(subject, set()).discard(durable_name)
 
     def _load(self, tablet: TableTablet) -> None:
         self._stored.clear()
@@ -189,8 +193,10 @@ class Positions:
             self._rules[_own(key)] = DeliveryRule(ack_wait_s, tries_max, raw[_RULE.size :].decode())
 
     def _take(self, own: _Own, sequence: int) -> None:
+        if own not in self._stored:
+            durable_name, subject = own
+            self._by_subject.setdefault(subject, set()).add(durable_name)
         self._stored[own] = sequence
-        self._by_subject.setdefault(own.subject, {})[own.durable_name] = sequence
 
 
 def _move_commands(moves: list[_Move]) -> tuple[Command, ...]:
@@ -203,7 +209,7 @@ def _move_commands(moves: list[_Move]) -> tuple[Command, ...]:
 
 
 def _key(kind: bytes, own: _Own) -> bytes:
-    name, subject = own.durable_name.encode(), own.subject.encode()
+    name, subject = own[0].encode(), own[1].encode()
     if not name or len(name) > NAME_SIZE_MAX or b"\0" in name:
         raise InvalidRequestError(f"a durable name has 1 to {NAME_SIZE_MAX} bytes, none of them zero")
     return kind + name + b"\0" + subject
@@ -211,4 +217,4 @@ def _key(kind: bytes, own: _Own) -> bytes:
 
 def _own(key: bytes) -> _Own:
     name, _, subject = key[1:].partition(b"\0")
-    return _Own(name.decode(), subject.decode())
+    return name.decode(), subject.decode()

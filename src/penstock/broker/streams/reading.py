@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.streams.records import Payload, StoredMessage, messages_of
+from penstock.broker.streams.records import Payload, StoredMessage, message_at, messages_of
 from penstock.broker.streams.sequence_index import Run
 from penstock.broker.streams.sequencer import Sequencer, Subject
-from penstock.queue import Partition, committed_batches, joined
+from penstock.core.clock import Clock
+from penstock.queue import Partition, committed_batches, is_aborted, is_transactional, joined
 
 READ_BYTES: Final = 1 << 20
 SCANNED_RUNS_MAX: Final = 10_000  # of a pattern, before others are let in
+FOR_EVER_MS: Final = -(1 << 62)  # before every message
 
 
 class StreamMessage(NamedTuple):
@@ -41,11 +43,11 @@ class ReadMessages(NamedTuple):
 
 
 class Reader:
-    """Reads what has a sequence. `oldest_ms` tells from which time on messages of a subject are still to be seen."""
+    """Reads what has a sequence, unless its time is over."""
 
-    def __init__(self, sequencer: Sequencer, oldest_ms: Callable[[Subject], int]) -> None:
+    def __init__(self, sequencer: Sequencer, clock: Clock) -> None:
         self._sequencer = sequencer
-        self._oldest_ms = oldest_ms
+        self._clock = clock
 
     def last_sequence(self, subject: Subject) -> int:
         """The last sequence of a subject that can be read; 0 if there is none."""
@@ -122,8 +124,24 @@ class Reader:
         subject = None if run is None else self._sequencer.subject_of(run)
         if run is None or subject is None:
             return None
-        read = await self.of_subject(subject, sequence, 1, 1)
-        return read.messages[0] if read.messages and read.messages[0].sequence == sequence else None
+        partition = self._sequencer.partition_of(subject)
+        offset = run.offset + sequence - run.sequence
+        if not partition.start_offset <= offset < self._visible_to(partition, subject):
+            return None
+        batch = partition.batch_at_hand(offset)
+        if batch is None:
+            read = await self.of_subject(subject, sequence, 1, 1)
+            return read.messages[0] if read.messages and read.messages[0].sequence == sequence else None
+        partition.probe.read(1, len(batch))
+        if is_transactional(batch) and is_aborted(batch, partition.aborted_between(offset, offset + 1)):
+            return None
+        stored = message_at(batch, offset)
+        return None if stored is None or stored.time_ms < self._oldest_ms(partition) else _message(subject, run, stored)
+
+    def _oldest_ms(self, partition: Partition) -> int:
+        """From which time on messages are to be seen, as the topic is configured."""
+        ttl_ms = partition.config.retention_ms
+        return FOR_EVER_MS if ttl_ms is None else int(self._clock.wall() * 1000) - ttl_ms
 
     def _visible_to(self, partition: Partition, subject: Subject) -> int:
         return min(partition.stable_offset, subject.runs.end_offset)
@@ -133,7 +151,7 @@ class Reader:
         partition = self._sequencer.partition_of(subject)
         found: list[StreamMessage] = []
         size = 0
-        oldest_ms = self._oldest_ms(subject)
+        oldest_ms = self._oldest_ms(partition)
         offset = max(run.offset, partition.start_offset)
         while offset < end and len(found) < limit and (not found or size < bytes_max):
             # An unread rest of a batch is read again next time, so not much more is asked for than is taken.

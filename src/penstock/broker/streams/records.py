@@ -16,16 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.broker.streams.errors import InvalidHeadersError
-from penstock.core.record_format import Octets, framed, packed_record, read_headers
-from penstock.kernels.record_scan import (
-    HEADERS_AT,
-    KEY_AT,
-    KEY_SIZE,
-    OFFSET_DELTA,
-    TIMESTAMP_DELTA,
-    VALUE_AT,
-    VALUE_SIZE,
-)
+from penstock.core.record_format import BatchHeader, Octets, framed, header_at, packed_record, plain_records, read_headers
+from penstock.kernels.record_scan import find_record
 from penstock.queue import scan_batch
 
 OWN_PREFIX: Final = "penstock."
@@ -35,8 +27,7 @@ CHECKSUM: Final = "penstock.crc32c"
 KEY: Final = "kafka.key"  # the key of a record that a Kafka producer has written
 HEADERS_BYTES_MAX: Final = 64 << 10
 RECORD_OVERHEAD: Final = 256  # of a batch of one record, besides its value and headers
-
-_COLUMNS = [OFFSET_DELTA, TIMESTAMP_DELTA, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT]
+REFERENCE_OVERHEAD: Final = 160  # of a record with a payload elsewhere, besides its name, which it has twice
 
 
 class Payload(NamedTuple):
@@ -77,6 +68,12 @@ def headers_size(headers: Mapping[str, str]) -> int:
     return size
 
 
+def content_size(content: Content) -> int:
+    """About what a content takes in a record, and not less. InvalidHeadersError if a message cannot have its headers."""
+    size = len(content.data) + headers_size(content.headers)
+    return size if content.payload is None else size + 2 * len(content.payload.object_name.encode()) + REFERENCE_OVERHEAD
+
+
 def batch_of(contents: Sequence[Content], time_ms: int) -> bytes:
     """One batch with a record for each content, all of one time."""
     records = b"".join([_record(content, delta) for delta, content in enumerate(contents)])
@@ -87,17 +84,16 @@ def _record(content: Content, delta: int) -> bytes:
     value = content.data
     headers = [(name.encode(), text.encode()) for name, text in content.headers.items()]
     if content.payload is not None:
-        own = _payload_headers(content.payload)
-        headers += [(name.encode(), text.encode()) for name, text in own.items()]
-        value = json.dumps({name.removeprefix(OWN_PREFIX): text for name, text in own.items()}).encode()
+        fields = _payload_fields(content.payload)
+        value = json.dumps(fields).encode()
+        headers += [((OWN_PREFIX + name).encode(), text.encode()) for name, text in fields.items()]
     return packed_record(delta, value, headers=headers)
 
 
-def _payload_headers(payload: Payload) -> dict[str, str]:
-    found = {OBJECT_NAME: payload.object_name}
-    if payload.size >= 0:
-        found |= {SIZE: str(payload.size), CHECKSUM: f"{payload.crc32c:08x}"}
-    return found
+def _payload_fields(payload: Payload) -> dict[str, str]:
+    if payload.size < 0:
+        return {"object_name": payload.object_name}
+    return {"object_name": payload.object_name, "size": str(payload.size), "crc32c": f"{payload.crc32c:08x}"}
 
 
 def messages_of(batch: memoryview, begin: int, end: int) -> Iterator[StoredMessage]:
@@ -105,26 +101,41 @@ def messages_of(batch: memoryview, begin: int, end: int) -> Iterator[StoredMessa
     scanned = scan_batch(batch)
     if scanned is None:
         return
-    header, plain, table = scanned
-    base_offset, base_ms, stamp_ms = header.base_offset, header.base_ms, header.stamp_ms
-    rows: list[list[int]] = table[:, _COLUMNS].tolist()
-    for delta, time_delta, key_at, key_size, value_at, value_size, headers_at in rows:
-        offset = base_offset + delta
-        if not begin <= offset < end:
-            continue
-        headers = _headers_at(plain, headers_at)
-        if key_size >= 0:
-            headers[KEY] = bytes(plain[key_at : key_at + key_size]).decode(errors="replace")
-        payload = _payload_of(headers)
-        data = b"" if payload is not None or value_size < 0 else bytes(plain[value_at : value_at + value_size])
-        time_ms = base_ms + time_delta if stamp_ms is None else stamp_ms
-        yield StoredMessage(offset, time_ms, data, headers, payload)
+    header, records, table = scanned
+    for _, _, time_delta, delta, *places in table.tolist():
+        if begin <= header.base_offset + delta < end:
+            yield _stored(header, records, delta, (time_delta, *places))
+
+
+def message_at(batch: memoryview, offset: int) -> StoredMessage | None:
+    """The message of a stored batch at an offset; None if it has none there."""
+    header = header_at(batch)
+    if header.is_control:
+        return None
+    records = plain_records(batch, header)
+    delta = offset - header.base_offset
+    found = find_record(records, delta)
+    return None if found is None else _stored(header, records, delta, found)
+
+
+def _stored(header: BatchHeader, records: memoryview, delta: int, row: tuple[int, ...]) -> StoredMessage:
+    time_delta, key_at, key_size, value_at, value_size, headers_at = row
+    headers = _headers_at(records, headers_at)
+    if key_size >= 0:
+        headers[KEY] = bytes(records[key_at : key_at + key_size]).decode(errors="replace")
+    payload = _payload_of(headers)
+    data = b"" if payload is not None or value_size < 0 else bytes(records[value_at : value_at + value_size])
+    stamp_ms = header.stamp_ms
+    time_ms = header.base_ms + time_delta if stamp_ms is None else stamp_ms
+    return StoredMessage(header.base_offset + delta, time_ms, data, headers, payload)
 
 
 def _payload_of(headers: Mapping[str, str]) -> Payload | None:
     name = headers.get(OBJECT_NAME)
     if name is None:
         return None
+    if SIZE not in headers:
+        return Payload(name)
     try:
         return Payload(name, int(headers[SIZE]), int(headers[CHECKSUM], 16))
     except (KeyError, ValueError):
@@ -132,4 +143,6 @@ def _payload_of(headers: Mapping[str, str]) -> Payload | None:
 
 
 def _headers_at(raw: Octets, at: int) -> dict[str, str]:
+    if raw[at] == 0:  # as most
+        return {}
     return {name.decode(errors="replace"): (value or b"").decode(errors="replace") for name, value in read_headers(raw, at)}

@@ -39,19 +39,16 @@ SUBJECT_PREFIX: Final = b"s"
 RETRY_S: Final = 0.1
 LOOK_AGAIN_S: Final = 2.0  # for a partition whose tablet was started again
 FORGET_AT_ONCE: Final = 1000
+STOPPED: Final = "the node stops; the message is stored and will get its sequence"
 
 _SUBJECT = Struct(">B16s")
 
 
 class Partitions(Protocol):
-    """What is needed of the broker: its topics, and the partitions that are served now."""
+    """What is needed of the broker: the partitions that are served now."""
 
-    def topic_by_id(self, topic_id: UUID) -> Topic:
-        """A topic by id. UnknownTopicError if it is gone."""
-        ...
-
-    def partition(self, topic: Topic) -> Partition:
-        """The partition of a subject. PartitionUnavailableError while it starts."""
+    def partition(self, topic_id: bytes) -> Partition:
+        """The partition of a subject's topic. UnknownTopicError if that is gone, PartitionUnavailableError while it starts."""
         ...
 
 
@@ -69,8 +66,9 @@ class Subject:
         self.number = number
         self.name = name
         self.topic_id = topic_id
+        self.topic_key = topic_id.bytes  # by which its partition is asked for
         self.runs = runs
-        self.waiting: deque[tuple[int, asyncio.Future[Sequenced]]] = deque()  # by offset: who waits for its sequence
+        self.waiting: deque[tuple[int, PendingWrite]] = deque()  # by offset: batches that wait for their sequences
         self.watcher: asyncio.Task[None] | None = None
 
     @property
@@ -85,23 +83,26 @@ class Subject:
     def settle(self) -> None:
         """Tell everyone whose message has its sequence."""
         while self.waiting and self.waiting[0][0] < self.runs.end_offset:
-            offset, done = self.waiting.popleft()
+            offset, pending = self.waiting.popleft()
             sequence = self.runs.sequence_of(offset)
-            if done.done():
-                continue
             if sequence is None:
-                done.set_exception(UnavailableError(f"the message at offset {offset} of {self.name!r} is gone already"))
+                pending.set_exception(UnavailableError(f"the message at offset {offset} of {self.name!r} is gone already"))
             else:
-                done.set_result(Sequenced(sequence, offset))
+                pending.set_sequence(sequence, offset)
 
 
 class PendingWrite:
-    """Is told what becomes of a batch in the log, and from then on waits for the sequence of its first message."""
+    """A batch on its way: told first what becomes of it in the log, and then the sequence of its first message. All its messages
+    have sequences that follow each other."""
 
-    def __init__(self, sequencer: Sequencer, subject: Subject, done: asyncio.Future[Sequenced]) -> None:
+    def __init__(self, sequencer: Sequencer, subject: Subject) -> None:
         self._sequencer = sequencer
         self._subject = subject
-        self._done = done
+        self._publishers: list[tuple[int, asyncio.Future[Sequenced]]] = []
+
+    def tell(self, publisher: asyncio.Future[Sequenced], place: int) -> None:
+        """Someone is to be told where the message at a place of the batch is."""
+        self._publishers.append((place, publisher))
 
     def done(self) -> bool:
         """Whether the publisher has gone away. What is on its way is stored all the same."""
@@ -109,12 +110,19 @@ class PendingWrite:
 
     def set_result(self, result: WriteResult, /) -> None:
         """The batch is durable."""
-        self._sequencer.await_sequence(self._subject, result.base_offset, self._done)
+        self._sequencer.await_sequence(self._subject, result.base_offset, self)
 
-    def set_exception(self, exception: PenstockError, /) -> None:
-        """The batch may not be durable."""
-        if not self._done.done():
-            self._done.set_exception(exception)
+    def set_exception(self, exception: Exception, /) -> None:
+        """The batch may not be durable, or will not have sequences."""
+        for _, publisher in self._publishers:
+            if not publisher.done():
+                publisher.set_exception(exception)
+
+    def set_sequence(self, sequence: int, offset: int) -> None:
+        """The first message has its sequence, and so have all."""
+        for place, publisher in self._publishers:
+            if not publisher.done():
+                publisher.set_result(Sequenced(sequence + place, offset + place))
 
 
 class Sequencer:
@@ -146,10 +154,10 @@ class Sequencer:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        self._writer = None
         for subject in self.subjects.values():
-            for _, done in subject.waiting:
-                if not done.done():
-                    done.set_exception(UnavailableError("the node stops; the message is stored and will get its sequence"))
+            for _, pending in subject.waiting:
+                pending.set_exception(UnavailableError(STOPPED))
             subject.waiting.clear()
 
     async def reload(self, tablet: TableTablet) -> None:
@@ -202,16 +210,19 @@ class Sequencer:
 
     def partition_of(self, subject: Subject) -> Partition:
         """The log of a subject. UnknownTopicError if its topic is gone, PartitionUnavailableError while it starts."""
-        return self._partitions.partition(self._partitions.topic_by_id(subject.topic_id))
+        return self._partitions.partition(subject.topic_key)
 
-    def await_sequence(self, subject: Subject, offset: int, done: asyncio.Future[Sequenced]) -> None:
-        """`done` is told the sequence of the durable message at an offset."""
+    def await_sequence(self, subject: Subject, offset: int, pending: PendingWrite) -> None:
+        """`pending` is told the sequence of the durable message at an offset."""
+        if self._writer is None:
+            pending.set_exception(UnavailableError(STOPPED))
+            return
         subject = self._by_number.get(subject.number, subject)  # the tablet may have been started again
         waiting = subject.waiting
         if waiting and waiting[-1][0] > offset:
-            waiting.insert(bisect_right(waiting, offset, key=lambda one: one[0]), (offset, done))
+            waiting.insert(bisect_right(waiting, offset, key=lambda one: one[0]), (offset, pending))
         else:
-            waiting.append((offset, done))
+            waiting.append((offset, pending))
         subject.settle()
         self.mark(subject)
 
@@ -347,7 +358,6 @@ def _end(subject: Subject) -> None:
     """Nobody is to wait for a subject that is no more."""
     if subject.watcher is not None:
         subject.watcher.cancel()
-    for _, done in subject.waiting:
-        if not done.done():
-            done.set_exception(UnavailableError(f"subject {subject.name!r} has ended"))
+    for _, pending in subject.waiting:
+        pending.set_exception(UnavailableError(f"subject {subject.name!r} has ended"))
     subject.waiting.clear()

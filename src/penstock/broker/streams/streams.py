@@ -13,14 +13,17 @@ from uuid import UUID
 from penstock.blob import Buffer
 from penstock.broker.errors import PartitionUnavailableError, TopicExistsError, UnknownTopicError
 from penstock.broker.streams.engine import Deleted, Published
-from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
+from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.handing_out import HandingOut
+from penstock.broker.streams.payload_parts import chained, check_announced, in_one_piece
 from penstock.broker.streams.payload_store import PayloadStore, Upload
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule, Positions
+from penstock.broker.streams.probe import EngineProbe
+from penstock.broker.streams.publishing import RECORD_BYTES, Publishing
 from penstock.broker.streams.reading import Reader, ReadMessages, StreamMessage
-from penstock.broker.streams.records import RECORD_OVERHEAD, Content, Payload, batch_of, headers_size
-from penstock.broker.streams.sequencer import PendingWrite, Sequenced, Sequencer, Subject
+from penstock.broker.streams.records import RECORD_OVERHEAD, Content, Payload, content_size, headers_size
+from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.broker.streams.subject_patterns import check_pattern, check_subject, is_pattern, matches
 from penstock.broker.streams.sweeping import Sweep
 from penstock.broker.topic import Topic
@@ -56,18 +59,14 @@ class StreamOptions:
 
 
 class TopicLogs:
-    """Subjects' topics and logs, as the sequencer asks for them."""
+    """Subjects' logs, as the sequencer asks for them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def topic_by_id(self, topic_id: UUID) -> Topic:
-        """A topic by id."""
-        return self._broker.catalog.topic_by_id(topic_id)
-
-    def partition(self, topic: Topic) -> Partition:
+    def partition(self, topic_id: bytes) -> Partition:
         """The one partition of a subject's topic."""
-        return self._broker.partition(topic, 0)
+        return self._broker.route(topic_id, 0).partition
 
 
 class Streams:
@@ -90,9 +89,11 @@ class Streams:
         self.positions = positions
         self.payloads = payloads
         self.followers = followers
-        self._reader = Reader(sequencer, self._oldest_ms)
-        self._handing_out = HandingOut(positions, self._reader, self._dead_letter, broker.clock)
-        self._sweep = Sweep(broker, sequencer, self._reader, payloads, positions)
+        self.probe = EngineProbe()
+        self._publishing = Publishing(broker, sequencer)
+        self._reader = Reader(sequencer, broker.clock)
+        self._handing_out = HandingOut(positions, self._reader, self._dead_letter, broker.clock, self.probe)
+        self._sweep = Sweep(broker, sequencer, payloads, positions, self.probe)
         self._tasks: list[asyncio.Task[None]] = []
         self._storing: set[asyncio.Task[Published]] = set()
 
@@ -122,8 +123,8 @@ class Streams:
 
     async def subject(self, name: str, *, make: bool = False) -> Subject:
         """A subject by name. Its topic is made if it is to be; UnknownTopicError otherwise."""
-        found = self._sequencer.subjects.get(name)
-        if found is not None and self._is_current(found):
+        found = self._at_hand(name)
+        if found is not None:
             return found
         check_subject(name)
         try:
@@ -146,40 +147,52 @@ class Streams:
         """The names of all subjects."""
         return sorted(name for name, subject in self._sequencer.subjects.items() if self._is_current(subject))
 
+    @property
+    def newest_sequence(self) -> int:
+        """The sequence that was given out last; 0 if none was."""
+        return self._sequencer.index.next_sequence - 1
+
     async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
         """Publish one message; it is durable and can be read when this returns."""
-        return (await self.publish_batch(subject, [Content(bytes(data), headers or {})]))[0]
+        content = Content(bytes(data), headers or {})
+        found, route = self._place_at_hand(subject) or await self._place(subject)
+        size = content_size(content)
+        if size > self._inline_max(route):
+            return await self.publish_parts(subject, in_one_piece(content.data), content.headers)
+        sequence, offset = await self._publishing.append(found, route, (content,), size + RECORD_BYTES)
+        self.probe.note_published(1, len(content.data))
+        return Published(sequence, f"{subject}/{offset}")
 
     async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
         """Publish messages of one subject, with sequences that follow each other unless large ones are among them."""
         if not contents:
             return []
-        found = await self.subject(subject, make=True)
-        route = await self._route(subject)
-        inline_max = self._inline_max(route)
+        found, route = self._place_at_hand(subject) or await self._place(subject)
+        size_max = self._inline_max(route)
         published: list[Published] = []
         run: list[Content] = []
         run_size = 0
         for content in contents:
-            size = len(content.data) + headers_size(content.headers)
-            if run and (size > inline_max or run_size + size + 40 > inline_max):
-                published += await self._store(found, route, run)
+            size = content_size(content)
+            if run and (size > size_max or run_size + size + RECORD_BYTES > size_max):
+                published += await self._store(found, route, run, run_size)
                 run, run_size = [], 0
-            if size > inline_max:
-                published.append(await self.publish_parts(subject, _pieces(content.data), content.headers))
+            if size > size_max:
+                published.append(await self.publish_parts(subject, in_one_piece(content.data), content.headers))
             else:
                 run.append(content)
-                run_size += size + 40
+                run_size += size + RECORD_BYTES
         if run:
-            published += await self._store(found, route, run)
+            published += await self._store(found, route, run, run_size)
         return published
 
     async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
         """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""
-        found = await self.subject(subject, make=True)
-        headers_size(headers or {})
         content = Content(b"", headers or {}, Payload(object_name))
-        return (await self._store(found, await self._route(subject), [content]))[0].sequence
+        found, route = self._place_at_hand(subject) or await self._place(subject)
+        stored = await self._publishing.append(found, route, (content,), content_size(content) + RECORD_BYTES)
+        self.probe.note_published(1, 0)
+        return stored.sequence
 
     async def publish_stream(
         self,
@@ -198,9 +211,9 @@ class Streams:
             held.append(part)
             held_bytes += len(part)
             if held_bytes > self._options.inline_bytes_max:
-                return await self.publish_parts(subject, _chained(held, parts), headers, crc32c=crc32c, size=size)
+                return await self.publish_parts(subject, chained(held, parts), headers, crc32c=crc32c, size=size)
         data = b"".join(held)
-        _check_announced(len(data), checksum_of(data), size, crc32c)
+        check_announced(len(data), checksum_of(data), size, crc32c)
         return await self.publish(subject, data, headers)
 
     async def publish_parts(
@@ -221,7 +234,7 @@ class Streams:
             async for part in parts:
                 await upload.append(part)
             stored = await upload.finish()
-            _check_announced(stored.size, stored.crc32c, size, crc32c)
+            check_announced(stored.size, stored.crc32c, size, crc32c)
         except (Exception, asyncio.CancelledError):
             await asyncio.shield(upload.abandon())
             raise
@@ -233,7 +246,11 @@ class Streams:
 
     async def get_message(self, sequence: int) -> StreamMessage | None:
         """The message of a sequence; None if there is none, or none any more."""
-        return await self._reader.by_sequence(sequence)
+        message = await self._reader.by_sequence(sequence)
+        if message is not None:
+            self.probe.read += 1
+            self.probe.read_bytes += len(message.data)
+        return message
 
     async def read(self, subject: str, from_sequence: int, limit: int, bytes_max: int = FETCH_BYTES_MAX) -> ReadMessages:
         """Messages from a sequence on, of a subject or of all that a pattern stands for, in order."""
@@ -248,10 +265,13 @@ class Streams:
 
             # Nothing happens between this look and the one that reading begins with: all that is wanted is served then.
             await _once_there(lambda: self._reader.readable_to(is_wanted))
-            return await self._reader.of_pattern(is_wanted, from_sequence, limit, bytes_max)
-        found = await self.subject(subject)
-        await _once_there(lambda: self._sequencer.partition_of(found))
-        return await self._reader.of_subject(found, from_sequence, limit, bytes_max)
+            read = await self._reader.of_pattern(is_wanted, from_sequence, limit, bytes_max)
+        else:
+            found = await self.subject(subject)
+            await _once_there(lambda: self._sequencer.partition_of(found))
+            read = await self._reader.of_subject(found, from_sequence, limit, bytes_max)
+        self.probe.note_read(read.messages)
+        return read
 
     async def fetch(self, subject: str, durable_name: str, limit: int, bytes_max: int = FETCH_BYTES_MAX) -> list[StreamMessage]:
         """What a durable consumer has not acknowledged. Without a rule of delivery this changes nothing; with one, each message
@@ -262,20 +282,21 @@ class Streams:
         if rule is None or is_pattern(subject):
             position = self.positions.position(durable_name, subject)
             return (await self.read(subject, position + 1, limit, bytes_max)).messages
-        return await self._handing_out.take(durable_name, await self.subject(subject), rule, limit, bytes_max)
+        taken = await self._handing_out.take(durable_name, await self.subject(subject), rule, limit, bytes_max)
+        self.probe.note_read(taken)
+        return taken
 
     async def acknowledge(self, durable_name: str, subject: str, sequence: int, *, rewind: bool = False) -> int:
         """A consumer has dealt with a message, and unless it has a rule of delivery with all before it; its position then. An
         acknowledgement never moves a position back unless asked to rewind."""
-        if not 0 <= sequence < self._sequencer.index.next_sequence:
-            last = self._sequencer.index.next_sequence - 1
+        if not 0 <= sequence <= self.newest_sequence:
             raise InvalidPositionError(
-                f"sequence {sequence} was not given out yet, the last is {last}; acknowledge what was read"
+                f"sequence {sequence} was not given out yet, the last is {self.newest_sequence}; acknowledge what was read"
             )
         if not is_pattern(subject):
-            await self.subject(subject)
+            found = self._at_hand(subject) or await self.subject(subject)
             if not rewind and self.positions.rule(durable_name, subject) is not None:
-                return await self._handing_out.acknowledge(durable_name, await self.subject(subject), sequence)
+                return await self._handing_out.acknowledge(durable_name, found, sequence)
         position = await self.positions.move(durable_name, subject, sequence, rewind=rewind)
         if rewind:
             self._handing_out.forget(durable_name, subject)
@@ -308,8 +329,8 @@ class Streams:
 
     def offset_after(self, subject: str, sequence: int) -> int | None:
         """Where in the topic of a subject the first message with a higher sequence is; None if there is no such subject."""
-        found = self._sequencer.subjects.get(subject)
-        return None if found is None or not self._is_current(found) else found.runs.offset_after(sequence)
+        found = self._at_hand(subject)
+        return None if found is None else found.runs.offset_after(sequence)
 
     def consumers(self, subject: str) -> list[ConsumerPosition]:
         """Every durable consumer of a subject."""
@@ -333,12 +354,13 @@ class Streams:
 
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and the size of it. UnknownMessageError if there is none."""
-        message = await self.get_message(sequence)
+        message = await self._reader.by_sequence(sequence)
         if message is None:
             raise UnknownMessageError(f"there is no message {sequence}, or its time is over")
         payload = message.payload
         if payload is not None and payload.size < 0:
             raise UnknownMessageError(f"the payload of message {sequence} is kept by its publisher: {payload.object_name!r}")
+        self.probe.read += 1  # its bytes count as they are read
         return message, len(message.data) if payload is None else payload.size
 
     async def read_payload(self, message: StreamMessage, begin: int = 0, end: int | None = None) -> AsyncIterator[memoryview]:
@@ -347,10 +369,13 @@ class Streams:
         if payload is None:
             view = memoryview(message.data)[begin:end]
             for at in range(0, len(view), PART_OF_READ):
-                yield view[at : at + PART_OF_READ]
+                part = view[at : at + PART_OF_READ]
+                self.probe.read_bytes += len(part)
+                yield part
             return
         object_id = UUID(hex=payload.object_name.rpartition("/")[2])
         async for part in self.payloads.read(object_id, payload.size, begin, end):
+            self.probe.read_bytes += len(part)
             yield part
 
     async def sweep(self) -> None:
@@ -362,6 +387,11 @@ class Streams:
             return self._broker.catalog.topic(subject.name).id == subject.topic_id
         except UnknownTopicError:
             return False
+
+    def _at_hand(self, name: str) -> Subject | None:
+        """A subject that is one already; most are."""
+        found = self._sequencer.subjects.get(name)
+        return found if found is not None and self._is_current(found) else None
 
     async def _known(self, name: str) -> Subject | None:
         try:
@@ -378,6 +408,21 @@ class Streams:
         except TopicExistsError:
             return self._broker.catalog.topic(name)
 
+    async def _place(self, subject: str) -> tuple[Subject, Route]:
+        """A subject, made if it is not there, and the log to write to."""
+        return await self.subject(subject, make=True), await self._route(subject)
+
+    def _place_at_hand(self, subject: str) -> tuple[Subject, Route] | None:
+        """The same if nothing has to be made or waited for; most times nothing has."""
+        found = self._sequencer.subjects.get(subject)
+        if found is None:
+            return None
+        try:
+            route = self._broker.route(found.topic_key, 0)
+        except (PartitionUnavailableError, UnknownTopicError):
+            return None
+        return found, route
+
     async def _route(self, subject: str) -> Route:
         """The log to write to. A topic that is just being made, or whose tablet starts again, is waited for."""
         return await _once_there(lambda: self._broker.route(subject, 0))
@@ -385,19 +430,14 @@ class Streams:
     def _inline_max(self, route: Route) -> int:
         return min(self._options.inline_bytes_max, route.partition.config.batch_bytes_max - RECORD_OVERHEAD)
 
-    async def _store(self, subject: Subject, route: Route, contents: Sequence[Content]) -> list[Published]:
+    async def _store(self, subject: Subject, route: Route, contents: Sequence[Content], size: int) -> list[Published]:
         """Store contents in one batch, and wait for their sequences."""
-        sequence, offset = await self._append(subject, route, contents)
+        sequence, offset = await self._publishing.append(subject, route, contents, size)
+        self.probe.note_published(len(contents), sum(len(content.data) for content in contents))
         return [
             Published(sequence + at, f"{subject.name}/{offset + at}" if content.payload is None else content.payload.object_name)
             for at, content in enumerate(contents)
         ]
-
-    async def _append(self, subject: Subject, route: Route, contents: Sequence[Content]) -> Sequenced:
-        done: asyncio.Future[Sequenced] = asyncio.get_running_loop().create_future()
-        batch = batch_of(contents, int(self._clock.wall() * 1000))
-        self._broker.begin_produce(route, batch, PendingWrite(self._sequencer, subject, done))
-        return await done
 
     async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> Published:
         """Write the message of a payload that is there. Should this fail half-way, the sweep finds out what came of it."""
@@ -405,7 +445,9 @@ class Streams:
             route = await self._route(subject.name)
             payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)
             await self.payloads.expect_message(upload, route.partition.end_offset)
-            stored = await self._append(subject, route, [Content(b"", headers, payload)])
+            content = Content(b"", headers, payload)
+            stored = await self._publishing.append(subject, route, (content,), content_size(content) + RECORD_BYTES)
+            self.probe.note_published(1, upload.size)
             try:
                 await self.payloads.claim(upload.object_id, subject.topic_id, stored.offset)
             except PenstockError as error:
@@ -414,11 +456,6 @@ class Streams:
             return Published(stored.sequence, payload.object_name)
         finally:
             self.payloads.active.discard(upload.object_id)
-
-    def _oldest_ms(self, subject: Subject) -> int:
-        """From which time on messages of a subject are to be seen."""
-        ttl_ms = self._sweep.ttl_ms(subject)
-        return -(1 << 62) if ttl_ms is None else int(self._clock.wall() * 1000) - ttl_ms
 
     async def _dead_letter(self, subject: str, message: StreamMessage, durable_name: str, tries: int) -> None:
         """A message that nobody could deal with goes to another subject, with a note of where it is from."""
@@ -445,22 +482,3 @@ async def _once_there(look: Callable[[], T]) -> T:
         except PartitionUnavailableError:
             await asyncio.sleep(START_PAUSE_S)
     return look()
-
-
-async def _pieces(data: bytes) -> AsyncIterator[Buffer]:
-    yield data
-
-
-async def _chained(held: Sequence[Buffer], rest: AsyncIterator[Buffer]) -> AsyncIterator[Buffer]:
-    for part in held:
-        yield part
-    async for part in rest:
-        yield part
-
-
-def _check_announced(size: int, checksum: int, announced_size: int | None, announced_checksum: int | None) -> None:
-    """PayloadCorruptError unless what came is what was said to come."""
-    if announced_size not in (None, size) or announced_checksum not in (None, checksum):
-        raise PayloadCorruptError(
-            f"{size} bytes with checksum {checksum:08x} came, not those that were announced; send them again"
-        )

@@ -15,6 +15,8 @@ REST: Final = ">"
 
 def is_pattern(subject: str) -> bool:
     """Whether this stands for several subjects."""
+    if ONE not in subject and REST not in subject:  # as in most
+        return False
     return any(word in (ONE, REST) for word in subject.split("."))
 
 

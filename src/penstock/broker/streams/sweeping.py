@@ -16,7 +16,8 @@ from penstock.broker.errors import PartitionUnavailableError, UnknownTopicError
 from penstock.broker.streams.engine import Deleted
 from penstock.broker.streams.payload_store import NOT_YET, LeftUpload, PayloadStore
 from penstock.broker.streams.positions import ConsumerPosition, Positions
-from penstock.broker.streams.reading import READ_BYTES, Reader
+from penstock.broker.streams.probe import EngineProbe
+from penstock.broker.streams.reading import READ_BYTES
 from penstock.broker.streams.records import messages_of
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.core.errors import PenstockError
@@ -35,23 +36,26 @@ class Sweep:
     """Looks through everything now and then."""
 
     def __init__(
-        self, broker: Broker, sequencer: Sequencer, reader: Reader, payloads: PayloadStore, positions: Positions
+        self, broker: Broker, sequencer: Sequencer, payloads: PayloadStore, positions: Positions, probe: EngineProbe
     ) -> None:
         self._broker = broker
         self._sequencer = sequencer
-        self._reader = reader
         self._payloads = payloads
         self._positions = positions
+        self._probe = probe
         self._shown: dict[tuple[str, str], int] = {}  # positions as Kafka's tools were told last
         self._due: dict[int, tuple[int, int, int]] = {}  # by subject: its start, its time to live, and when the first is over
         self._sweeping = asyncio.Lock()
 
     async def run(self, interval_s: float) -> None:
         """Again and again, until cancelled."""
-        await _try("parts of uploads", self._payloads.remove_strays())
+        await _try("parts of uploads", self._remove_strays())
         while True:
             await self.once()
             await asyncio.sleep(interval_s)
+
+    async def _remove_strays(self) -> None:
+        self._probe.orphans_removed += await self._payloads.remove_strays()
 
     async def once(self) -> None:
         """Look through everything; what fails is left for the next time."""
@@ -61,13 +65,6 @@ class Sweep:
             await _try("payloads of topics that are gone", self._sweep_gone_topics())
             await _try("uploads that were left", self._settle_uploads())
             await _try("positions for Kafka's tools", self._show_positions())
-
-    def ttl_ms(self, subject: Subject) -> int | None:
-        """How long messages of a subject are to be seen: as its topic is configured; None for ever."""
-        try:
-            return self._sequencer.partition_of(subject).config.retention_ms
-        except (PartitionUnavailableError, UnknownTopicError):
-            return None
 
     async def delete_older_than(self, ttl_s: float) -> list[Deleted]:
         """Let go of everything older than this; what is gone."""
@@ -127,8 +124,10 @@ class Sweep:
 
     async def _cut(self, subject: Subject, partition: Partition, cut: int) -> None:
         """Let go of messages before an offset, then of what belongs to them. Also what Kafka's retention has cut is followed."""
-        if cut > partition.start_offset:
+        before = partition.start_offset
+        if cut > before:
             await partition.trim(cut)
+            self._probe.expired += max(partition.start_offset - before, 0)
         start = partition.start_offset
         await self._sequencer.forget_before(subject, start)
         await self._payloads.forget_before(subject.topic_id, start)
@@ -165,18 +164,22 @@ class Sweep:
         try:
             topic = self._broker.catalog.topic_by_id(upload.topic_id)
         except UnknownTopicError:
-            await self._payloads.remove_upload(upload.object_id)
+            await self._remove_orphan(upload)
             return
         if upload.from_offset == NOT_YET:
-            await self._payloads.remove_upload(upload.object_id)
+            await self._remove_orphan(upload)
             log.info("an upload of %r that was not finished is removed", topic.name)
             return
         offset = await _offset_of(self._broker.partition(topic, 0), upload)
         if offset is None:
-            await self._payloads.remove_upload(upload.object_id)
+            await self._remove_orphan(upload)
             log.info("a payload of %r whose message was not written is removed", topic.name)
         else:
             await self._payloads.claim(upload.object_id, upload.topic_id, offset)
+
+    async def _remove_orphan(self, upload: LeftUpload) -> None:
+        await self._payloads.remove_upload(upload.object_id)
+        self._probe.orphans_removed += 1
 
     async def _show_positions(self) -> None:
         """Let Kafka's tools see how far durable consumers are."""
@@ -187,14 +190,15 @@ class Sweep:
                 moved.append((position, subject))
         for begin in range(0, len(moved), SHOWN_AT_ONCE):
             some = moved[begin : begin + SHOWN_AT_ONCE]
-            await asyncio.gather(*(self._show(*one) for one in some))
+            await self._broker.consumers.commit_all([_shown(*one) for one in some])
             self._shown.update((position[:2], position.last_sequence) for position, _ in some)
 
-    async def _show(self, position: ConsumerPosition, subject: Subject) -> None:
-        offset = subject.runs.offset_after(position.last_sequence)
-        metadata = f"sequence {position.last_sequence}"
-        shown = [(Queue(subject.topic_id, 0), Position(offset, metadata=metadata))]
-        await self._broker.consumers.commit(GROUP_PREFIX + position.durable_name, shown)
+
+def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, Queue, Position]:
+    """A durable consumer as a group."""
+    offset = subject.runs.offset_after(position.last_sequence)
+    queue, metadata = Queue(subject.topic_id, 0), f"sequence {position.last_sequence}"
+    return GROUP_PREFIX + position.durable_name, queue, Position(offset, metadata=metadata)
 
 
 async def _try(what: str, work: Coroutine[object, object, object]) -> None:

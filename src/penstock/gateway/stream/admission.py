@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 from penstock.broker import Broker
 from penstock.broker.streams import StreamEngine
-from penstock.gateway.basic_sign_in import BasicSignIn
+from penstock.gateway.basic_sign_in import ANONYMOUS, BasicSignIn
 from penstock.gateway.stream.guarded import GuardedStreams
+from penstock.gateway.stream.held_back import HeldBackStreams
 from penstock.gateway.stream.probe import StreamProbe
+
+CLIENT_ID: Final = "stream"  # of those who do not name themselves
+CLIENT_HEADER: Final = "penstock-client-id"
 
 
 class Admission:
@@ -17,14 +26,27 @@ class Admission:
         self._broker = broker
         self._sign_in = BasicSignIn(broker)
         self.probe = StreamProbe()
+        self.calling: Counter[str] = Counter()  # how many calls of gRPC each connection has under way
 
-    async def admit(self, authorization: str, host: str) -> StreamEngine:
-        """The streams as the caller may use them. NotSignedInError if it must say who it is, and has not."""
+    async def admit(self, authorization: str, host: str, client: str = "") -> StreamEngine:
+        """The streams as the caller may use them, who may also name its client. NotSignedInError if it must say who it is, and
+        has not."""
         access = self._broker.access
-        if access is None:
-            return self._streams
-        principal = await self._sign_in.principal(authorization)
-        return GuardedStreams(self._streams, self._broker, access, principal, host)
+        principal = ANONYMOUS if access is None else await self._sign_in.principal(authorization)
+        user = principal.removeprefix("User:")
+        streams = HeldBackStreams(self._streams, self._broker.quotas, self.probe, user, client or CLIENT_ID)
+        return streams if access is None else GuardedStreams(streams, self._broker, access, principal, host)
+
+    @contextmanager
+    def under_way(self, peer: str) -> Iterator[None]:
+        """A call of gRPC, which does not tell of connections otherwise."""
+        self.calling[peer] += 1
+        try:
+            yield
+        finally:
+            self.calling[peer] -= 1
+            if not self.calling[peer]:
+                del self.calling[peer]
 
     def close(self) -> None:
         """The node is about to stop: those who follow are not to keep it."""

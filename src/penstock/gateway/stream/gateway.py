@@ -36,6 +36,11 @@ class StreamGateway:
         self._server: Any = None
         self._health: Any = None
 
+    @property
+    def connections(self) -> int:
+        """How many clients have a call under way; gRPC does not tell of others."""
+        return len(self._admission.calling)
+
     async def start(self) -> None:
         """Listen. OSError if the port cannot be had."""
         # What one client sends while another does is not to be held back: the broker has limits of its own.

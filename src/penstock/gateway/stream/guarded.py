@@ -69,7 +69,7 @@ class GuardedStreams:
         """The message of a sequence."""
         message = await self._streams.get_message(sequence)
         if message is not None:
-            self._check(Operation.READ, ResourceKind.TOPIC, message.subject)
+            self._check_message(message)
         return message
 
     async def read(self, subject: str, from_sequence: int, limit: int, bytes_max: int = 8 << 20) -> ReadMessages:
@@ -91,6 +91,7 @@ class GuardedStreams:
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
         """Change how messages are handed to the members of a durable name."""
+        self._check_made(subject)  # a subject is made by its first rule, too
         self._check(Operation.READ, ResourceKind.TOPIC, subject)
         self._check(Operation.READ, ResourceKind.GROUP, durable_name)
         if rule is not None and rule.dead_letter:
@@ -104,6 +105,7 @@ class GuardedStreams:
 
     async def get_position(self, durable_name: str, subject: str) -> int:
         """The last sequence a consumer has acknowledged."""
+        await self._check_subjects(Operation.DESCRIBE, subject)
         self._check(Operation.DESCRIBE, ResourceKind.GROUP, durable_name)
         return await self._streams.get_position(durable_name, subject)
 
@@ -126,7 +128,7 @@ class GuardedStreams:
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size."""
         found = await self._streams.payload_of(sequence)
-        self._check(Operation.READ, ResourceKind.TOPIC, found[0].subject)
+        self._check_message(found[0])
         return found
 
     def read_payload(self, message: StreamMessage, begin: int = 0, end: int | None = None) -> AsyncIterator[Buffer]:
@@ -141,12 +143,21 @@ class GuardedStreams:
         """Nothing of its own is under way."""
 
     def _check_publish(self, subject: str) -> None:
+        self._check_made(subject)
+        self._check(Operation.WRITE, ResourceKind.TOPIC, subject)
+
+    def _check_made(self, subject: str) -> None:
+        """The subject is there, or may be made."""
         try:
             self._broker.catalog.topic(subject)
         except UnknownTopicError:
             if not self._allows(Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
                 self._check(Operation.CREATE, ResourceKind.TOPIC, subject)
-        self._check(Operation.WRITE, ResourceKind.TOPIC, subject)
+
+    def _check_message(self, message: StreamMessage) -> None:
+        """The caller has named a sequence only, and is not told of which subject that is."""
+        if not self._allows(Operation.READ, ResourceKind.TOPIC, message.subject):
+            raise NotAllowedError(f"{self._principal} may not READ the subject of message {message.sequence}")
 
     async def _check_subjects(self, operation: Operation, subject: str) -> None:
         if not is_pattern(subject):

@@ -27,7 +27,7 @@ from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
-from penstock.gateway.stream.admission import Admission
+from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import answer_to
 
@@ -38,6 +38,11 @@ CHUNK_BYTES: Final = 1 << 20
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 10_000
 KEEP_ALIVE_S: Final = 15.0
+
+_ANSWER_HEADERS: Final[dict[int, dict[str, str]]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Basic"},
+    HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "5"},
+}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -97,7 +102,8 @@ class StreamHttp:
             return response
 
     async def _admitted(self, request: web.Request) -> StreamEngine:
-        return await self._admission.admit(request.headers.get("Authorization", ""), request.remote or "")
+        sent = request.headers
+        return await self._admission.admit(sent.get("Authorization", ""), request.remote or "", sent.get(CLIENT_HEADER, ""))
 
     async def _list(self, request: web.Request) -> web.Response:
         streams = await self._admitted(request)
@@ -212,7 +218,7 @@ async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResp
         answer = answer_to(error)
         if answer.http >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning("%s %s: %s", request.method, request.path, error)
-        headers = {"WWW-Authenticate": "Basic"} if answer.http == HTTPStatus.UNAUTHORIZED else {}
+        headers = _ANSWER_HEADERS.get(answer.http, {})
         return web.json_response({"error": error.code, "message": str(error)}, status=answer.http, headers=headers)
 
 

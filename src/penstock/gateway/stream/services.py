@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway import minitoolstream as protos
 from penstock.gateway.measured_request import MeasuredRequest
-from penstock.gateway.stream.admission import Admission
+from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import followed
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
 
@@ -40,7 +40,7 @@ def answered(call: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any
     @functools.wraps(call)
     async def wrapped(self: Any, request: Any, context: Context) -> T:
         try:
-            with _measured(self.admission, call.__name__, context):
+            with self.admission.under_way(context.peer()), _measured(self.admission, call.__name__, context):
                 return await call(self, request, context)
         except PenstockError as error:
             raise await _abort(context, error) from error
@@ -54,7 +54,7 @@ def streamed(call: Callable[[Any, Any, Context], AsyncIterator[T]]) -> Callable[
     @functools.wraps(call)
     async def wrapped(self: Any, request: Any, context: Context) -> AsyncIterator[T]:
         try:
-            with _measured(self.admission, call.__name__, context):
+            with self.admission.under_way(context.peer()), _measured(self.admission, call.__name__, context):
                 async for answer in call(self, request, context):
                     yield answer
         except PenstockError as error:
@@ -146,7 +146,8 @@ class Ingress:
 async def _admitted(admission: Admission, context: Context) -> StreamEngine:
     """The streams as the caller of gRPC may use them."""
     metadata = dict(context.invocation_metadata() or ())
-    return await admission.admit(str(metadata.get("authorization", "")), _host_of(context.peer()))
+    client = str(metadata.get(CLIENT_HEADER, ""))
+    return await admission.admit(str(metadata.get("authorization", "")), _host_of(context.peer()), client)
 
 
 def _host_of(peer: str) -> str:

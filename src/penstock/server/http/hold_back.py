@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from penstock.broker import FETCH_QUOTA, PRODUCE_QUOTA, Broker
+from penstock.gateway.measured_request import note_waited
 from penstock.server.http.caller import Caller
 
 CLIENT_ID: Final = "http"
@@ -30,4 +31,6 @@ def _user(caller: Caller) -> str:
 
 async def _hold(wait_ms: int) -> None:
     if wait_ms:
-        await asyncio.sleep(min(wait_ms / 1000, HELD_S_MAX))
+        wait_s = min(wait_ms / 1000, HELD_S_MAX)
+        note_waited(wait_s)
+        await asyncio.sleep(wait_s)

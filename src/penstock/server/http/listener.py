@@ -62,6 +62,11 @@ class HttpListener:
             shutdown_timeout=drain_s,
         )
 
+    def connections(self) -> int:
+        """How many clients are connected."""
+        server = self._runner.server
+        return 0 if server is None else len(server.connections)
+
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
         await self._runner.setup()

@@ -42,7 +42,10 @@ REQUEST_DURATION = Metric(
     ("gateway", "api", "outcome"),
 )
 CONNECTIONS = Metric(
-    "penstock_connections", _GAUGE, "Clients that are connected, of gateways that can tell; with ydb, open streams.", ("gateway",)
+    "penstock_connections",
+    _GAUGE,
+    "Clients that are connected; those of gRPC as far as they have a call under way: with ydb, open streams.",
+    ("gateway",),
 )
 CONNECTIONS_OPENED = Metric(
     "penstock_connections_opened_total", _COUNTER, "Connections that Kafka clients have made.", ("gateway",), _INTERNAL
@@ -120,6 +123,32 @@ RETENTION_RATIO = Metric(
 LAGS_HIDDEN = Metric("penstock_consumer_lags_hidden", _GAUGE, "Consumers and topics that are not shown, being too many.")
 TRIM_BLOCKED = Metric(
     "penstock_trimming_blocked_topics", _GAUGE, "Topics that keep more than they should, since a vital consumer needs it."
+)
+
+# Streams, as stream clients use them; their durable consumers are the consumers `stream:NAME` above.
+STREAM_SUBJECTS = Metric("penstock_stream_subjects", _GAUGE, "Subjects.")
+STREAM_CONSUMERS = Metric("penstock_stream_consumers", _GAUGE, "Positions of durable consumers, each in one subject or pattern.")
+STREAM_SEQUENCE = Metric("penstock_stream_last_sequence", _GAUGE, "The sequence that was given out last, over all subjects.")
+STREAM_PUBLISHED = Metric("penstock_stream_published_messages_total", _COUNTER, "Messages that stream clients have published.")
+STREAM_PUBLISHED_BYTES = Metric(
+    "penstock_stream_published_bytes_total", _COUNTER, "Bytes of their payloads, in the log or in the payload store."
+)
+STREAM_READ = Metric("penstock_stream_read_messages_total", _COUNTER, "Messages that were given to stream clients.")
+STREAM_READ_BYTES = Metric("penstock_stream_read_bytes_total", _COUNTER, "Bytes of payloads that were given to stream clients.")
+STREAM_EXPIRED = Metric(
+    "penstock_stream_expired_messages_total", _COUNTER, "Messages of subjects whose time was over, or that were too many."
+)
+STREAM_ORPHANS = Metric(
+    "penstock_stream_orphans_removed_total", _COUNTER, "Payloads that a crash had left without a message, and that are removed."
+)
+STREAM_REDELIVERED = Metric(
+    "penstock_stream_redelivered_messages_total", _COUNTER, "Messages handed out again, since nobody acknowledged them in time."
+)
+STREAM_DEAD = Metric(
+    "penstock_stream_dead_letters_total",
+    _COUNTER,
+    "Messages that were not acknowledged however often they were handed out: moved to the dead-letter subject, or dropped where "
+    "there is none.",
 )
 
 # Tablets.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from penstock.broker import BrokerReading
@@ -52,6 +52,7 @@ class Observatory:
         self.phase = STARTING
         self.started_s = clock.wall()
         self.probe = HttpProbe()  # of the HTTP listener
+        self.count_connections: Callable[[], int] = int  # of the same, once it listens
         self.sources: Sources | None = None
         self.survey: Survey | None = None
         self.loop_watch = LoopWatch(clock)
@@ -104,6 +105,11 @@ class Observatory:
         self.sources = self.survey = self._reading = None
 
     # What it is asked.
+
+    @property
+    def connections(self) -> int:
+        """How many clients the HTTP listener has."""
+        return self.count_connections()
 
     def trouble(self) -> list[str]:
         """Why the node is not ready; empty if it is."""

@@ -15,6 +15,7 @@ from penstock.server.metrics.metric import Metric, Samples, Tier
 from penstock.server.metrics.process import read_process
 
 if TYPE_CHECKING:
+    from penstock.broker.streams import Streams
     from penstock.server.metrics.observatory import Observatory
     from penstock.server.metrics.sources import Sources
 
@@ -34,6 +35,8 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
     _read_flows(observatory, samples)
     _read_survey(observatory, samples)
     _read_broker(sources, samples)
+    if sources.streams is not None:
+        _read_streams(sources.streams, samples)
     _read_storage(sources, samples)
     _read_disks(sources, samples)
     if observatory.survey is not None:
@@ -171,6 +174,24 @@ def _read_broker(sources: Sources, samples: Samples) -> None:
         (m.COMPACTION_FAILURES, probe.compaction_failures),
         (m.RETENTION_MESSAGES, probe.expired_messages),
         (m.RETENTION_FAILURES, probe.retention_failures),
+    ):
+        samples.add(metric, value)
+
+
+def _read_streams(streams: Streams, samples: Samples) -> None:
+    probe = streams.probe
+    for metric, value in (
+        (m.STREAM_SUBJECTS, len(streams.subjects())),
+        (m.STREAM_CONSUMERS, streams.positions.count),
+        (m.STREAM_SEQUENCE, streams.newest_sequence),
+        (m.STREAM_PUBLISHED, probe.published),
+        (m.STREAM_PUBLISHED_BYTES, probe.published_bytes),
+        (m.STREAM_READ, probe.read),
+        (m.STREAM_READ_BYTES, probe.read_bytes),
+        (m.STREAM_EXPIRED, probe.expired),
+        (m.STREAM_ORPHANS, probe.orphans_removed),
+        (m.STREAM_REDELIVERED, probe.redelivered),
+        (m.STREAM_DEAD, probe.dead_lettered),
     ):
         samples.add(metric, value)
 

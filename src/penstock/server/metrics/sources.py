@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.blob import GroupLife, LocalDisk, group_state
 from penstock.broker import Broker
+from penstock.broker.streams import Streams
 from penstock.core.probe import Durations, RequestProbe
 from penstock.server.metrics.alerts import DiskFacts
 
@@ -39,6 +40,7 @@ class Sources:
     listeners: Mapping[str, object]
     expected: frozenset[str]  # listeners that there should be
     read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
+    streams: Streams | None = None  # if they are kept in the node itself
     gateways: list[tuple[str, Gateway]] = field(default_factory=list)
 
     def probes(self) -> Iterator[tuple[str, RequestProbe]]:

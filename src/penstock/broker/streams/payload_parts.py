@@ -1,0 +1,29 @@
+"""Payloads as they come: in parts, and with what the publisher has said of them before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from penstock.blob import Buffer
+from penstock.broker.streams.errors import PayloadCorruptError
+
+
+async def in_one_piece(data: bytes) -> AsyncIterator[Buffer]:
+    """All of it as one part."""
+    yield data
+
+
+async def chained(held: Sequence[Buffer], rest: AsyncIterator[Buffer]) -> AsyncIterator[Buffer]:
+    """Parts that are there already, and then those that come."""
+    for part in held:
+        yield part
+    async for part in rest:
+        yield part
+
+
+def check_announced(size: int, checksum: int, announced_size: int | None, announced_checksum: int | None) -> None:
+    """PayloadCorruptError unless what came is what was said to come."""
+    if announced_size not in (None, size) or announced_checksum not in (None, checksum):
+        raise PayloadCorruptError(
+            f"{size} bytes with checksum {checksum:08x} came, not those that were announced; send them again"
+        )
