@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 KILLS = 24
+S3_KILLS = 10
 BAD_EVERY = 97
 WORKERS_MAX = 8
 # A driver takes longest to come back.
@@ -109,17 +110,23 @@ class Run:
         return subprocess.Popen(argv, stdout=self._log, stderr=self._log, cwd=ROOT, env=environment(), start_new_session=True)
 
 
-def _declared(directory: Path, bootstrap: str, form: str) -> tuple[Path, Path]:
+def _declared(directory: Path, bootstrap: str, form: str, s3: dict[str, str] | None) -> tuple[Path, Path]:
     """The files of an export and of its audit."""
     table: dict[str, Any] = {"format": form, "location": "lake", "compact": {"every": "7s", "file_bytes": "1MiB"}}
     if form == "iceberg":
         table["name"] = "db.clicks"
+    target: dict[str, Any] = {"table": table}
+    if s3 is not None:
+        table["location"] = f"s3://payloads/{form}"
+        target["options"] = s3
+        if form == "iceberg":
+            table["catalog"] = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db"}
     fields: dict[str, Any] = {
         "pipeline": "clicks",
         "kind": "export",
         "brokers": bootstrap,
         "source": {"topics": ["clicks"], "value": {"format": "json", "schema": "id BIGINT, page STRING"}},
-        "target": {"table": table},
+        "target": target,
         "dead_letters": {"topic": "dead"},
         "batch": {"rows_max": 3000},
         "restart": {"attempts": 1000, "backoff": "200ms"},
@@ -132,50 +139,47 @@ def _declared(directory: Path, bootstrap: str, form: str) -> tuple[Path, Path]:
     return export, audit
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("form", FORMATS)
-def test_each_record_is_exported_once_while_everything_is_killed(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.e2e.running_node.START_S", 180.0)
+def _fire(directory: Path, form: str, kills: int, victims: tuple[str, ...], s3: dict[str, str] | None = None) -> None:
+    """Export what a feed writes while victims are killed; then compare, audit, remove a row, and audit again."""
     chance = random.Random(form)
-    argv = ["--data-dir", str(tmp_path / "data")]
-    with running_node(tmp_path / "log", argv) as first:
+    argv = ["--data-dir", str(directory / "data")]
+    with running_node(directory / "log", argv) as first:
         first.ok("topic", "create", "clicks", "dead", "--partitions", str(PARTITIONS))
         argv += ["--kafka-port", first.bootstrap.rsplit(":", 1)[1]]
         bootstrap = first.bootstrap
         first.kill()
-    export, audit = _declared(tmp_path, bootstrap, form)
+    export, audit = _declared(directory, bootstrap, form, s3)
     spec = read_spec(str(export))
     killed: Counter[str] = Counter()
     with ExitStack() as stack:
-        node = stack.enter_context(running_node(tmp_path / "log", argv))
+        node = stack.enter_context(running_node(directory / "log", argv))
         feed = Feed(bootstrap)
-        running = Run(export, tmp_path / "pipeline.log")
+        running = Run(export, directory / "pipeline.log")
         stack.callback(running.close)
         feed.start()
         stack.callback(feed.finish)
         exported = 0
-        while killed.total() < KILLS:
+        while killed.total() < kills:
             exported = _wait_for(running, spec, exported + 1)
             time.sleep(chance.uniform(0, 2))
-            victim = chance.choice(VICTIMS)
+            victim = chance.choice(victims)
             if victim == "driver":
                 running.kill()
             elif victim == "broker":
                 node.kill()
-                node = stack.enter_context(running_node(tmp_path / "log", argv))
+                node = stack.enter_context(running_node(directory / "log", argv))
             elif not running.kill_worker(chance):
                 continue
             killed[victim] += 1
-            (tmp_path / "killed").write_text(f"{killed}\n")
+            (directory / "killed").write_text(f"{killed}, {feed.sent} sent\n")
         feed.finish()
         _wait_for(running, spec, feed.sent)
         running.close()
-        bad = list(range(0, feed.sent, BAD_EVERY))
-        assert ids(form, tmp_path / "lake") == [number for number in range(feed.sent) if number % BAD_EVERY], f"after {killed}"
+        (directory / "killed").write_text(f"{killed}, {feed.sent} sent\n")
+        found = ids(form, directory / "lake") if s3 is None else _held(spec)
+        assert found == [number for number in range(feed.sent) if number % BAD_EVERY], f"after {killed}"
         letters = read(bootstrap, schema("value"), **{"subscribe": "dead", "kafka.isolation.level": "read_committed"})
+        bad = list(range(0, feed.sent, BAD_EVERY))
         assert sorted(int(row["value"].split()[1]) for row in letters) == bad, f"after {killed}"
         agreed = node.run("pipeline", "run", str(audit), timeout=300)
         assert agreed.returncode == 0, agreed.stderr
@@ -184,6 +188,33 @@ def test_each_record_is_exported_once_while_everything_is_killed(
         refused = node.run("pipeline", "run", str(audit), timeout=300)
         assert refused.returncode != 0
         assert gone in refused.stderr + refused.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_record_is_exported_once_while_everything_is_killed(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.e2e.running_node.START_S", 180.0)
+    _fire(tmp_path, form, KILLS, VICTIMS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_record_is_exported_to_s3_once_while_driver_and_broker_are_killed(
+    tmp_path: Path, form: str, s3: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.e2e.running_node.START_S", 180.0)
+    _fire(tmp_path, form, S3_KILLS, ("driver", "broker"), s3)
+
+
+def _held(spec: PipelineSpec) -> list[int]:
+    """The numbers of the clicks in a table, wherever it is."""
+    table = _table(spec)
+    reader = table.reader()
+    return sorted(number for file in table.data_files() for batch in reader.read(file) for number in batch["id"].to_pylist())
 
 
 def _table(spec: PipelineSpec) -> Table:

@@ -118,7 +118,7 @@ def check_transform(directory: Path, kills: int, rows: int, seed: int) -> None:
                 produce(one.node.bootstrap, "numbers", [*values[at : at + 50_000]], partition=partition)
         file = write_transform(one, directory)
         shake(one, file, kills, seed)
-        assert one.pipeline(file, "--once").wait() == 0
+        assert one.pipeline(file, "--once").wait(900) == 0
         found = Counter(value["n"] for value in committed(one, "doubles"))
         assert found == Counter(number for number in range(2 * rows) if number % 1000 != 7)
         dead = read(one.node.bootstrap, None, subscribe="double.dead", **{"kafka.isolation.level": "read_committed"})
@@ -138,7 +138,7 @@ def check_load(directory: Path, kills: int, files: int, seed: int) -> None:
             "target: {topic: loaded, partitions: 2}\nbatch: {rows_max: 1000}\nrestart: {attempts: 100, backoff: 500ms}\n"
         )
         shake(one, file, kills, seed)
-        assert one.pipeline(file, "--once").wait() == 0
+        assert one.pipeline(file, "--once").wait(900) == 0
         found = Counter(value["n"] for value in committed(one, "loaded"))
         assert found == Counter(range(files * 2000))
 

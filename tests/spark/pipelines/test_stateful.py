@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.core.errors import UnavailableError
 from penstock.spark.pipelines.errors import LostStateError
 from penstock.spark.tables.table import table_of
+from penstock.spark.tables.table_target import TableTarget
 from tests.spark.pipelines.runs import CLICKS, Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -86,6 +88,23 @@ def test_windows_go_to_a_table_each_once(runs: Runs, form: str) -> None:
     reader = table.reader()
     rows = [row for file in table.data_files() for batch in reader.read(file) for row in batch.to_pylist()]
     assert sorted((row["minute"], row["page"], row["n"]) for row in rows) == [("00:00", "a", 2), ("00:01", "b", 1)]
+
+
+def test_dead_letters_of_a_first_batch_that_is_repeated_are_not(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = runs.topic("s5", 1)
+    runs.produce(topic, [click(1, "a"), b"{bad", click(90, "b")])
+    body = windows(topic, "{table: {format: parquet, location: lake}}") + "\nrestart: {attempts: 2, backoff: 100ms}\n"
+    commit, failures = TableTarget.commit, [UnavailableError("the store is away")]
+
+    def fail_once(target: TableTarget, *files: Any, **how: Any) -> None:
+        if failures:
+            raise failures.pop()
+        commit(target, *files, **how)
+
+    monkeypatch.setattr(TableTarget, "commit", fail_once)
+    runs.run(runs.declare("repeated", body))
+    assert not failures
+    assert [row["value"] for row in runs.rows("repeated.dead")] == [b"{bad"]
 
 
 def test_two_topics_are_joined(runs: Runs) -> None:

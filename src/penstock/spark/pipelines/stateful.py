@@ -73,6 +73,7 @@ class StatefulTransform:
         standing = self._target.open(likeness, has_dead_letters=any(view.is_decoded for view in rows.views))
         self._checkpoint, self._standing = self._find_checkpoint(spark, standing)
         self._source.begin(standing.offsets, standing.ids)
+        self._target.begin(self._source.ids)
         frames = {view.name: self._stream(query.session, view, len(rows.views)) for view in rows.views}
         result = query.apply(frames, is_stream=True)
         assert self.spec.transform is not None

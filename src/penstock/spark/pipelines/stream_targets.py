@@ -57,6 +57,10 @@ class StreamTarget(Protocol):
         """Make ready for such rows, take the pipeline over, and tell where it stands."""
         ...
 
+    def begin(self, ids: Mapping[str, str]) -> None:
+        """The source was found to have these topics; what comes next are batches."""
+        ...
+
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
         """Write a batch; all of it is seen, and its standing known, or nothing."""
         ...
@@ -94,6 +98,9 @@ class TopicStreamTarget:
             int(record.get("generation", 0)),
         )
 
+    def begin(self, ids: Mapping[str, str]) -> None:
+        """As `StreamTarget` says: dead letters are in the same commit, so nothing has to be known of earlier ones."""
+
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
         """As `StreamTarget` says."""
         told = self._target.send(topic_rows(self._spec, batch.rows, self._field))
@@ -127,21 +134,25 @@ class TableStreamTarget:
         self._views = views
         self._target = TableTarget(spec)
         self._dead = DeadLetters(spec, self._target.fence)
-        self._ids: Mapping[str, str] = {}
+        self._record: Mapping[str, Any] | None = None  # as it was found; None where nothing is decoded
 
     def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
         """As `StreamTarget` says."""
         from penstock.spark.tables.transformed import frame_schema
 
         record = self._target.open(frame_schema(result))
+        self._record = record if has_dead_letters else None
         progress = self._target.progress
-        ids = progress.topic_ids if progress is not None else {}
-        if has_dead_letters:
-            self._dead.start(self._target.cluster, ids, record)
         if progress is None:
             return Standing()
         query, batch, generation = progress.query.split("/") if progress.query else ("", "-1", "0")
-        return Standing(progress.offsets, ids, query or None, int(batch), int(generation))
+        return Standing(progress.offsets, progress.topic_ids, query or None, int(batch), int(generation))
+
+    def begin(self, ids: Mapping[str, str]) -> None:
+        """As `StreamTarget` says. The table does not know topics that it has no rows of yet, and their letters may be handed on
+        already: so ids of the source, not of the table."""
+        if self._record is not None:
+            self._dead.start(self._target.cluster, ids, self._record)
 
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
         """As `StreamTarget` says."""
