@@ -122,6 +122,16 @@ def start_time(file: Path, log: Path) -> float:
     return taken
 
 
+def start_times(directory: Path, address: str, count: int) -> list[float]:
+    """Several starts: the first on a machine leaves behind what makes the others faster."""
+    found = []
+    for number in range(count):
+        file = declare(directory, address, f"start-{number}", 1000)
+        file.write_text(file.read_text().replace("topics: [rows]", "topics: [rows], start: {offsets: {rows: {0: 0, 1: -1}}}"))
+        found.append(start_time(file, directory / f"start-{number}.log"))
+    return found
+
+
 def measure(spark: SparkSession, directory: Path, broker: PenstockProcess, *, quick: bool) -> dict[str, Any]:
     """Both ways in turns."""
     rows = 2_000_000 if quick else 8_000_000
@@ -161,9 +171,7 @@ def main() -> int:
         spark = session("bench", master="local[2]", settings={**settings, "spark.driver.memory": "4g"})
         found = measure(spark, directory, broker, quick=quick)
         spark.stop()
-        file = declare(directory, broker.address, "start", 1000)
-        file.write_text(file.read_text().replace("topics: [rows]", "topics: [rows], start: {offsets: {rows: {0: 0, 1: -1}}}"))
-        found["start_s"] = start_time(file, directory / "start.log")
+        found["start_s"] = median(start_times(directory, broker.address, 3))
     finally:
         broker.stop()
     shutil.rmtree(directory, ignore_errors=True)

@@ -134,3 +134,19 @@ def test_avro_with_arrays_maps_and_decimals_is_read(spark: SparkSession, node: R
     *malformed, row = rows.collect()
     assert all(one.tags is None for one in malformed)
     assert row.asDict() == {"tags": {"a": 7}, "marks": [1, None], "price": Decimal("1.25")}
+
+
+def test_workers_are_forked_with_everything_imported(spark: SparkSession) -> None:
+    def seen(batches: Any) -> Any:
+        import gc
+        import sys
+
+        import pyarrow
+
+        for _ in batches:
+            loaded = "penstock.spark.range_read" in sys.modules
+            yield pyarrow.RecordBatch.from_pydict({"loaded": [loaded], "frozen": [gc.get_freeze_count()]})
+
+    (row,) = spark.range(1).mapInArrow(seen, "loaded BOOLEAN, frozen BIGINT").collect()
+    assert row["loaded"]
+    assert row["frozen"] > 10_000

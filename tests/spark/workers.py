@@ -7,7 +7,8 @@ import subprocess
 
 def workers_of(driver: int) -> list[int]:
     """The Python processes that the tasks of a driver run in, wherever below it they are."""
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    # As wide as need be: what tells workers from others stands at the end of their lines.
+    listed = subprocess.run(["ps", "-eww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     lines = [line.split(None, 2) for line in listed.splitlines()]
     parents = {int(pid): int(parent) for pid, parent, _ in lines}
 
@@ -16,4 +17,4 @@ def workers_of(driver: int) -> list[int]:
             pid = parents.get(pid, 0)
         return pid == driver
 
-    return [int(pid) for pid, _, command in lines if "pyspark.daemon" in command and is_below(int(pid))]
+    return [int(pid) for pid, _, command in lines if command.endswith("pyspark.worker") and is_below(int(pid))]

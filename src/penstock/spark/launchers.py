@@ -9,14 +9,19 @@ from pathlib import Path
 from penstock.core.errors import ConfigError
 
 
-def write_launcher(name: str, text: str) -> Path:
-    """A script with this text, written if it is not there yet."""
+def launcher_home() -> Path:
+    """The directory. ConfigError if others may write to it."""
     home = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
     # What is run from there must be our own: anybody may write to the directory above.
     if home.is_symlink() or home.stat().st_uid != os.getuid() or home.stat().st_mode & 0o022:
         raise ConfigError(f"{home} is not ours alone; remove it, or set TMPDIR to a directory of your own")
-    launcher = home / name
+    return home
+
+
+def write_launcher(name: str, text: str) -> Path:
+    """A script with this text, written if it is not there yet."""
+    launcher = launcher_home() / name
     if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)
         fresh = launcher.with_name(f"{launcher.name}.{os.getpid()}")

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.class_archive import archive_options
 from penstock.spark.java import use_java
 from penstock.spark.launchers import write_launcher
 
@@ -42,7 +43,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    )
+    ),
+    "spark.python.daemon.module": "penstock.spark.worker_daemon",
 }
 
 
@@ -53,21 +55,27 @@ def session(
     (`remote`). `settings` go before ours. A session that is running already is taken as it is."""
     from pyspark.sql import SparkSession
 
+    if remote is None:
+        use_java()
     is_local = remote is None and (master or os.environ.get("MASTER") or "local").startswith("local")
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = _python() if is_local else sys.executable
-    chosen = {**({} if remote else SETTINGS), **(LOCAL_SETTINGS if is_local else {}), **(settings or {})}
+    chosen = {**({} if remote else SETTINGS), **(_local_settings() if is_local else {}), **(settings or {})}
     # The types of pyspark leave out that a builder is made anew by a property.
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
     if remote is not None:
         builder = builder.remote(remote)
-    else:
-        use_java()
-        if master is not None:
-            builder = builder.master(master)
+    elif master is not None:
+        builder = builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _local_settings() -> dict[str, str]:
+    """Settings for Java and Python on this machine."""
+    options = f"{_JAVA_OPTIONS} {archive_options(Path(os.environ['JAVA_HOME']))}".strip()
+    return {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": options}
 
 
 def _python() -> str:

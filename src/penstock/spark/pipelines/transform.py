@@ -74,7 +74,7 @@ class TransformJob:
             return StatefulTransform(self.spec)
         if self.spec.target.topic is not None:
             topic_rows(self.spec, rows.frame([]), rows.query.field)
-            return StatelessTransform(self.spec)
+            return StatelessTransform(self.spec, rows)
         job = make_job_of("export", self.spec)
         if isinstance(job, Checked):
             job.check(spark)
@@ -84,11 +84,11 @@ class TransformJob:
 class StatelessTransform:
     """The loop: what is new, one Spark job over it, one commit."""
 
-    def __init__(self, spec: PipelineSpec) -> None:
+    def __init__(self, spec: PipelineSpec, rows: BatchRows) -> None:
         self.spec = spec
         self._source = TopicSource(spec)
         self._target = TopicTarget(spec)
-        self._rows: BatchRows | None = None
+        self._rows = rows
         self._spark: SparkSession | None = None
 
     def plan(self) -> list[str]:
@@ -98,14 +98,12 @@ class StatelessTransform:
     def start(self, spark: SparkSession) -> None:
         """As `Job` says."""
         self._spark = spark
-        self._rows = BatchRows(self.spec, spark)
         record = self._target.open(has_dead_letters=any(view.is_decoded for view in self._rows.views))
         self._source.begin(positions_from_json(record.get("offsets", {})), record.get("ids"))
 
     def step(self) -> BatchDone | None:
         """As `Job` says."""
         assert self._spark is not None
-        assert self._rows is not None
         assert self._rows.query is not None
         ranges = self._source.next_ranges(self.spec.rows_max, self.spec.tasks_min)
         if not ranges:

@@ -1,0 +1,43 @@
+"""The process that Spark's Python workers on this machine are forked from. It has imported what tasks need, so that no worker has
+to, and what it holds is left out of the garbage collection with which Spark ends every task."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+# Read when Arrow is first imported. The one has the allocator that it does not use start no thread: a process with threads must
+# not be forked. The other has the allocator that it does use keep the memory of a record batch for the next one.
+ENVIRONMENT: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "MIMALLOC_PURGE_DELAY": "-1"}
+
+_MODULES: Final = (
+    "pyarrow.compute",
+    "pyspark.worker",
+    "penstock.spark.range_read",
+    "penstock.spark.pipelines.row_sending",
+    "penstock.spark.pipelines.views",
+)
+_THREADS: Final = Path("/proc/self/task")
+
+
+def main() -> None:
+    """Import, then do what Spark's own daemon does; be that one if an import has started a thread after all."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for module in _MODULES:
+        import_module(module)
+    if not _THREADS.is_dir() or len(list(_THREADS.iterdir())) > 1:
+        os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
+    gc.collect()
+    gc.freeze()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
