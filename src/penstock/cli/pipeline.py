@@ -34,6 +34,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--reset-state", action="store_true", help="go on although the state of the query is lost, from what was committed last"
     )
+    run.add_argument(
+        "--keep-classes",
+        action="store_true",
+        help="keep Spark's classes as Java has laid them out: this run takes some seconds longer, later ones here start "
+        "a third sooner",
+    )
     _spark_options(run)
     parent = client_options()
     status = action("status", "show what a pipeline does and how far it has come", parent)

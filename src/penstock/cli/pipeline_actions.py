@@ -76,7 +76,8 @@ def _session(spec: PipelineSpec, arguments: Namespace) -> SparkSession:
     # Spark writes to standard error what a person at a terminal has no use for; errors come out another way.
     settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false", **dict(arguments.conf)}
     master = arguments.master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
-    return session(f"penstock pipeline {spec.name}", master=master, settings=settings)
+    keeps_classes = bool(getattr(arguments, "keep_classes", False))  # only `run` has it
+    return session(f"penstock pipeline {spec.name}", master=master, settings=settings, keeps_classes=keeps_classes)
 
 
 def _failure(error: PenstockError) -> CommandError:

@@ -1,8 +1,8 @@
 """Spark's classes as Java has laid them out once: a start that finds them there takes about half of the processor time.
 
-The first session on a machine writes the archive when its Java ends, beside the launchers; Java writes the beginning of the file
-last and looks whether it fits its version, its options and the jars, and loads classes as usual if not. An archive does
-not outlive the running system: what a power failure has left half-written is never read.
+A session that is asked to writes the archive when its Java ends, beside the launchers; it takes longer for that, so none does by
+itself. Java writes the beginning of the file last and looks whether it fits its version, its options and the jars, and loads
+classes as usual if not. An archive does not outlive the running system: what a power failure has left half-written is never read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
 
 
-def archive_options(java_home: Path) -> str:
-    """Options for Java: to use the archive, or to write one if there is none yet; none if this Java or this Spark cannot."""
+def archive_options(java_home: Path, *, writes: bool) -> str:
+    """Options for Java: to use the archive or, if there is none yet and it `writes`, to write one; none if this Java or this
+    Spark cannot."""
     spark_home = _spark_home()
     if spark_home is None or not _BOOT.exists() or not (java_home / "lib" / "server" / "classes.jsa").exists():
         return ""
@@ -41,6 +42,8 @@ def archive_options(java_home: Path) -> str:
             written.replace(archive)  # whoever has the other one open keeps it
     if archive.exists():
         return f"-XX:SharedArchiveFile={archive} {_QUIET}"
+    if not writes:
+        return ""
     for old in directory.glob("classes-*"):
         if not old.name.startswith(name):
             old.unlink(missing_ok=True)

@@ -49,10 +49,16 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def session(
-    name: str = "penstock", *, master: str | None = None, remote: str | None = None, settings: Mapping[str, str] | None = None
+    name: str = "penstock",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    keeps_classes: bool = False,
 ) -> SparkSession:
     """A session in which the format `penstock` is known: on this machine, on a cluster (`master`), or through Spark Connect
-    (`remote`). `settings` go before ours. A session that is running already is taken as it is."""
+    (`remote`). `settings` go before ours. A session that is running already is taken as it is. One on this machine that
+    `keeps_classes` takes longer, and those after it start sooner."""
     from pyspark.sql import SparkSession
 
     if remote is None:
@@ -60,7 +66,11 @@ def session(
     is_local = remote is None and (master or os.environ.get("MASTER") or "local").startswith("local")
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = _python() if is_local else sys.executable
-    chosen = {**({} if remote else SETTINGS), **(_local_settings() if is_local else {}), **(settings or {})}
+    chosen = {
+        **({} if remote else SETTINGS),
+        **(_local_settings(keeps_classes=keeps_classes) if is_local else {}),
+        **(settings or {}),
+    }
     # The types of pyspark leave out that a builder is made anew by a property.
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
     if remote is not None:
@@ -72,9 +82,9 @@ def session(
     return builder.getOrCreate()
 
 
-def _local_settings() -> dict[str, str]:
+def _local_settings(*, keeps_classes: bool) -> dict[str, str]:
     """Settings for Java and Python on this machine."""
-    options = f"{_JAVA_OPTIONS} {archive_options(Path(os.environ['JAVA_HOME']))}".strip()
+    options = f"{_JAVA_OPTIONS} {archive_options(Path(os.environ['JAVA_HOME']), writes=keeps_classes)}".strip()
     return {**LOCAL_SETTINGS, "spark.driver.extraJavaOptions": options}
 
 
