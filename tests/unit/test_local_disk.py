@@ -7,6 +7,8 @@ import errno
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -237,3 +239,70 @@ def test_a_blob_is_given_out_as_pieces_of_its_files(tmp_path: Path, erasure: Era
         await life.stop()
 
     asyncio.run(run())
+
+
+class _Writes:
+    """Which threads have written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, delay_s: float = 0.0) -> None:
+        self.threads: list[str] = []
+        write = os.pwritev
+
+        def noted(fd: int, buffers: list[bytes], offset: int) -> int:
+            self.threads.append(threading.current_thread().name)
+            time.sleep(delay_s)
+            return write(fd, buffers, offset)
+
+        monkeypatch.setattr(os, "pwritev", noted)
+
+    @property
+    def by_the_loop(self) -> list[bool]:
+        """Of each write, whether no thread was asked for it."""
+        return [name == threading.main_thread().name for name in self.threads]
+
+
+def test_a_small_write_that_is_not_synced_waits_for_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = _Writes(monkeypatch)
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("a", 1 << 20)
+        await _store(disk, "a", b"first, which makes the file")
+        await _store(disk, "a", b"small")
+        await _store(disk, "a", bytes(local_disk.AT_HAND_BYTES + 1))
+        await _store(disk, "a", b"small")
+        assert await disk.read("a", 0, 32) == b"first, which makes the filesmall"
+
+    _on_disk(tmp_path / "memory", scenario, durable=False)
+    assert writes.by_the_loop == [False, True, False, True]
+    _on_disk(tmp_path / "disk", scenario)
+    assert not any(writes.by_the_loop[4:])
+
+
+def test_after_a_slow_write_the_thread_has_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = _Writes(monkeypatch, delay_s=2 * local_disk.SLOW_WRITE_S)
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("a", 1 << 20)
+        for _ in range(4):
+            await _store(disk, "a", b"small")
+
+    _on_disk(tmp_path / "memory", scenario, durable=False)
+    assert writes.by_the_loop == [False, True, False, False]
+
+
+def test_a_small_write_that_fails_leaves_the_end_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("a", 1 << 20)
+        await _store(disk, "a", b"one")
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr(os, "pwritev", full)
+        with pytest.raises(OSError, match="no space"):
+            await _store(disk, "a", b"two")
+        monkeypatch.undo()
+        with pytest.raises(OSError, match="its end is unknown"):
+            await _store(disk, "a", b"three")
+
+    _on_disk(tmp_path, scenario, durable=False)

@@ -28,7 +28,9 @@ VECTOR_MAX = 1024
 SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
-AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if all of it is in memory
+AT_HAND_BYTES = 64 << 10  # a longer read or write keeps the loop from other work, even if it only goes to memory
+SLOW_WRITE_S = 0.002  # writes that go to memory take so long when the system holds them back until the disk has caught up
+SLOW_FOR_S = 1.0
 LOCK_NAME = "lock"
 
 
@@ -66,9 +68,16 @@ class _Writer(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._loop = loop
         self._jobs: SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None] = SimpleQueue()
+        self._under_way = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._under_way == 0
 
     def submit(self, job: Callable[[], None]) -> asyncio.Future[None]:
         done = self._loop.create_future()
+        self._under_way += 1
         self._jobs.put((job, done))
         return done
 
@@ -84,18 +93,18 @@ class _Writer(threading.Thread):
             except OSError as caught:
                 error = caught
             try:
-                self._loop.call_soon_threadsafe(_settle, done, error)
+                self._loop.call_soon_threadsafe(self._settle, done, error)
             except RuntimeError:  # the loop is gone: nobody is left to be told
                 return
 
-
-def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
+    def _settle(self, done: asyncio.Future[None], error: OSError | None) -> None:
+        self._under_way -= 1
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
 
 
 class LocalDisk:
@@ -116,6 +125,7 @@ class LocalDisk:
         self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix=f"penstock-read-{path.name}")
         self._loop = loop
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
+        self._slow_until = 0.0
 
     @classmethod
     async def open(cls, path: Path, *, durable: bool = True, clock: Clock | None = None) -> LocalDisk:
@@ -149,7 +159,13 @@ class LocalDisk:
         if tail.failed:
             raise OSError(errno.EIO, f"an earlier flush of {name} failed, so its end is unknown; go on in another file")
         try:
-            await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
+            if self._goes_to_memory(tail, buffers, reserved):
+                began = self._clock.monotonic()
+                self._write(name, tail, buffers, finish, reserved)
+                if (ended := self._clock.monotonic()) - began > SLOW_WRITE_S:
+                    self._slow_until = ended + SLOW_FOR_S
+            else:
+                await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
         except OSError:
             tail.failed = True
             raise
@@ -187,6 +203,15 @@ class LocalDisk:
         if tail is None:
             tail = self._tails[name] = _Tail()
         return tail
+
+    def _goes_to_memory(self, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> bool:
+        """Whether a write takes less time than to have the thread do it: it is small, into room that is set aside, and not
+        synced. Not while the thread is at work, which would be overtaken, nor shortly after such a write was slow."""
+        if self._durable or tail.file is None or reserved == 0 or not self._writer.is_idle:
+            return False
+        length = sum(map(len, buffers))
+        has_room = not reserved or tail.length + length <= tail.set_aside
+        return length <= AT_HAND_BYTES and has_room and self._clock.monotonic() >= self._slow_until
 
     def _write(
         self, name: str, tail: _Tail, buffers: list[Buffer], finish: list[Callable[[], None]], reserved: int | None

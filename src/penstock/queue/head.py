@@ -11,6 +11,7 @@ lie.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.queue.batch import span_at
@@ -19,6 +20,7 @@ from penstock.queue.piece import Marks, Piece
 LEVELS = (2 << 10, 128 << 10)
 BODY_SIZE = 8 << 20
 LOW_WATERMARK = 6 << 20
+_SIZE = attrgetter("size")
 
 
 class HeadPlan(NamedTuple):
@@ -35,7 +37,7 @@ class HeadPlan(NamedTuple):
 
 def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATERMARK) -> HeadPlan:
     """How the head takes a piece that has just arrived."""
-    total = sum(piece.size for piece in head) + arrived.size
+    total = sum(map(_SIZE, head), arrived.size)
     if total < low_watermark:
         merged = _merge_levels(head, arrived)
         return HeadPlan(len(merged) - 1, (), Piece.joined(merged).rewritten() if len(merged) > 1 else arrived)
@@ -45,19 +47,18 @@ def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATER
 
 def _merge_levels(head: list[Piece], arrived: Piece) -> list[Piece]:
     """The arrived piece, and those at the end of the head that are rewritten with it."""
-    merged = [arrived]
     size = arrived.size
-    rest = list(head)
+    first = len(head)
     for border in LEVELS:
         # What stands at the end of the head below this border is the level that the new piece joins, or passes and takes along.
-        level: list[Piece] = []
-        while rest and rest[-1].size < border:
-            level.insert(0, rest.pop())
-        if size + sum(piece.size for piece in level) < border:
+        begin, total = first, size
+        while begin and (below := head[begin - 1].size) < border:
+            total += below
+            begin -= 1
+        if total < border:
             break
-        merged = [*level, *merged]
-        size = sum(piece.size for piece in merged)
-    return merged
+        first, size = begin, total
+    return [*head[first:], arrived]
 
 
 def _cut_bodies(pieces: list[Piece], low_watermark: int) -> tuple[tuple[tuple[Piece, ...], ...], Piece | None]:
