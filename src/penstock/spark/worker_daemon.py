@@ -8,6 +8,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
+from socket import socket
 from typing import Final
 
 # Read when Arrow is first imported. The one has the allocator that it does not use start no thread: a process with threads must
@@ -34,9 +35,18 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     gc.collect()
     gc.freeze()
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
-    manager()
+    work = daemon.worker
+
+    def work_quietly(sock: socket, authenticated: bool) -> int:
+        try:
+            return work(sock, authenticated)
+        except BrokenPipeError:
+            return 1  # Spark has stopped, and takes no answer any more: nothing that a person should read of
+
+    daemon.worker = work_quietly
+    daemon.manager()
 
 
 if __name__ == "__main__":
