@@ -77,8 +77,8 @@ def test_a_new_writer_takes_over(node: RunningNode, driver: Any, path: str) -> N
             await old.write_with_ack("by the old one")
             async with made.topic_client.writer(path, producer_id="source") as new:
                 assert (await new.wait_init()).last_seqno == 1
-                # The old one learns that its stream is over and opens another, which ends the new one's: sent again by a third stream,
-                # a message that was written before may be answered as skipped.
+                # The old one learns that its stream is over and opens another, which ends the new one's: sent again by a third
+                # stream, a message that was written before may be answered as skipped.
                 await new.write_with_ack("by the new one")
             await old.close()
 
