@@ -145,7 +145,7 @@ def test_a_duplicate_of_a_write_that_fails_fails_with_it() -> None:
 def test_a_failed_cycle_fails_what_is_queued_behind_and_a_retry_is_written_once(channel: int, fate: Fate) -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, TINY)
-        values = [content(2000, number) for number in range(6)]
+        values = [content(5000, number) for number in range(6)]
         await _write(partition, [b"before"], seqno=1)
         gate = asyncio.Event()
         fates = [fate._replace(gate=gate)]

@@ -97,7 +97,7 @@ def test_nothing_is_visible_before_it_is_durable() -> None:
             gate = asyncio.Event()
             node.hooked.on(channel, Fate(gate=gate))
             before = partition.end_offset
-            writing = asyncio.create_task(partition.write(make_batch([content(2000)])))
+            writing = asyncio.create_task(partition.write(make_batch([content(5000)])))
             waiting = asyncio.create_task(partition.wait_beyond(before, 1000))
             await asyncio.sleep(5)
             assert not waiting.done()

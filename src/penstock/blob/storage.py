@@ -125,6 +125,7 @@ class TabletStorage:
     def __init__(self, storage: BlobStorage, info: TabletInfo) -> None:
         self._storage = storage
         self._proxies: dict[int, GroupProxy] = {}
+        self._groups: dict[tuple[int, int], int] = {}  # by channel and generation, as far as they were asked for
         self.info = info
 
     async def block(self, generation: int, issuer: int) -> Reply:
@@ -164,7 +165,7 @@ class TabletStorage:
     async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
         """Write several blobs at the same time; each has an answer of its own."""
         group_id = self._group_of(blobs[0][0])
-        if any(self._group_of(blob_id) != group_id for blob_id, _ in blobs[1:]):
+        if len(blobs) > 1 and any(self._group_of(blob_id) != group_id for blob_id, _ in blobs[1:]):
             return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
         replies = await (await self._proxy(group_id)).put_all(blobs, from_reserve=from_reserve)
         for at, (blob_id, data) in enumerate(blobs):
@@ -259,7 +260,10 @@ class TabletStorage:
     def _group_of(self, blob_id: BlobId) -> int:
         if blob_id.tablet != self.info.tablet:
             raise InvalidRequestError(f"{blob_id} is not of tablet {self.info.tablet}")
-        return self.info.group(blob_id.channel, blob_id.generation)
+        group = self._groups.get(blob_id[1:3])
+        if group is None:
+            group = self._groups[blob_id[1:3]] = self.info.group(blob_id.channel, blob_id.generation)
+        return group
 
     async def _proxy(self, group_id: int) -> GroupProxy:
         proxy = self._proxies.get(group_id)

@@ -5,8 +5,8 @@ rewritten as that: a byte is rewritten once per level at most, no piece stands b
 From 128 KiB up nothing is rewritten any more: at the low watermark the head becomes a body blob that refers to the pieces as they
 lie.
 
-     level      0          1          2
-     piece    < 2 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB
+     level      0          1           2           3
+     piece    < 1 KiB   < 16 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.queue.batch import span_at
 from penstock.queue.piece import Marks, Piece
 
-LEVELS = (2 << 10, 128 << 10)
+LEVELS = (1 << 10, 16 << 10, 128 << 10)
 BODY_SIZE = 8 << 20
 LOW_WATERMARK = 6 << 20
 _SIZE = attrgetter("size")

@@ -1,8 +1,7 @@
 """One partition: a queue of record batches that is never lost, repeated or reordered (seed 000).
 
 Writes queue up; a cycle takes all that waits, gives it offsets, and commits it with everything that changes with it in one
-request to the KV tablet. Only then do the writers learn of it and the readers see it. A failed cycle fails all that is queued
-behind it, since dedup would otherwise refuse the failed writes for ever.
+request to the KV tablet. Only then do the writers learn of it and the readers see it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.blob import Buffer, FilePiece
 from penstock.core.clock import Clock
-from penstock.core.errors import CorruptionError, OutOfSpaceError, PenstockError, UnavailableError
+from penstock.core.errors import CorruptionError, PenstockError, UnavailableError
 from penstock.queue import keys
 from penstock.queue.arrivals import Arrivals
 from penstock.queue.batch import Batch, check_batch
@@ -33,10 +32,9 @@ from penstock.queue.retention import expired_offset
 from penstock.queue.sources import SourceState, SourceWrite, check_source
 from penstock.queue.transactions import Aborted, Transactions
 from penstock.queue.write_cycle import WaitingWrite, WriteCycle, WriteOutcome, WriteResult, body_commands, body_of, head_key
-from penstock.queue.write_queue import WriteQueue
+from penstock.queue.writing import Writing
 from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 
-CYCLE_BYTES_MAX = 16 << 20
 SOURCES_AT_ONCE = 2000
 SWAP_TURNS_MAX = 100
 
@@ -68,11 +66,8 @@ class Partition:
         self._head: list[Piece] = []
         self._transactions = Transactions()
         self._epochs = Epochs()
-        self._current: WriteCycle | None = None  # on its way to the disk
-        self._next: WriteCycle | None = None  # being filled meanwhile
-        self._queue = WriteQueue()  # what does not fit there
-        self._writer: asyncio.Task[None] | None = None
         self._changing = ChangeLock(tablet, number)  # one request that moves data is under way at a time
+        self._writing = Writing(self, tablet, self._changing)
         self.arrivals = Arrivals(clock)
         self._sources_checked_to = b""
         self.clean = CleanState()
@@ -130,15 +125,13 @@ class Partition:
             check_source(source, batch.messages)
         self._tablet.check_open()
         self._check_limits()
-        self._queue.admit(len(batch.data), self.config.waiting_bytes_max, self._current, self._next)
-        self._queue.append(WaitingWrite(batch, source, done))
-        self._prepare()
+        self._writing.admit(len(batch.data), self.config.waiting_bytes_max)
+        self._writing.append(WaitingWrite(batch, source, done))
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
         """Store the marker that ends a transaction. No limit of the topic keeps it out: what is begun must end."""
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
-        self._queue.append(WaitingWrite(check_batch(raw, len(raw)), source, done))
-        self._prepare()
+        self._writing.append(WaitingWrite(check_batch(raw, len(raw)), source, done))
         return await done
 
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False) -> ReadResult:
@@ -349,59 +342,20 @@ class Partition:
         if config.limit_messages is not None and messages >= config.limit_messages:
             raise PartitionFullError(f"the partition holds {messages} messages, its limit is {config.limit_messages}")
 
-    def _prepare(self) -> None:
-        """Take what waits into the next cycle, as far as it has room, though the one before it may still be under way."""
-        if self._next is None:
-            before = self._current
-            self._next = WriteCycle(
-                self.number,
-                self.end_offset if before is None else before.next_offset,
-                self._tablet.generation,
-                transactions=(self._transactions if before is None else before.transactions).copy(),
-                source_of=self.source if before is None else before.state_of,
-            )
-        self._queue.move(self._next, CYCLE_BYTES_MAX)
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write_prepared())
+    def new_cycle(self, before: WriteCycle | None) -> WriteCycle:
+        """A write cycle that follows another, or what is stored."""
+        return WriteCycle(
+            self.number,
+            self.end_offset if before is None else before.next_offset,
+            self._tablet.generation,
+            transactions=(self._transactions if before is None else before.transactions).copy(),
+            source_of=self.source if before is None else before.state_of,
+        )
 
-    async def _write_prepared(self) -> None:
-        try:
-            while self._next is not None:
-                async with self._changing:
-                    self._current, self._next = self._next, None
-                    if self._queue:
-                        self._prepare()
-                    await self._write_cycle(self._current)
-                    self._current = None
-        finally:
-            stopped = UnavailableError(f"partition {self.number} stopped writing; try again")
-            if self._current is not None:
-                self._current.fail(stopped)
-            self._current = self._writer = None
-            self._fail_queued(stopped)
-
-    async def _write_cycle(self, cycle: WriteCycle) -> None:
-        """Commit a cycle as a whole, and tell everyone."""
-        try:
-            plan = cycle.plan(self._head, self.config.low_watermark)
-            if plan is not None:
-                await self._tablet.execute(Request(cycle.commands(self._head, plan) + self._epoch_commands()))
-        except PenstockError as error:
-            if isinstance(error, OutOfSpaceError):
-                error = PartitionFullError(f"the storage of partition {self.number} is full: {error}")
-            cycle.fail(error)
-            # What is queued behind may be of the same sources: were it written, what failed now never could be.
-            self._fail_queued(error)
-            return
-        if plan is not None:
-            self._advance(cycle, plan)
-        if self._next is None:
-            cycle.acknowledge()
-        else:
-            self._next.follow(self.source)
-            # Two turns of the loop later the next cycle is with the disk, which works while the writers go on.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, cycle.acknowledge)
+    def plan(self, cycle: WriteCycle) -> tuple[HeadPlan, Request] | None:
+        """What a cycle does to the head, and the request that does it; None if it has nothing to write."""
+        plan = cycle.plan(self._head, self.config.low_watermark)
+        return None if plan is None else (plan, Request(cycle.commands(self._head, plan) + self._epoch_commands()))
 
     def _epoch_commands(self) -> tuple[Command, ...]:
         """With its first write, a generation notes where it began."""
@@ -409,14 +363,8 @@ class Partition:
             return ()
         return (Write(keys.epoch_key(self.number, self.epoch), keys.pack_offset(self.end_offset)),)
 
-    def _fail_queued(self, error: PenstockError) -> None:
-        if self._next is not None:
-            self._next.fail(error)
-            self._next = None
-        self._queue.fail(error)
-
-    def _advance(self, cycle: WriteCycle, plan: HeadPlan) -> None:
-        """The cycle is durable: from now on it can be read."""
+    def advance(self, cycle: WriteCycle, plan: HeadPlan) -> None:
+        """A cycle is durable: from now on it can be read."""
         del self._head[len(self._head) - plan.replaced :]
         for run in plan.bodies:
             piece = Piece.joined(run)

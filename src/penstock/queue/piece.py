@@ -161,8 +161,12 @@ class Piece:
         self.buffers = buffers
         self.marks = marks
         self.min_timestamp, self.max_timestamp = timestamps
-        self.starts = list(accumulate(map(len, buffers), initial=0))
-        self.size = self.starts.pop()
+        if len(buffers) == 1:
+            self.starts = [0]
+            self.size = len(buffers[0])
+        else:
+            self.starts = list(accumulate(map(len, buffers), initial=0))
+            self.size = self.starts.pop()
 
     @property
     def next_offset(self) -> int:
@@ -208,6 +212,8 @@ class Piece:
 
     def kept(self) -> Piece:
         """The same as it can be held for long: in buffers of its own if its bytes are views of much larger ones."""
+        if len(self.buffers) == 1 and isinstance(self.buffers[0], bytes):
+            return self
         pinned: dict[int, int] = {}
         for buffer in self.buffers:
             owner = buffer.obj if isinstance(buffer, memoryview) else buffer

@@ -17,6 +17,9 @@ from penstock.queue.sources import SourceState, SourceWrite, after_write, known_
 from penstock.queue.transactions import Transactions
 from penstock.tablet import Command, Concat, DeleteRange, Write
 
+# A piece of the head that is no longer is kept in the tablet's log: a lone small message costs no blob of its own.
+INLINE_MAX = 4 << 10
+
 
 class WriteResult(NamedTuple):
     """Where a batch is; the offset of a duplicate is -1 if it is not known any more."""
@@ -132,7 +135,7 @@ class WriteCycle:
         if plan.piece is not None:
             piece = plan.piece
             description = Description(piece.size, 0, piece.min_timestamp, piece.max_timestamp)
-            found.append(Write(head_key(self._number, piece), _content(piece), description.pack()))
+            found.append(Write(head_key(self._number, piece), _content(piece), description.pack(), INLINE_MAX))
         source_prefix = keys.prefix(b"s", self._number)
         found += (Write(source_prefix + source, state.pack()) for source, state in self._sources.items())
         for key, value in self._changes.items():
@@ -167,18 +170,28 @@ def body_of(number: int, piece: Piece) -> Body:
 
 
 def body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -> list[Command]:
-    """Make a body of pieces: old ones as they lie, new ones written, the marks behind them."""
+    """Make a body of pieces: old ones as they lie, new ones written, the marks behind them. All of a body is in blobs, so that it
+    can be sent from files: old ones that the log has kept so far are written as well."""
     piece = Piece.joined(run)
     body = body_of(number, piece)
     commands: list[Command] = []
     sources: list[bytes] = []
-    for at, part in enumerate(run):
+    fresh: dict[bytes, list[Buffer]] = {}
+    written: list[Buffer] | None = None
+    for part in run:
         source = old.get(id(part))
-        if source is None:
+        if source is not None and part.size > INLINE_MAX:
+            sources.append(source)
+            written = None
+            continue
+        if source is not None:
+            commands.append(DeleteRange(source, source + b"\0"))
+        if written is None:
             # Under a key of its own only until the body has it, within this very request.
-            source = body.key + b"+%d" % at
-            commands.append(Write(source, _content(part)))
-        sources.append(source)
+            sources.append(body.key + b"+%d" % len(sources))
+            written = fresh[sources[-1]] = []
+        written += part.buffers
+    commands += (Write(key, tuple(buffers), inline_max=0) for key, buffers in fresh.items())
     marks = body.key + b"+m"
     description = Description(body.size, body.marks_size, body.min_timestamp, body.max_timestamp)
     commands.append(Write(marks, piece.marks.pack()))

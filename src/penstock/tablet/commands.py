@@ -12,14 +12,15 @@ PIECES_MAX = (1 << 16) - 1
 READ_BYTES_MAX = 25 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """Set a key. `head` is a small piece in front of the value that is kept in memory and can be read without waiting. A value in
-    several buffers is not joined: they are stored as they lie."""
+    several buffers is not joined: they are stored as they lie. One of up to `inline_max` bytes is kept in memory and in the log,
+    not in a blob of its own; it is for the tablet to say how long that may be unless it is said here."""
 
     key: bytes
     value: Buffer | tuple[Buffer, ...]
     head: bytes = b""
+    inline_max: int | None = None
 
     @property
     def size(self) -> int:
@@ -45,8 +46,7 @@ class ReadRange:
     with_values: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRange:
+class DeleteRange(NamedTuple):
     """Forget keys with begin <= key < end."""
 
     begin: bytes
@@ -90,8 +90,7 @@ class GetStatus:
 Command = Write | Read | ReadRange | DeleteRange | Rename | CopyRange | Concat | GetStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Commands that take effect together. Reads see the state before it. `generation`, if given, must be the tablet's own."""
 
     commands: tuple[Command, ...]

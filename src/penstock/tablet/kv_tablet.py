@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 
 from penstock.blob import BlobId, Buffer, Content, FilePiece, Reply, Status, TabletStorage, Vector
 from penstock.core.errors import (
@@ -38,6 +37,7 @@ from penstock.tablet.commands import (
 from penstock.tablet.garbage import Garbage
 from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Overlay, Piece, Value
 from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, encode_change, encode_entry, encode_page
+from penstock.tablet.pending import QUESTIONS, Outcome, Pending
 from penstock.tablet.probe import TabletProbe
 from penstock.tablet.value_reader import ValueReader
 
@@ -62,17 +62,6 @@ class KvOptions:
     idle_garbage_s: float = 5.0  # how long less than that may wait
 
 
-class _Pending(NamedTuple):
-    """A request that waits for its commit."""
-
-    request: Request
-    done: asyncio.Future[list[Result]]
-    size: int
-
-
-Question = Read | ReadRange | GetStatus
-
-
 class KvTablet:
     """One KV tablet of one generation. Make it with `boot`; once it has stopped, it stays so."""
 
@@ -93,7 +82,7 @@ class KvTablet:
         self._snapshot: SnapshotMark | None = None
         self._reader = ValueReader(storage, generation, state.index)
         self._garbage = Garbage(storage, generation, state.barrier, state.index.references)
-        self._queue: deque[_Pending] = deque()
+        self._queue: deque[Pending] = deque()
         self._wake = asyncio.Event()
         self._tidy_due = asyncio.Event()
         self._tidy_timed = False  # whether a little garbage is waited with for no longer than it may
@@ -138,9 +127,18 @@ class KvTablet:
         self.check_open()
         if request.generation is not None and request.generation != self.generation:
             raise FencedError(f"the request is for generation {request.generation}, the tablet is in {self.generation}")
-        if all(isinstance(command, Question) for command in request.commands):
+        if all(type(command) in QUESTIONS for command in request.commands):
             return await self._answers(request)
-        return await self._enqueue(request)
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        self.submit(request, done)
+        return await done
+
+    def submit(self, request: Request, done: Outcome) -> None:
+        """Carry out a request that changes something; `done` is told how it went."""
+        self.check_open()
+        self._queue.append(Pending.of(request, done))
+        if not self._wake.is_set():
+            self._wake.set()
 
     def head(self, key: bytes) -> bytes | None:
         """What a key keeps in memory: a small value, or the head of a long one. None if there is no such key."""
@@ -175,14 +173,6 @@ class KvTablet:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _enqueue(self, request: Request) -> asyncio.Future[list[Result]]:
-        self.check_open()
-        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        size = sum(command.size for command in request.commands if isinstance(command, Write))
-        self._queue.append(_Pending(request, done, size))
-        self._wake.set()
-        return done
-
     def check_open(self) -> None:
         """Raise what the tablet was stopped for, if it was."""
         if self._stop_cause is not None:
@@ -201,11 +191,11 @@ class KvTablet:
             self._wake.clear()
             while self._queue and self._stop_cause is None:
                 await self._commit_safely(self._take_group())
-        for pending in self._queue:
-            _fail(pending, self._stop_cause)
-        self._queue.clear()
+        left, self._queue = self._queue, deque()
+        for pending in left:
+            pending.fail(self._stop_cause)
 
-    async def _commit_safely(self, group: list[_Pending]) -> None:
+    async def _commit_safely(self, group: list[Pending]) -> None:
         """Whatever goes wrong that nobody thought of, nobody is left waiting, and nothing more is written."""
         try:
             await self._commit(group)
@@ -213,15 +203,15 @@ class KvTablet:
             broken = ClosedError(f"tablet {self._storage.info.tablet} broke down: {error!r}; start it anew")
             self._stop(broken)
             for pending in (*group, *self._queue):
-                _fail(pending, broken)
+                pending.fail(broken)
             self._queue.clear()
             raise
 
-    def _take_group(self) -> list[_Pending]:
+    def _take_group(self) -> list[Pending]:
         group = [self._queue.popleft()]
         size = group[0].size
         while self._queue and size + self._queue[0].size <= COMMIT_BYTES_MAX:
-            if any(isinstance(command, Question) for command in self._queue[0].request.commands):
+            if self._queue[0].asks:
                 break  # what it reads is the state after all those before it
             if self._queue[0].request.makes_room != group[0].request.makes_room:
                 break  # what needs room must not keep what makes room from being written
@@ -229,14 +219,16 @@ class KvTablet:
             size += group[-1].size
         return group
 
-    async def _commit(self, group: list[_Pending]) -> None:
+    async def _commit(self, group: list[Pending]) -> None:
         """Write one log entry for a group of requests and the data it refers to, and tell everyone how it went."""
         step = self._step = self._step + 1
         overlay = Overlay(self.index)
         puts: list[tuple[BlobId, Content]] = []
-        answers = await self._answers_of_first(group)
+        answers = await self._answers_of_first(group) if group and group[0].asks else []
         asking = group if answers is not None else group[1:]
-        staged = [pending for pending in asking if self._stage(pending, overlay, puts)]
+        # One that is wrong must leave no trace among those it is committed with; alone, it disturbs nobody.
+        alone = len(asking) == 1
+        staged = [one for one in asking if self._stage(one, overlay if alone else Overlay(overlay), overlay, puts)]
         if group and not staged:
             self._step -= 1
             return
@@ -261,30 +253,26 @@ class KvTablet:
         self._settle(entry, step, [blob for blob, _ in puts[:-1]])
         self._log_bytes += len(raw)
         for pending in staged:
-            if not pending.done.done():
-                pending.done.set_result(answers if answers and pending is group[0] else [None] * len(pending.request.commands))
+            pending.succeed(answers if answers and pending is group[0] else [None] * len(pending.request.commands))
 
-    async def _split(self, group: list[_Pending]) -> None:
+    async def _split(self, group: list[Pending]) -> None:
         """The changes of the group do not fit one log entry: commit the requests one by one."""
         if len(group) == 1:
-            _fail(group[0], InvalidRequestError("the request changes too many keys at once; split it"))
+            group[0].fail(InvalidRequestError("the request changes too many keys at once; split it"))
         else:
             for pending in group:
                 await self._commit([pending])
 
-    async def _answers_of_first(self, group: list[_Pending]) -> list[Result] | None:
+    async def _answers_of_first(self, group: list[Pending]) -> list[Result] | None:
         """Only the first of a group reads; if it cannot, it fails, and has no effect: None."""
-        if not group:
-            return []
         try:
             return await self._answers(group[0].request)
         except PenstockError as error:
-            _fail(group[0], error)
+            group[0].fail(error)
             return None
 
-    def _stage(self, pending: _Pending, overlay: Overlay, puts: list[tuple[BlobId, Content]]) -> bool:
+    def _stage(self, pending: Pending, own: Overlay, overlay: Overlay, puts: list[tuple[BlobId, Content]]) -> bool:
         """Check a request and lay its changes over those before it; False if it is wrong, and then it has no effect."""
-        own = Overlay(overlay)
         own_puts: list[tuple[BlobId, Content]] = []
         try:
             for command in pending.request.commands:
@@ -293,25 +281,28 @@ class KvTablet:
                 else:
                     own.apply(command)
         except InvalidRequestError as error:
-            _fail(pending, error)
+            pending.fail(error)
             return False
-        overlay.absorb(own)
+        if own is not overlay:
+            overlay.absorb(own)
         puts.extend(own_puts)
         return True
 
     def _written(self, command: Write, first_cookie: int, puts: list[tuple[BlobId, Content]]) -> Value:
         """The value of a write: kept here if it is small, otherwise in blobs."""
-        buffers = command.value if isinstance(command.value, tuple) else (command.value,)
-        if command.size <= INLINE_MAX:
-            small = b"".join(buffers)
-            return Chain(command.head, (small,)) if command.head else small
+        _, value, head, inline_max = command
+        buffers = value if isinstance(value, tuple) else (value,)
+        if sum(map(len, buffers)) <= (INLINE_MAX if inline_max is None else inline_max):
+            only = buffers[0] if len(buffers) == 1 else None
+            small = only if isinstance(only, bytes) else b"".join(buffers)
+            return Chain(head, (small,)) if head else small
         pieces: list[Piece] = []
         for content in _blob_contents(buffers):
             cookie = first_cookie + len(puts)
             blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(content))
             puts.append((blob, content))
             pieces.append(BlobRef(blob, 0, len(content)))
-        return Chain(command.head, tuple(pieces))
+        return Chain(head, tuple(pieces))
 
     def _settle(self, entry: LogEntry, step: int, born: list[BlobId]) -> None:
         """The entry is durable: it counts from now on."""
@@ -325,17 +316,19 @@ class KvTablet:
         dead = self.index.apply(entry.changes)
         for blob in born:
             self._garbage.born(blob)
-        self._garbage.died(dead)
-        # What was overwritten within the entry itself, and what aborted entries have put.
-        self._garbage.died(blob for blob in born if blob not in self.index.references)
-        self._garbage.abandoned(self._abandoned)
-        self._abandoned.clear()
+        if dead or born:
+            # Also what was overwritten within the entry itself.
+            self._garbage.died(dead)
+            self._garbage.died(blob for blob in born if blob not in self.index.references)
+        if self._abandoned:  # by aborted entries
+            self._garbage.abandoned(self._abandoned)
+            self._abandoned.clear()
         self._log_entries += 1
         first_garbage = self._garbage.waiting and not self._tidy_timed
         if first_garbage or self._is_garbage_due() or self._is_snapshot_due():
             self._tidy_due.set()
 
-    def _abort(self, step: int, trouble: Reply, staged: list[_Pending]) -> None:
+    def _abort(self, step: int, trouble: Reply, staged: list[Pending]) -> None:
         """The entry may or may not be there: it does not count, and the next one will say so."""
         self._aborted.append(step)
         tablet = self._storage.info.tablet
@@ -348,7 +341,7 @@ class KvTablet:
         else:
             error = UnavailableError(f"tablet {tablet} cannot write: {trouble.status.value}: {trouble.reason}")
         for pending in staged:
-            _fail(pending, error)
+            pending.fail(error)
 
     async def _answers(self, request: Request) -> list[Result]:
         return [await self._answer(command) for command in request.commands]
@@ -428,7 +421,9 @@ class KvTablet:
             pages.append(blob)
             total += len(raw)
         self._snapshot = SnapshotMark(taken_at, self._garbage.barrier, tuple(pages))
-        await self._enqueue(Request((), makes_room=True))
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        self.submit(Request((), makes_room=True), done)
+        await done
         self._log_entries -= entries
         self._log_bytes -= size
         self._snapshot_size = total
@@ -486,8 +481,3 @@ def _check(reply: Reply, what: str) -> None:
         raise OutOfSpaceError(f"{what}: {reply.reason}")
     if reply.status is not Status.OK:
         raise UnavailableError(f"{what}: {reply.status.value}: {reply.reason}")
-
-
-def _fail(pending: _Pending, error: PenstockError | None) -> None:
-    if not pending.done.done():
-        pending.done.set_exception(error or ClosedError("the tablet was stopped"))

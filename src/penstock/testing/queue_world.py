@@ -35,7 +35,7 @@ from penstock.blob.quorum import recoverable
 from penstock.blob.topology import main_part
 from penstock.blob.vdisk import VDisk
 from penstock.core.errors import ClosedError
-from penstock.queue import compaction, head, partition, piece
+from penstock.queue import compaction, head, partition, piece, write_cycle, writing
 from penstock.tablet import CHANNELS, garbage, kv_tablet
 from penstock.testing.fault_ledger import InvariantError, Ledger
 from penstock.testing.fault_nemesis import Fault, Nemesis
@@ -52,6 +52,7 @@ INFO = TabletInfo(TABLET, tuple(ChannelHistory([(0, GROUP_ID)]) for _ in range(C
 # Limits of the product, and smaller ones at which the same things happen every few messages.
 SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
     (kv_tablet, "INLINE_MAX"): (150, 1000),
+    (write_cycle, "INLINE_MAX"): (100, 300, write_cycle.INLINE_MAX),
     (kv_tablet, "DATA_BLOB_MAX"): (1000, 5000, kv_tablet.DATA_BLOB_MAX),
     (kv_tablet, "COMMIT_BYTES_MAX"): (500, kv_tablet.COMMIT_BYTES_MAX),
     (kv_tablet, "PAGE_BYTES"): (500, 5000, kv_tablet.PAGE_BYTES),
@@ -59,7 +60,7 @@ SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
     (head, "LEVELS"): ((150, 1500), head.LEVELS),
     (head, "BODY_SIZE"): (900, 5000, 40_000),
     (piece, "MARK_EVERY"): (1, 300, piece.MARK_EVERY),
-    (partition, "CYCLE_BYTES_MAX"): (600, partition.CYCLE_BYTES_MAX),
+    (writing, "CYCLE_BYTES_MAX"): (600, writing.CYCLE_BYTES_MAX),
     (partition, "SOURCES_AT_ONCE"): (2, partition.SOURCES_AT_ONCE),
     (piece, "JOIN_MAX"): (1, 300, piece.JOIN_MAX),
     (piece, "BUFFER_BYTES"): (500, piece.BUFFER_BYTES),
