@@ -1,10 +1,14 @@
-"""Stored bytes of static tables, of the progress of exports and of remembered answers, pinned: they must stay readable.
+"""Stored bytes of static tables, of the progress of exports, of remembered answers and of leases, pinned: they stay readable.
 
 What is here changes only together with the version in its format and code that still reads the old one.
 """
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from penstock.broker import LeaseKey, LeaseOptions, Queue
+from penstock.broker.leases import Leases
 from penstock.broker.queue_agent.export_progress import ExportProgress, TabletProgress
 from penstock.broker.table_store import Chunk, TableStore
 from penstock.gateway.yt.answers import Answer, Answers
@@ -20,6 +24,8 @@ PROGRESS_RAW = (
     b'"last_successful_export_unix_ts": 1700000000, '
     b'"tablets": {"0": {"row_count": 7, "max_timestamp": 1699999999999, "lost_row_count": 2}}, "stored_ms": 1700000000123}'
 )
+LEASE_KEY = b"l" + bytes(15) + b"\x07" + b"ann"
+LEASE_HEAD = bytes.fromhex("010000ea60000473" + "63616e" + "00" * 15 + "05" + "00000003" + "0000000000000009")
 ANSWER_HEAD = bytes.fromhex("010000000a") + b'{"A": "b"}' + b"body"
 
 
@@ -54,6 +60,21 @@ def test_a_remembered_answer() -> None:
         [key] = tablet.keys(b"", None)
         assert (len(key), key[:1], key[9:].hex()) == (25, b"m", "8920899e9689f7a7d7165165438b1d32")
         assert tablet.head(key) == ANSWER_HEAD
+        await host.stop()
+
+    run_simulation(scenario(), seed=1)
+
+
+def test_a_lease() -> None:
+    async def scenario() -> None:
+        host = await SimBroker().start()
+        tablet = await host.do(host.broker.system_tablet(77))
+        key, held = LeaseKey(UUID(int=7), "ann"), {Queue(UUID(int=5), 3): 9}
+        await host.do(Leases(tablet, LeaseOptions(), host.node.clock).take(key, "scan", 60.0, held))
+        assert list(tablet.keys(b"", None)) == [LEASE_KEY]
+        assert tablet.head(LEASE_KEY) == LEASE_HEAD
+        (lease,) = Leases(tablet, LeaseOptions(), host.node.clock)
+        assert (lease.owner, lease.duration_s, lease.positions) == ("scan", 60.0, held)
         await host.stop()
 
     run_simulation(scenario(), seed=1)

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.broker import Credential, Mechanism
 from penstock.gateway.kafka.protocol import errors, private_keys
+from penstock.gateway.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
 from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse
 from penstock.spark.cluster import RefusedError
 from penstock.spark.errors import BrokerRefusedError, BrokerUnreachableError
@@ -78,4 +79,9 @@ def test_who_may_not_read_is_told_neither_rows_nor_files(gateway: RunningGateway
             authenticate(client, "bob", "bob")
             request = FindPiecesRequest(topic_id=topic_id, bytes_max=1000)
             answer = client.call(private_keys.FIND_PIECES, 0, request, FindPiecesResponse)
+            leased = [LeasedTopic(topic_id=topic_id, partitions=[LeasedPartition()])]
+            lease = TakeLeaseRequest(lease_id=bytes(16), owner="bob", duration_ms=1000, topics=leased)
+            refusal = client.call(private_keys.TAKE_LEASE, 0, lease, TakeLeaseResponse)
         assert answer == FindPiecesResponse(error_code=errors.TOPIC_AUTHORIZATION_FAILED)
+        assert refusal.error_code == errors.TOPIC_AUTHORIZATION_FAILED
+        assert all(lease.owner != "bob" for lease in gateway.broker.leases)

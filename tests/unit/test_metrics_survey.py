@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, group_state
-from penstock.broker import Position, Queue, TopicConfig
+from penstock.broker import LeaseKey, Position, Queue, TopicConfig
 from penstock.core.clock import SystemClock
 from penstock.queue import backlog_of
 from penstock.server.metrics.flows import TopicFlows
@@ -108,6 +109,8 @@ def test_a_topic_that_an_important_consumer_keeps_from_being_trimmed_is_named() 
         assert "stands at offset 0" in (await surveyed(host)).blocked["kept"]
         await commit(host, "auditor", "kept", 3)
         assert (await surveyed(host)).blocked == {}
+        await host.broker.leases.take(LeaseKey(UUID(int=1), "ann"), "a scan", 60.0, {Queue(host.topic("free").id, 0): 1})
+        assert "a scan has a lease, and is to read from offset 1" in (await surveyed(host)).blocked["free"]
 
     simulated(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.spark.cluster import TopicPartition
 from penstock.spark.connection import Address
 from penstock.spark.errors import CheckpointError
-from penstock.spark.ranges import OffsetRange, StreamOffset, limit_offsets, split_ranges
+from penstock.spark.ranges import TASK_OFFSETS_MIN, OffsetRange, StreamOffset, limit_offsets, share_tasks, split_ranges
 
 places = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 5))
 positions = st.dictionaries(places, st.integers(0, 1 << 40))
@@ -80,3 +81,20 @@ def test_one_partition_is_read_by_as_many_tasks_as_asked() -> None:
     assert [part[1:3] for part in split_ranges([a_range(0, 100)], 4, None)] == [(0, 25), (25, 50), (50, 75), (75, 100)]
     assert [part.size for part in split_ranges([a_range(0, 100), a_range(0, 300, 1)], 4, None)] == [100, 100, 100, 100]
     assert split_ranges([a_range(0, 3), a_range(5, 5, 1)], None, None) == [a_range(0, 3)]
+
+
+@given(st.lists(st.integers(1, 2 * TASK_OFFSETS_MIN)))
+def test_small_ranges_share_a_task_and_large_ones_do_not(sizes: list[int]) -> None:
+    ranges = [a_range(0, size, number) for number, size in enumerate(sizes)]
+    tasks = share_tasks(ranges, None)
+    assert [one for task in tasks for one in task] == ranges
+    assert all(len(task) == 1 or sum(one.size for one in task) <= TASK_OFFSETS_MIN for task in tasks)
+    # None could have been joined to the one before.
+    for before, after in pairwise(tasks):
+        assert sum(one.size for one in before) + after[0].size > TASK_OFFSETS_MIN
+
+
+def test_no_task_is_shared_where_as_many_are_wanted() -> None:
+    ranges = [a_range(0, 5, number) for number in range(4)]
+    assert share_tasks(ranges, 1) == [ranges]
+    assert share_tasks(ranges, 2) == [[one] for one in ranges]

@@ -20,11 +20,15 @@ from penstock.broker.errors import (
     InvalidPartitionsError,
     InvalidTimestampError,
     InvalidTopicNameError,
+    LeaseLimitError,
+    LeaseSpentError,
     PartitionUnavailableError,
     TopicExistsError,
+    UnknownLeaseError,
     UnknownTopicError,
 )
 from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
+from penstock.broker.leases import Lease, LeaseKey, LeaseOptions
 from penstock.broker.probe import BrokerProbe, BrokerReading, GroupCount
 from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
 from penstock.broker.quotas import FETCH as FETCH_QUOTA
@@ -96,6 +100,11 @@ __all__ = [
     "InvalidTopicNameError",
     "InvalidTransactionStateError",
     "InvalidTransactionTimeoutError",
+    "Lease",
+    "LeaseKey",
+    "LeaseLimitError",
+    "LeaseOptions",
+    "LeaseSpentError",
     "Mechanism",
     "NotInTransactionError",
     "Operation",
@@ -123,6 +132,7 @@ __all__ = [
     "TransactionOptions",
     "TransactionState",
     "UnacceptableCredentialError",
+    "UnknownLeaseError",
     "UnknownMechanismError",
     "UnknownProducerError",
     "UnknownTopicError",

@@ -24,7 +24,9 @@ from penstock.broker.groups.expiry import Expiry
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
+from penstock.broker.head_limit import HeadLimit
 from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
+from penstock.broker.leases import LeaseOptions, Leases, is_short_of_room
 from penstock.broker.namespace import Namespace, Tree
 from penstock.broker.probe import BrokerProbe, BrokerReading
 from penstock.broker.queue_agent import Exporter, QueueAgent, StaticExports
@@ -84,6 +86,7 @@ class BrokerOptions:
     groups: GroupOptions = field(default_factory=GroupOptions)
     consumer_groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)  # those the broker assigns partitions to
     transactions: TransactionOptions = field(default_factory=TransactionOptions)
+    leases: LeaseOptions = field(default_factory=LeaseOptions)
     security: Security | None = None  # without it everyone may do everything
     cluster_name: str = "penstock"  # of this cluster, in registrations
     rules_for_anonymous: bool = False  # unless access rules count all the same, for those whom nobody asks who they are
@@ -142,6 +145,7 @@ class Broker:
         self.catalog: Catalog
         self.consumers: Consumers
         self.registrations: Registrations
+        self.leases: Leases
         self.namespace: Namespace
         self.tables: TableStore
         self.weights = Weights()
@@ -173,6 +177,9 @@ class Broker:
             await broker._host(broker.catalog.topics())
             broker._offsets = TransactionalOffsets(consumers, broker.consumers, clock)
             await broker._start_transactions(transactions.latest)
+            life = await storage.life(options.group)
+            broker.leases = Leases(consumers, options.leases, clock, is_short_of_room=lambda: is_short_of_room(life))
+            consumers.on_restart(broker.leases.reload)
             await broker._start_namespace(namespace, consumers)
             # The sessions of members begin anew with this, so nothing that takes long may come after it.
             await broker._start_groups(consumers.latest)
@@ -183,14 +190,7 @@ class Broker:
         except BaseException:
             await broker.stop()
             raise
-        needed_from = broker.queue_agent.needed_from
-        interval_s, probe = options.retention_interval_s, broker.probe
-        retention = Retention(broker.catalog, broker.consumers, broker._tablets, needed_from, interval_s, probe=probe)
-        broker.needed_from = retention.needed_from
-        broker._tasks.append(asyncio.create_task(retention.run(), name="retention"))
-        compaction = Compaction(broker.catalog, broker._tablets, options.compaction, clock=clock, random=random, probe=probe)
-        broker._tasks.append(asyncio.create_task(compaction.run(), name="compaction"))
-        broker._tasks.append(asyncio.create_task(broker.queue_agent.run(), name="queue-agent"))
+        broker._tidy_up()
         return broker
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
@@ -316,6 +316,26 @@ class Broker:
         for tablet in self._system:
             await tablet.stop()
 
+    def _tidy_up(self) -> None:
+        """Begin to let go of what nobody needs, again and again."""
+        options, catalog, tablets, probe = self.options, self.catalog, self._tablets, self.probe
+        retention = Retention(
+            catalog,
+            self.consumers,
+            tablets,
+            self.queue_agent.needed_from,
+            self.leases,
+            interval_s=options.retention_interval_s,
+            probe=probe,
+        )
+        self.needed_from = retention.needed_from
+        compaction = Compaction(
+            catalog, tablets, self.leases, options.compaction, clock=self.clock, random=self._random, probe=probe
+        )
+        for name, one in (("retention", retention), ("compaction", compaction), ("queue-agent", self.queue_agent)):
+            self._tasks.append(asyncio.create_task(one.run(), name=name))
+        self._tasks.append(asyncio.create_task(HeadLimit(tablets).run(), name="head-limit"))
+
     def _admit(self, system: TableTablet) -> None:
         """Who may do what, and how much of it."""
         options = self.options
@@ -387,6 +407,7 @@ class Broker:
             weights=self.weights,
             exports=exports,
             is_leader=lambda: tablet.serves,
+            leased_from=self.leases.needed_from,
             clock=self.clock,
         )
         await self.namespace.repair()

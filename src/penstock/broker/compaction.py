@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from penstock.broker.catalog import Catalog
+from penstock.broker.consumers import Queue
 from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.leases import Leases
 from penstock.broker.probe import BrokerProbe
 from penstock.broker.tablets import Tablets
+from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.queue import Offload, Partition, compact, dirt_of
@@ -36,6 +40,7 @@ class Compaction:
         self,
         catalog: Catalog,
         tablets: Tablets,
+        leases: Leases,
         options: CompactionOptions,
         *,
         clock: Clock,
@@ -45,6 +50,7 @@ class Compaction:
         self._probe = probe or BrokerProbe()
         self._catalog = catalog
         self._tablets = tablets
+        self._leases = leases
         self._options = options
         self._clock = clock
         self._random = random
@@ -60,31 +66,37 @@ class Compaction:
         now_ms = int(self._clock.wall() * 1000)
         found = self._compacted()
         found.sort(key=lambda item: dirt_of(item[1], now_ms).ratio, reverse=True)
-        for name, partition in found:
+        for topic, partition in found:
             try:
-                await self._compact(name, partition)
+                await self._compact(topic, partition)
             except PenstockError as error:
                 self._probe.compaction_failures += 1
-                log.warning("compaction of %s will be tried again: %s", name, error)
+                log.warning("compaction of %s-%d will be tried again: %s", topic.name, partition.number, error)
 
-    def _compacted(self) -> list[tuple[str, Partition]]:
-        found: list[tuple[str, Partition]] = []
+    def _compacted(self) -> list[tuple[Topic, Partition]]:
+        found: list[tuple[Topic, Partition]] = []
         for topic in self._catalog.topics():
             if not topic.config.is_compacted:
                 continue
             for number, tablet_id in enumerate(topic.tablets):
                 try:
-                    found.append((f"{topic.name}-{number}", self._tablets.partition(tablet_id, number)))
+                    found.append((topic, self._tablets.partition(tablet_id, number)))
                 except PartitionUnavailableError:
                     continue
         return found
 
-    async def _compact(self, name: str, partition: Partition) -> None:
+    async def _compact(self, topic: Topic, partition: Partition) -> None:
         options = self._options
+        held_from = partial(self._leases.needed_from, Queue(topic.id, partition.number))
         for _ in range(PASSES_MAX):
             began = self._clock.monotonic()
             summary = await compact(
-                partition, clock=self._clock, random=self._random, offload=options.offload, map_bytes=options.map_bytes
+                partition,
+                clock=self._clock,
+                random=self._random,
+                offload=options.offload,
+                map_bytes=options.map_bytes,
+                held_from=held_from,
             )
             if summary is None:
                 return
@@ -92,11 +104,12 @@ class Compaction:
             self._probe.compaction_bytes_read += summary.bytes_read
             self._probe.compaction_bytes_freed += summary.bytes_freed
             log.info(
-                "compacted %s up to offset %d: %d bytes read, %d freed, %d keys%s",
-                name,
+                "compacted %s-%d up to offset %d: %d bytes read, %d freed, %d keys%s",
+                topic.name,
+                partition.number,
                 summary.clean_to,
                 summary.bytes_read,
                 summary.bytes_freed,
                 summary.keys,
-                "" if summary.is_complete else "; it was trimmed meanwhile, and will be gone over again",
+                "" if summary.is_complete else "; it was trimmed or leased meanwhile, and will be gone over again",
             )

@@ -51,3 +51,21 @@ class InvalidTimestampError(InvalidRequestError):
     """A message claims a time further from the broker's clock than its topic allows."""
 
     code = "invalid_timestamp"
+
+
+class UnknownLeaseError(InvalidRequestError):
+    """There is no such lease, or no more."""
+
+    code = "unknown_lease"
+
+
+class LeaseLimitError(InvalidRequestError):
+    """There are as many leases as there may be."""
+
+    code = "too_many_leases"
+
+
+class LeaseSpentError(InvalidRequestError):
+    """A lease has held the same messages for as long as one may."""
+
+    code = "lease_spent"

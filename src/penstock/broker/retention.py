@@ -1,4 +1,5 @@
-"""Retention: now and then every partition lets go of what its topic does not ask for and no important consumer needs."""
+"""Retention: now and then every partition lets go of what its topic does not ask for, no important consumer needs and no lease
+holds."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import Consumers, Queue
 from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.leases import Leases
 from penstock.broker.probe import BrokerProbe
 from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
@@ -29,8 +31,9 @@ class Retention:
         consumers: Consumers,
         tablets: Tablets,
         vital_from: NeededFrom,
-        interval_s: float,
+        leases: Leases,
         *,
+        interval_s: float,
         probe: BrokerProbe | None = None,
     ) -> None:
         self._probe = probe or BrokerProbe()
@@ -38,6 +41,7 @@ class Retention:
         self._consumers = consumers
         self._tablets = tablets
         self._vital_from = vital_from
+        self._leases = leases
         self._interval_s = interval_s
 
     async def run(self) -> None:
@@ -48,6 +52,7 @@ class Retention:
 
     async def once(self) -> None:
         """Every partition that is served now; one that fails is left for the next time."""
+        await self._sweep_leases()
         for topic in self._catalog.topics():
             for number, tablet_id in enumerate(topic.tablets):
                 try:
@@ -60,12 +65,16 @@ class Retention:
                     log.warning("retention of %s-%d will be tried again: %s", topic.name, number, error)
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
-        """The first offset that an important or vital consumer still needs; None if there are no such consumers."""
+        """The first offset that an important or vital consumer or the holder of a lease still needs; None if there is none."""
         queue = Queue(topic.id, number)
         positions = (self._consumers.position(name, queue) for name in topic.config.important_consumers)
         # One that has never committed has read nothing.
         offsets = [0 if position is None else position.offset for position in positions]
-        vital_from = self._vital_from(topic, number)
-        if vital_from is not None:
-            offsets.append(vital_from)
-        return min(offsets, default=None)
+        others = self._vital_from(topic, number), self._leases.needed_from(queue)
+        return min([*offsets, *(offset for offset in others if offset is not None)], default=None)
+
+    async def _sweep_leases(self) -> None:
+        try:
+            await self._leases.sweep()
+        except PenstockError as error:
+            log.warning("leases that are over will be forgotten later: %s", error)

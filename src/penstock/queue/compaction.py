@@ -41,6 +41,8 @@ STAGE_BYTES = 1 << 20  # that are written at once: whoever else writes to the ta
 SPAN_MAX = (1 << 32) - 1  # of offsets in one body, as its key says them
 
 T = TypeVar("T")
+HeldFrom = Callable[[], int | None]
+"""From which offset on somebody holds what is stored as it is; None if nobody does."""
 
 
 class Offload(Protocol):
@@ -52,7 +54,7 @@ class Offload(Protocol):
 
 
 class PassSummary(NamedTuple):
-    """What a pass did. One that is not complete was overtaken by a trim; the next begins anew."""
+    """What a pass did. One that is not complete was overtaken by a trim or a lease; the next begins anew."""
 
     clean_to: int
     bytes_read: int
@@ -76,18 +78,21 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
 
 
-def dirt_of(partition: Partition, now_ms: int) -> Dirt:
-    """What compaction may touch of a partition now: bodies below the last stable offset that are old enough."""
+def dirt_of(partition: Partition, now_ms: int, held_from: int | None = None) -> Dirt:
+    """What compaction may touch of a partition now: bodies below the last stable offset that are old enough and not held."""
     config = partition.config
     clean_to = max(partition.clean.clean_to, partition.start_offset)
     bodies: list[Body] = []
     clean_bytes = dirty_bytes = 0
     is_overdue = False
-    stable_offset = partition.stable_offset
+    limit = partition.stable_offset
+    if held_from is not None:
+        # A pass comes to the end of what is clean, or does not begin.
+        limit = min(limit, held_from) if held_from >= clean_to else 0
     for body in partition.bodies:
         is_dirty = body.next_offset > clean_to
         is_young = config.min_compaction_lag_ms > 0 and body.max_timestamp > now_ms - config.min_compaction_lag_ms
-        if body.next_offset > stable_offset or (is_dirty and is_young):
+        if body.next_offset > limit or (is_dirty and is_young):
             break
         bodies.append(body)
         if is_dirty:
@@ -107,7 +112,13 @@ def is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
 
 
 async def compact(
-    partition: Partition, *, clock: Clock, random: Random, offload: Offload, map_bytes: int = MAP_BYTES
+    partition: Partition,
+    *,
+    clock: Clock,
+    random: Random,
+    offload: Offload,
+    map_bytes: int = MAP_BYTES,
+    held_from: HeldFrom = lambda: None,
 ) -> PassSummary | None:
     """Do a pass over a partition if its topic asks for it and one is due; None if not."""
     if not partition.config.is_compacted or partition.compacting.locked():
@@ -116,11 +127,11 @@ async def compact(
         now_ms = int(clock.wall() * 1000)
         if _is_head_due(partition, now_ms):
             await partition.roll_head()
-        dirt = dirt_of(partition, now_ms)
+        dirt = dirt_of(partition, now_ms, held_from())
         if not is_due(partition, dirt, now_ms):
             return None
         ripe_to = partition.clean.ripened(now_ms, partition.config.delete_retention_ms)
-        one_pass = _Pass(partition, dirt, ripe_to, clock, offload)
+        one_pass = _Pass(partition, dirt, ripe_to, held_from, clock=clock, offload=offload)
         summary = await one_pass.run(KeyMap(_records_max(dirt), map_bytes, random))
         partition.last_pass = summary
         return summary
@@ -182,8 +193,11 @@ class _Group:
 class _Pass:
     """One pass over a partition."""
 
-    def __init__(self, partition: Partition, dirt: Dirt, ripe_to: int, clock: Clock, offload: Offload) -> None:
+    def __init__(
+        self, partition: Partition, dirt: Dirt, ripe_to: int, held_from: HeldFrom, *, clock: Clock, offload: Offload
+    ) -> None:
         self._partition = partition
+        self._held_from = held_from
         self._dirt = dirt
         self._ripe_to = ripe_to
         self._clock = clock
@@ -205,7 +219,7 @@ class _Pass:
         return PassSummary(noted_to, self._bytes_read, self._bytes_freed, key_map.keys, is_complete)
 
     async def _copy(self, key_map: KeyMap, aborted: AbortedIndex, noted_to: int) -> bool:
-        """Copy what is left of the bodies; False if a trim was faster."""
+        """Copy what is left of the bodies; False if a trim or a lease was faster."""
         covered = [body for body in self._dirt.bodies if body.first_offset < noted_to]
         sieve = Sieve(key_map, aborted, noted_to=noted_to, ripe_to=self._ripe_to)
         group = _Group()
@@ -240,7 +254,7 @@ class _Pass:
         return await self._partition.body_data(body)
 
     async def _replace(self, group: _Group, state: CleanState | None = None) -> bool:
-        """Put what is left of a group in its place, and the state with the last one; False if a trim was faster."""
+        """Put what is left of a group in its place, and the state with the last one; False if a trim or a lease was faster."""
         partition = self._partition
         if not group.is_changed:
             return state is None or await partition.swap((), None, BodyChange(clean=state))
@@ -255,7 +269,10 @@ class _Pass:
             packed = keys.staged_key(partition.number, len(staged))
             made_by = (Write(packed, marks.pack()), Concat((*staged, packed), body.key, body.description.pack()))
         new_body = None if made is None else made[0]
-        was_replaced = await partition.swap(group.bodies, new_body, BodyChange(made_by, tuple(group.forgotten), state))
+        held_from = self._held_from()
+        was_replaced = (held_from is None or group.bodies[-1].next_offset <= held_from) and await partition.swap(
+            group.bodies, new_body, BodyChange(made_by, tuple(group.forgotten), state)
+        )
         if was_replaced:
             self._bytes_freed += sum(body.size for body in group.bodies) - (0 if made is None else made[0].size)
         else:

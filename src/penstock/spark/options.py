@@ -34,6 +34,7 @@ OPTIONS: Final = (
     "groupIdPrefix",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
+    "lease",
     "maxOffsetsPerTrigger",
     "maxRecordsPerPartition",
     "maxTriggerDelay",
@@ -103,6 +104,7 @@ class ReadOptions:
     fetch_wait_ms: int = 500
     consumer: str | None = None
     is_direct: bool = True
+    is_leased: bool = True
     columns: tuple[str, ...] = COLUMNS[:-1]
     value_format: str | None = None
     value_schema: str | None = None
@@ -145,6 +147,7 @@ def read_options(given: Mapping[str, str], wanted: Wanted) -> ReadOptions:
         fetch_wait_ms=number(options, "kafka.fetch.max.wait.ms", 500),
         consumer=options.get("consumer"),
         is_direct=boolean(options, "direct", True),
+        is_leased=boolean(options, "lease", True),
         columns=_columns(options),
         value_format=value_format,
         value_schema=value_schema,

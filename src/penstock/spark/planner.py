@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from penstock.gateway.kafka.protocol import ZERO_UUID
 from penstock.spark.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, TopicInfo, TopicPartition
 from penstock.spark.errors import CheckpointError, DataLossError, OptionError
+from penstock.spark.leases import BATCH_S, hold, is_late, new_lease_id
 from penstock.spark.options import Position, ReadOptions
 from penstock.spark.ranges import OffsetRange, StreamOffset, split_ranges
 
@@ -69,6 +70,21 @@ class Planner:
             topic = self.topics[place.topic]
             found.append(OffsetRange(place, starting[place], stop, topic.leaders[place.partition], topic.id))
         return split_ranges(found, self._options.partitions_min, self._options.records_per_partition_max)
+
+    def scan(self) -> list[OffsetRange]:
+        """The ranges of a batch read, held under a lease if there is one to be had."""
+        places = self.look()
+        starting, ending = self.starting(places), self.ending(places)
+        if not self._options.is_leased:
+            return self.ranges(starting, ending)
+        lease = new_lease_id()
+        wanted = {place: offset for place, offset in starting.items() if offset < ending[place]}
+        begins = hold(self._cluster, lease, BATCH_S, wanted, self.topics)
+        if begins is None:
+            return self.ranges(starting, ending)
+        if is_late(wanted, begins):
+            starting = self.starting(places)
+        return [one._replace(lease=lease) for one in self.ranges(starting, ending)]
 
     def check_start(self, start: StreamOffset, places: list[TopicPartition]) -> None:
         """Whether a stream that has come to `start` can go on with the partitions there are now."""

@@ -17,6 +17,7 @@ from penstock.spark.connection import ClientOptions
 from penstock.spark.decompression import Decompressor
 from penstock.spark.direct_reading import DirectSource
 from penstock.spark.fetching import ByteSource, FetchSource
+from penstock.spark.leases import renewing
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.value_formats import value_format
@@ -50,6 +51,13 @@ def _source(options: ReadOptions, wanted: OffsetRange) -> ByteSource:
 
 
 def _decode(
+    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[RowsInMaking], T]
+) -> Iterator[T]:
+    with renewing(_cluster(options.client), wanted.leader, wanted.lease):
+        yield from _decode_all(source, options, layout, wanted, finish)
+
+
+def _decode_all(
     source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[RowsInMaking], T]
 ) -> Iterator[T]:
     form = value_format(options.value_format, layout.value_type, options.value_schema, fails=options.fails_on_malformed)

@@ -15,15 +15,20 @@ from penstock.spark.errors import CheckpointError
 _IDS: Final = "$topicIds"
 _BEGUN: Final = "$begun"
 
+# A task takes some 10 ms whatever it reads: fewer offsets than this are not worth one of their own.
+TASK_OFFSETS_MIN: Final = 256
+
 
 class OffsetRange(NamedTuple):
-    """Offsets from `start` up to `stop` of one partition, who led it when it was planned, and the topic's id then."""
+    """Offsets from `start` up to `stop` of one partition, who led it when it was planned, and the topic's id then. Whoever reads
+    it renews the `lease`, if it has one."""
 
     place: TopicPartition
     start: int
     stop: int
     leader: Address
     topic_id: bytes
+    lease: bytes = b""
 
     @property
     def size(self) -> int:
@@ -120,3 +125,17 @@ def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
         stop = whole.start + whole.size * (number + 1) // parts
         if start < stop:
             yield whole._replace(start=start, stop=stop)
+
+
+def share_tasks(ranges: Iterable[OffsetRange], tasks_min: int | None) -> list[list[OffsetRange]]:
+    """What each task reads: small ranges together, one after another, unless that makes fewer tasks than are wanted."""
+    alone = [[one] for one in ranges]
+    shared: list[list[OffsetRange]] = []
+    room = 0
+    for (one,) in alone:
+        if one.size > room:
+            shared.append([])
+            room = TASK_OFFSETS_MIN
+        shared[-1].append(one)
+        room -= one.size
+    return shared if tasks_min is None or len(shared) >= tasks_min else alone

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.class_archive import archive_options
+from penstock.spark.handover import FORKER
 from penstock.spark.java import use_java
-from penstock.spark.launchers import write_launcher
+from penstock.spark.launchers import start_forker, write_launcher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +25,16 @@ kept=
 IFS=:
 for entry in $PYTHONPATH; do
     case "$entry" in
-        '{archives}'/*.zip) ;;
+        '{home}'/python/lib/*.zip | '{home}'/jars/*.jar) ;;
         *) kept="$kept${{kept:+:}}$entry" ;;
     esac
 done
-PYTHONPATH=$kept exec '{python}' "$@"
+export PYTHONPATH="$kept"
+case "$2 $3" in
+    "pyspark.sql.streaming.python_streaming_source_runner "* | "pyspark.daemon pyspark.sql.worker."*)
+        if [ -S "${forker}" ]; then exec '{python}' -I -S '{handover}' "$@"; fi ;;
+esac
+exec '{python}' "$@"
 """
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -57,17 +63,21 @@ def session(
     keeps_classes: bool = False,
 ) -> SparkSession:
     """A session in which the format `penstock` is known: on this machine, on a cluster (`master`), or through Spark Connect
-    (`remote`). `settings` go before ours. A session that is running already is taken as it is. One on this machine that
-    `keeps_classes` takes longer, and those after it start sooner."""
+    (`remote`; "local" starts a server here). `settings` go before ours. A session that is running already is taken as it is. One
+    on this machine that `keeps_classes` takes longer, and those after it start sooner."""
     from pyspark.sql import SparkSession
 
-    if remote is None:
+    # A server of Spark Connect that is started here is ours as a session on this machine is; one that runs already is as it is.
+    is_served = remote is not None and not remote.startswith("local")
+    if not is_served:
         use_java()
-    is_local = remote is None and (master or os.environ.get("MASTER") or "local").startswith("local")
+    is_local = not is_served and (remote or master or os.environ.get("MASTER") or "local").startswith("local")
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = _python() if is_local else sys.executable
+        if os.environ["PYSPARK_PYTHON"] != sys.executable:
+            start_forker()
     chosen = {
-        **({} if remote else SETTINGS),
+        **({} if is_served else SETTINGS),
         **(_local_settings(keeps_classes=keeps_classes) if is_local else {}),
         **(settings or {}),
     }
@@ -96,10 +106,8 @@ def _python() -> str:
     home = Path(pyspark.__file__).parent
     if Path(os.environ.get("SPARK_HOME", home)).resolve() != home.resolve() or not (home / "__pycache__").is_dir():
         return sys.executable
-    digest = sha256(f"{sys.executable}{home}".encode()).hexdigest()[:12]
-    return str(
-        write_launcher(f"python-{digest}/python", _LAUNCHER.format(python=sys.executable, archives=home / "python" / "lib"))
-    )
+    text = _LAUNCHER.format(python=sys.executable, home=home, handover=Path(__file__).with_name("handover.py"), forker=FORKER)
+    return str(write_launcher(f"python-{sha256(text.encode()).hexdigest()[:12]}/python", text))
 
 
 def register(spark: SparkSession) -> None:

@@ -31,9 +31,10 @@ from pyspark.sql.types import StructType
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
+from penstock.spark.leases import LeaseKeeper, is_late
 from penstock.spark.options import ReadOptions, Wanted, read_options
 from penstock.spark.planner import Planner
-from penstock.spark.ranges import StreamOffset, limit_offsets
+from penstock.spark.ranges import StreamOffset, limit_offsets, share_tasks
 from penstock.spark.value_formats import value_format, value_type_of
 from penstock.spark.write_options import WriteOptions, write_options
 
@@ -94,10 +95,7 @@ class PenstockReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         cluster = Cluster(self._options.client)
         try:
-            planner = Planner(self._options, cluster)
-            places = planner.look()
-            starting, ending = planner.starting(places), planner.ending(places)
-            return [InputPartition(one) for one in planner.ranges(starting, ending)]
+            return [InputPartition([one]) for one in Planner(self._options, cluster).scan()]
         finally:
             cluster.close()
 
@@ -113,6 +111,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._layout = columns
         self._open: Planner | None = None
         self._cluster: Cluster | None = None
+        self._lease: LeaseKeeper | None = None
         self._initial: StreamOffset | None = None
         self._latest: StreamOffset | None = None
         self._target: StreamOffset | None = None
@@ -129,7 +128,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             planner = self._planner()
             places = planner.look()
-            self._initial = planner.offset(planner.starting(places))
+            starting = planner.starting(places)
+            begins = self._hold(starting)
+            if begins is not None and is_late(starting, begins):
+                starting = planner.starting(places)
+            self._initial = planner.offset(starting)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -148,6 +151,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = self._planner()
         planner.check_start(begun, list(latest.positions))
         starting = self._starting(begun, latest)
+        # Spark asks for the next batch when the last one is committed: what comes before this is not needed any more.
+        self._hold({place: starting[place] for place in latest.positions})
         left = sum(max(end - starting[place], 0) for place, end in latest.positions.items())
         if isinstance(limit, (ReadMinRows, ReadMaxRows)) and self._waits_for_more(left):
             return start
@@ -162,8 +167,15 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else self._latest.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = self._planner().batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [InputPartition(one) for one in ranges]
+        planner = self._planner()
+        ranges = planner.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        if self._options.is_leased:
+            first: dict[TopicPartition, int] = {}
+            for one in ranges:
+                first.setdefault(one.place, one.start)
+            assert self._cluster is not None
+            self._keeper().cover(self._cluster, first, planner.topics)  # a batch of before a restart is planned by this alone
+        return [InputPartition(one) for one in share_tasks(ranges, self._options.partitions_min)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._layout, partition)
@@ -175,6 +187,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.commit(self._options.consumer, StreamOffset.from_json(end).positions)
 
     def stop(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+        self._lease = None
         if self._cluster is not None:
             self._cluster.close()
         self._open = self._cluster = None
@@ -184,6 +199,19 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = Cluster(self._options.client)
             self._open = Planner(self._options, self._cluster)
         return self._open
+
+    def _hold(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int] | None:
+        """Keep what comes from these positions on from being deleted; where partitions begin then, if that is news."""
+        if not self._options.is_leased:
+            return None
+        planner = self._planner()
+        assert self._cluster is not None
+        return self._keeper().hold(self._cluster, positions, planner.topics)
+
+    def _keeper(self) -> LeaseKeeper:
+        if self._lease is None:
+            self._lease = LeaseKeeper(self._options.client)
+        return self._lease
 
     def _find_latest(self) -> StreamOffset:
         planner = self._planner()
@@ -204,7 +232,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _read(options: ReadOptions, columns: Layout, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if partition.value is None:  # Spark makes up a partition of nothing where there is none to read
-        return iter(())
+        return
     from penstock.spark.range_read import read_range
 
-    return read_range(options, columns, partition.value)
+    for wanted in partition.value:
+        yield from read_range(options, columns, wanted)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from penstock.blob import BlobStorage, Erasure, GroupConfig
+from penstock.blob import BlobStorage, Erasure, GroupConfig, GroupOptions
 from penstock.broker import Broker, BrokerOptions, Topic
 from penstock.core.clock import SystemClock
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
@@ -34,11 +34,13 @@ class RunningGateway:
         *,
         options: KafkaOptions | None = None,
         broker_options: BrokerOptions | None = None,
+        group_options: GroupOptions | None = None,
         use_uvloop: bool = True,
         tls: SSLContext | None = None,
     ) -> None:
         self._path = path
         self._options = options
+        self._group_options = group_options
         self._tls = tls
         self._broker_options = broker_options or BrokerOptions()
         self._loop = uvloop.new_event_loop() if use_uvloop else asyncio.new_event_loop()
@@ -84,7 +86,8 @@ class RunningGateway:
 
     async def _start(self, port: int = 0) -> None:
         clock, random = SystemClock(), Random()
-        self.storage = BlobStorage([GroupConfig(0, Erasure.NONE, (self._path,))], clock=clock, random=random, durable=False)
+        group = GroupConfig(0, Erasure.NONE, (self._path,))
+        self.storage = BlobStorage([group], clock=clock, random=random, durable=False, options=self._group_options)
         self.broker = await Broker.start(self.storage, self._broker_options, clock=clock, random=random)
         self.gateway = KafkaGateway(
             self.broker,

@@ -81,6 +81,7 @@ class QueueAgent:
         weights: Weights,
         exports: StaticExports,
         is_leader: Callable[[], bool],
+        leased_from: Callable[[Queue], int | None],
         clock: Clock,
     ) -> None:
         self.cluster = cluster
@@ -106,6 +107,7 @@ class QueueAgent:
             consumers=consumers,
             exports=exports,
             remotes=self.remotes,
+            leased_from=leased_from,
             clock=clock,
         )
 

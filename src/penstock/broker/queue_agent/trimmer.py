@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -50,6 +51,7 @@ class Trimmer:
         consumers: Consumers,
         exports: StaticExports,
         remotes: Remotes,
+        leased_from: Callable[[Queue], int | None],
         clock: Clock,
     ) -> None:
         self._cluster = cluster
@@ -58,6 +60,7 @@ class Trimmer:
         self._consumers = consumers
         self._exports = exports
         self._remotes = remotes
+        self._leased_from = leased_from
         self._clock = clock
         self._remote_offsets: dict[tuple[Ref, Ref], Offsets | PenstockError] = {}
 
@@ -109,8 +112,10 @@ class Trimmer:
             start, end = partition.start_offset, partition.stable_offset
             decision = decide(config, start=start, end=end, vital=vital, exports=exports, young_from=young_from)
             offsets = [one for one in (outlived, decision.offset) if one is not None]
-            if offsets and max(offsets) > start:
-                await partition.trim(min(max(offsets), end))
+            leased_from = self._leased_from(Queue(topic.id, number))
+            limit = end if leased_from is None else min(end, leased_from)
+            if offsets and min(max(offsets), limit) > start:
+                await partition.trim(min(max(offsets), limit))
         except PenstockError as error:
             log.warning("trimming of %s, partition %d, will be tried again: %s", node.path, number, error)
             return {TRIM_FAILED: str(error)}

@@ -10,7 +10,9 @@ import msgspec
 from penstock.broker import (
     CLUSTER_NAME,
     INTERNAL_TOPICS,
+    Lease,
     Operation,
+    Queue,
     ResourceKind,
     Topic,
     TopicConfig,
@@ -104,6 +106,8 @@ class PartitionShown(Shown, frozen=True):
     bodies: int
     leader_epoch: int
     last_append_ms: int | None
+    leased_from: int | None  # the first offset that a lease holds back from deletion
+    leased_by: str | None
 
 
 class TopicResource(Resource):
@@ -226,10 +230,13 @@ class TopicResource(Resource):
 
     def _partition(self, topic: Topic, number: int) -> PartitionShown:
         try:
-            return _shown_partition(self._broker.partition(topic, number))
+            lease = self._broker.leases.holder(queue := Queue(topic.id, number))
+            return _shown_partition(self._broker.partition(topic, number), queue, lease)
         except PenstockError:
             nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
-            return PartitionShown(partition=number, state="starting", last_append_ms=None, **nothing)
+            return PartitionShown(
+                partition=number, state="starting", last_append_ms=None, leased_from=None, leased_by=None, **nothing
+            )
 
 
 def topic_for(served: Served, caller: Caller, operation: Operation, name: str) -> Topic:
@@ -256,7 +263,7 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
 
 
-def _shown_partition(partition: Partition) -> PartitionShown:
+def _shown_partition(partition: Partition, queue: Queue, lease: Lease | None) -> PartitionShown:
     head = partition.head_size
     latest_ms = partition.max_timestamp
     return PartitionShown(
@@ -271,4 +278,6 @@ def _shown_partition(partition: Partition) -> PartitionShown:
         bodies=len(partition.bodies),
         leader_epoch=partition.epoch,
         last_append_ms=None if latest_ms < 0 else latest_ms,
+        leased_from=None if lease is None else lease.positions[queue],
+        leased_by=None if lease is None else lease.owner,
     )

@@ -169,7 +169,8 @@ def _blocked(facts: Facts) -> Iterator[Alert]:
             WARNING,
             "trimming_blocked",
             f"topic {topic} keeps more than it should: {why}",
-            "have that consumer go on, or make it no longer vital (or important); until then the topic grows",
+            "have that consumer go on, or make it no longer vital (or important), while a lease ends by itself; until then the "
+            "topic grows",
             _link("topics", topic),
             "topic",
             topic,

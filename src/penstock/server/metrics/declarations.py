@@ -95,6 +95,7 @@ BODY_BYTES = Metric("penstock_body_bytes", _GAUGE, "Bytes in the bodies of all p
 HEAD_PIECES = Metric("penstock_head_pieces", _GAUGE, "Pieces that the heads are in.", (), _INTERNAL)
 BODIES = Metric("penstock_bodies", _GAUGE, "Bodies of all partitions.", (), _INTERNAL)
 TRANSACTIONS = Metric("penstock_transactions_open", _GAUGE, "Transactions of Kafka producers that are under way.")
+LEASES = Metric("penstock_leases", _GAUGE, "Leases by which readers hold deletion back for a while.", (), _INTERNAL)
 CACHE_HITS = Metric("penstock_cache_hits_total", _COUNTER, "Bodies that were wanted and in the cache.")
 CACHE_MISSES = Metric("penstock_cache_misses_total", _COUNTER, "Bodies that were wanted and not in the cache.")
 CACHE_BYTES = Metric("penstock_cache_bytes", _GAUGE, "Bytes that the cache holds.")

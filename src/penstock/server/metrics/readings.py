@@ -161,6 +161,7 @@ def _read_broker(sources: Sources, samples: Samples) -> None:
     probe, cache = sources.broker.probe, reading.cache
     for metric, value in (
         (m.TRANSACTIONS, reading.open_transactions()),
+        (m.LEASES, len(sources.broker.leases)),
         (m.CACHE_HITS, cache.hits),
         (m.CACHE_MISSES, cache.misses),
         (m.CACHE_BYTES, cache.bytes_held),

@@ -156,6 +156,9 @@ class Survey:
         is_large = config.retention_bytes is not None and partition.size - runs[0].size > config.retention_bytes * OVERDUE
         if not (is_old or is_large) or needed_from >= runs[0].next_offset:
             return None
+        lease = self._broker.leases.holder(Queue(topic.id, partition.number))
+        if lease is not None and lease.positions[Queue(topic.id, partition.number)] == needed_from:
+            return f"{lease.owner} has a lease, and is to read from offset {needed_from} of partition {partition.number}"
         return f"a consumer that must see every message stands at offset {needed_from} of partition {partition.number}"
 
     async def _take_positions(self, made: Surveyed) -> None:

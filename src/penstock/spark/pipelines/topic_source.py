@@ -11,6 +11,7 @@ from penstock.gateway.kafka.protocol import ZERO_UUID
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from penstock.spark.connection import Address
 from penstock.spark.errors import DataLossError
+from penstock.spark.leases import LeaseKeeper
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.pipelines.errors import ChangedInputError
 from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
@@ -56,6 +57,7 @@ class TopicSource:
         self.ends: Offsets | None = None  # where it ends by itself; None: never
         self._cluster = Cluster(self.options.client) if cluster is None else cluster
         self._planner = Planner(self.options, self._cluster)
+        self._lease = LeaseKeeper(self.options.client) if self.options.is_leased else None
         self._latest: Offsets = {}
 
     def begin(self, committed: Mapping[TopicPartition, int] | None, ids: Mapping[str, str] | None = None) -> None:
@@ -74,6 +76,7 @@ class TopicSource:
             self.end_at(None)  # what comes from now on is not waited for
         if self.spec.vital:
             keep_until_read(self._cluster, {place.topic for place in places}, self.spec.consumer)
+        self._hold()
         self._tell_consumer()
 
     def end_at(self, ends: Mapping[TopicPartition, int] | None) -> Offsets:
@@ -102,6 +105,7 @@ class TopicSource:
         self.ids.update(self._current_ids())
         self._check_gone(places)
         self._take_new(places)
+        self._hold()
         first = self._planner.ends(places, EARLIEST)
         self._latest = self._planner.ends(places, LATEST)
         for place in places:
@@ -152,8 +156,15 @@ class TopicSource:
         return self.ends is not None and all(self.positions.get(place, 0) >= end for place, end in self.ends.items())
 
     def close(self) -> None:
-        """Hang up."""
+        """Let go of what was held, and hang up."""
+        if self._lease is not None:
+            self._lease.release()
         self._cluster.close()
+
+    def _hold(self) -> None:
+        """Whatever is not committed yet stays until it is, as far as automatic deletion is concerned."""
+        if self._lease is not None:
+            self._lease.hold(self._cluster, self.positions, self._planner.topics)
 
     def _tell_consumer(self) -> None:
         """The target is what counts: positions that the broker does not take are told again with the next batch."""

@@ -1,7 +1,8 @@
 """FindPieces: a reader on the same machine is told where in the files its batches are, and reads them itself.
 
-There is no lease: a reader opens what it is told of at once, and a file that is open outlives its deletion. If it comes too late,
-or is on another machine, the file is not there, and it fetches instead.
+A reader opens what it is told of at once, and a file that is open outlives its deletion. If it comes too late, because the disk
+has moved its blobs to another file by then, or is on another machine, the file is not there, and it fetches instead. That
+messages stay until they are read is for leases to see to.
 """
 
 from __future__ import annotations

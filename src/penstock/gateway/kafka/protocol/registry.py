@@ -129,6 +129,9 @@ _PRIVATE = (
     Api(private_keys.COMMIT_TOGETHER, "CommitTogether", "private", (0, 0), 0),
     Api(private_keys.APPLICATION_RECORD, "ApplicationRecord", "private", (0, 0), 0),
     Api(private_keys.FIND_PIECES, "FindPieces", "private_reads", (0, 0), 0),
+    Api(private_keys.TAKE_LEASE, "TakeLease", "private_leases", (0, 0), 0),
+    Api(private_keys.RENEW_LEASE, "RenewLease", "private_leases", (0, 0), 0),
+    Api(private_keys.RELEASE_LEASE, "ReleaseLease", "private_leases", (0, 0), 0),
 )
 
 PRIVATE_APIS: Final[dict[int, Api]] = {api.key: api for api in _PRIVATE}

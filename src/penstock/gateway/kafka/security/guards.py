@@ -14,7 +14,17 @@ from penstock.gateway.kafka.security.topic_guards import TOPIC_GUARDS
 GUARDS: Final[dict[int, Guard]] = {**TOPIC_GUARDS, **GROUP_GUARDS}
 # For everyone, or guarded where they are served.
 OPEN: Final = frozenset(
-    {keys.API_VERSIONS, keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE, keys.PRODUCE, keys.FETCH, private_keys.FIND_PIECES}
+    {
+        keys.API_VERSIONS,
+        keys.SASL_HANDSHAKE,
+        keys.SASL_AUTHENTICATE,
+        keys.PRODUCE,
+        keys.FETCH,
+        private_keys.FIND_PIECES,
+        private_keys.TAKE_LEASE,
+        private_keys.RENEW_LEASE,
+        private_keys.RELEASE_LEASE,
+    }
 )
 
 

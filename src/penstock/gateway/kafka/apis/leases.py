@@ -1,0 +1,92 @@
+"""TakeLease, RenewLease and ReleaseLease: a reader holds automatic deletion back from what it has planned to read.
+
+Who may read a topic may hold it. A lease is its user's, so nobody moves or ends that of another.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from penstock.broker import Lease, LeaseKey, Operation, Queue
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
+from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.protocol import errors
+from penstock.gateway.kafka.protocol.private_leases import (
+    LeasedPartition,
+    LeasedTopic,
+    ReleaseLeaseRequest,
+    ReleaseLeaseResponse,
+    RenewLeaseRequest,
+    RenewLeaseResponse,
+    TakeLeaseRequest,
+    TakeLeaseResponse,
+)
+from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.queue import Partition
+
+DENIED = "only who may read a topic may hold it"
+
+
+async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse:
+    """Take or move a lease, and tell where its partitions begin from then on."""
+    if not all(may_topic(call, Operation.READ, topic.topic_id) for topic in request.topics):
+        return TakeLeaseResponse(error_code=errors.TOPIC_AUTHORIZATION_FAILED, error_message=DENIED)
+    try:
+        partitions = _partitions(call, request.topics)
+        positions = {
+            Queue(UUID(bytes=topic.topic_id), one.partition): one.offset for topic in request.topics for one in topic.partitions
+        }
+        lease = await call.node.broker.leases.take(
+            _key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions
+        )
+        # A cut that began before the lease may still be under way. Trimming to nothing waits for it, and tells where that ended.
+        starts = {queue: await partition.trim(0) for queue, partition in partitions.items()}
+    except PenstockError as error:
+        return TakeLeaseResponse(error_code=topic_code(error), error_message=str(error))
+    return TakeLeaseResponse(granted_ms=_granted_ms(call, lease), topics=[_begins(topic, starts) for topic in request.topics])
+
+
+async def renew_lease(call: Call, request: RenewLeaseRequest) -> RenewLeaseResponse:
+    """Let a lease live on, unless its user may not read any more what it holds."""
+    leases, key = call.node.broker.leases, _key(call, request.lease_id)
+    try:
+        lease = leases.renew(key)
+        if not all(may_topic(call, Operation.READ, topic_id.bytes) for topic_id in {queue.topic_id for queue in lease.positions}):
+            await leases.release(key)
+            return RenewLeaseResponse(error_code=errors.TOPIC_AUTHORIZATION_FAILED, error_message=DENIED)
+    except PenstockError as error:
+        return RenewLeaseResponse(error_code=topic_code(error), error_message=str(error))
+    return RenewLeaseResponse(granted_ms=_granted_ms(call, lease))
+
+
+async def release_lease(call: Call, request: ReleaseLeaseRequest) -> ReleaseLeaseResponse:
+    """End a lease."""
+    try:
+        await call.node.broker.leases.release(_key(call, request.lease_id))
+    except PenstockError as error:
+        return ReleaseLeaseResponse(error_code=topic_code(error), error_message=str(error))
+    return ReleaseLeaseResponse()
+
+
+def _granted_ms(call: Call, lease: Lease) -> int:
+    return int((lease.expires_s - call.node.broker.clock.monotonic()) * 1000)
+
+
+def _key(call: Call, lease_id: bytes) -> LeaseKey:
+    return LeaseKey(UUID(bytes=lease_id), call.user)
+
+
+def _partitions(call: Call, topics: list[LeasedTopic]) -> dict[Queue, Partition]:
+    found: dict[Queue, Partition] = {}
+    for named in topics:
+        topic = find_topic(call.node, named.topic_id)
+        for one in named.partitions:
+            found[Queue(topic.id, one.partition)] = call.node.broker.partition(topic, one.partition)
+    return found
+
+
+def _begins(topic: LeasedTopic, starts: dict[Queue, int]) -> LeasedTopic:
+    topic_id = UUID(bytes=topic.topic_id)
+    begins = [LeasedPartition(partition=one.partition, offset=starts[Queue(topic_id, one.partition)]) for one in topic.partitions]
+    return LeasedTopic(topic_id=topic.topic_id, partitions=begins)

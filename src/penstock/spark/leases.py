@@ -1,0 +1,243 @@
+"""Leases: what a query has planned to read is held back from deletion until it is read. Plain Kafka has none, and none is missed.
+
+A stream has a process on the driver for as long as it runs: there a thread keeps its lease alive and moves it on, and when the
+process is gone the lease soon is. A batch read has none: Spark asks for its partitions in a process that may be gone a moment
+later, and tells nobody when the last task is done. So its lease is taken for as long as the broker grants at a time, which covers
+the wait for a free core, and tasks renew it while they read; ten minutes after the last of them it expires.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.protocol import ZERO_UUID, errors, private_keys
+from penstock.gateway.kafka.protocol.private_leases import (
+    LeasedPartition,
+    LeasedTopic,
+    ReleaseLeaseRequest,
+    ReleaseLeaseResponse,
+    RenewLeaseRequest,
+    RenewLeaseResponse,
+    TakeLeaseRequest,
+    TakeLeaseResponse,
+)
+from penstock.spark.cluster import Cluster, RefusedError, TopicInfo, TopicPartition
+from penstock.spark.connection import Address, ClientOptions
+from penstock.spark.errors import BrokerRefusedError
+
+BATCH_S: Final = 600.0
+STREAM_S: Final = 120.0
+RENEWALS: Final = 4  # within the time that a lease is granted for: some may fail
+MOVE_PAUSE_S: Final = 1.0
+JOIN_S: Final = 1.0  # for a renewal that is under way when its task ends
+REQUEST_TIMEOUT_S: Final = 10.0  # nobody waits longer for a lease: it is of use, not needed
+
+Offsets = Mapping[TopicPartition, int]
+
+_log = logging.getLogger(__name__)
+
+
+class Wanted(NamedTuple):
+    """What a stream has still to read, and what is known of its topics."""
+
+    positions: dict[TopicPartition, int]
+    topics: dict[str, TopicInfo]
+
+
+class NoLeasesError(BrokerRefusedError):
+    """The broker is a Kafka, or an older Penstock."""
+
+    code = "no_leases"
+
+
+def new_lease_id() -> bytes:
+    """An id that nobody else has."""
+    return secrets.token_bytes(16)
+
+
+def take_lease(
+    cluster: Cluster, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
+) -> dict[TopicPartition, int]:
+    """Take a lease, or move it, in one attempt; where its partitions begin from then on."""
+    has_ids = all(topics[place.topic].id != ZERO_UUID for place in positions)
+    if not has_ids or cluster.any_node().version_of(private_keys.TAKE_LEASE) < 0:
+        raise NoLeasesError("the broker knows no leases")
+    by_topic: dict[str, list[LeasedPartition]] = {}
+    for place, offset in positions.items():
+        by_topic.setdefault(place.topic, []).append(LeasedPartition(partition=place.partition, offset=offset))
+    request = TakeLeaseRequest(
+        lease_id=lease_id,
+        owner=f"{cluster.options.client_id} on {socket.gethostname()}",
+        duration_ms=int(duration_s * 1000),
+        topics=[LeasedTopic(topic_id=topics[name].id, partitions=partitions) for name, partitions in by_topic.items()],
+    )
+    answer = cluster.call(private_keys.TAKE_LEASE, request, TakeLeaseResponse)
+    if answer.error_code:
+        raise RefusedError("the broker gives no lease", answer.error_code, answer.error_message or "")
+    names = {topics[name].id: name for name in by_topic}
+    return {
+        TopicPartition(names[topic.topic_id], one.partition): one.offset for topic in answer.topics for one in topic.partitions
+    }
+
+
+def hold(
+    cluster: Cluster, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
+) -> dict[TopicPartition, int] | None:
+    """As `take_lease`, trying again while what fails may pass. None if there is no lease to be had: then it is done without, and
+    what is lost is told of when it is to be read."""
+    if not positions:
+        return None
+    try:
+        return cluster.persist(lambda: take_lease(cluster, lease_id, duration_s, positions, topics))
+    except NoLeasesError:
+        return None
+    except PenstockError as error:
+        _log.warning("going on without a lease, so retention may be faster than the query: %s", error)
+        return None
+
+
+def is_late(wanted: Offsets, begins: Offsets) -> bool:
+    """Whether something was deleted between the look at where partitions begin and the lease. Since then nothing is, so whoever
+    looks again sees what stays."""
+    return any(begins[place] > offset for place, offset in wanted.items())
+
+
+class LeaseKeeper:
+    """The lease of a stream. `hold` it where the stream stands, again whenever it has moved on, and `release` it at the end."""
+
+    def __init__(self, options: ClientOptions, duration_s: float = STREAM_S) -> None:
+        self._cluster = Cluster(replace(options, request_timeout_s=min(options.request_timeout_s, REQUEST_TIMEOUT_S)))
+        self._duration_s = duration_s
+        self._id = new_lease_id()
+        self._wanted = Wanted({}, {})
+        self._taking = threading.Lock()  # so that what is wanted last is also asked for last
+        self._has_moved = threading.Event()
+        self._is_stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_needless = False
+
+    def hold(self, cluster: Cluster, positions: Offsets, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int] | None:
+        """Hold everything from these offsets on. What was not held before is when this returns, and then it is told where
+        partitions begin. Where a stream has only moved on the lease follows in a moment: until then it holds more."""
+        wanted = Wanted({place: offset for place, offset in positions.items() if place.topic in topics}, dict(topics))
+        if wanted.positions == self._wanted.positions or self._is_needless:
+            return None
+        is_held = self._covers(wanted.positions)
+        self._wanted = wanted
+        begins = None
+        if is_held:
+            self._has_moved.set()
+        else:
+            try:
+                with self._taking:
+                    begins = cluster.persist(lambda: take_lease(cluster, self._id, self._duration_s, *wanted))
+            except NoLeasesError:
+                self._is_needless = True
+                return None
+            except PenstockError as error:
+                _log.warning("going on without a lease for now, so retention may be faster than the query: %s", error)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+            self._thread.start()
+        return begins
+
+    def cover(self, cluster: Cluster, positions: Offsets, topics: Mapping[str, TopicInfo]) -> None:
+        """Hold these too, if they are not held already."""
+        if not self._covers(positions):
+            self.hold(cluster, {**self._wanted.positions, **positions}, {**self._wanted.topics, **topics})
+
+    def release(self) -> None:
+        """Let go of everything. If that fails the lease ends by itself a little later."""
+        self._is_stopped.set()
+        self._has_moved.set()
+        if self._thread is None:
+            return
+        self._thread.join(REQUEST_TIMEOUT_S)
+        try:
+            if not self._thread.is_alive():
+                self._cluster.call(private_keys.RELEASE_LEASE, ReleaseLeaseRequest(lease_id=self._id), ReleaseLeaseResponse)
+        except PenstockError as error:
+            _log.info("a lease is left to expire: %s", error)
+        finally:
+            self._cluster.close()
+
+    def _covers(self, positions: Offsets) -> bool:
+        held = self._wanted.positions
+        return all(place in held and held[place] <= offset for place, offset in positions.items())
+
+    def _keep(self) -> None:
+        """Renew it in time, and move it when there is news, though not without a pause."""
+        held: Wanted | None = None
+        while not self._is_stopped.wait(MOVE_PAUSE_S):
+            self._has_moved.wait(self._duration_s / RENEWALS)
+            self._has_moved.clear()
+            if self._is_stopped.is_set():
+                return
+            try:
+                if held is not self._wanted or not self._renew():
+                    held = None
+                    with self._taking:
+                        wanted = self._wanted
+                        take_lease(self._cluster, self._id, self._duration_s, *wanted)
+                    held = wanted
+            except PenstockError as error:
+                _log.info("the lease is not renewed: %s", error)
+
+    def _renew(self) -> bool:
+        """Let the lease live on as it is, also if one of its topics is gone. False if it is over."""
+        answer = self._cluster.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=self._id), RenewLeaseResponse)
+        return answer.error_code == errors.NONE
+
+
+@contextmanager
+def renewing(cluster: Cluster, leader: Address, lease_id: bytes) -> Iterator[None]:
+    """Keep the lease of a batch read alive while one of its tasks reads from a node."""
+    if not lease_id:
+        yield
+        return
+    now = time.monotonic()
+    if now - _renewed.get(lease_id, float("-inf")) > BATCH_S / RENEWALS / 2:
+        _renewed.clear()  # a process reads for one query at a time, mostly
+        _renewed[lease_id] = now
+        _renew(cluster, leader, lease_id)
+    is_over = threading.Event()
+    known = (is_over, cluster.options, leader, lease_id)
+    thread = threading.Thread(target=_renew_until, args=known, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(JOIN_S)
+
+
+# When the leases of batch reads were renewed last by this process.
+_renewed: dict[bytes, float] = {}
+
+
+def _renew_until(is_over: threading.Event, options: ClientOptions, leader: Address, lease_id: bytes) -> None:
+    while not is_over.wait(BATCH_S / RENEWALS):
+        cluster = Cluster(options)
+        _renew(cluster, leader, lease_id)
+        cluster.close()
+
+
+def _renew(cluster: Cluster, leader: Address, lease_id: bytes) -> None:
+    """One attempt: if it fails, the next comes early enough."""
+    try:
+        connection = cluster.connect(leader)
+        answer = connection.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=lease_id), RenewLeaseResponse)
+        if answer.error_code:
+            _log.info("a lease is not renewed: %s", answer.error_message)
+    except PenstockError as error:
+        cluster.forget(leader)
+        _log.info("a lease is not renewed: %s", error)
