@@ -21,9 +21,10 @@ PENSTOCK = (sys.executable, "-m", "penstock.cli.main")
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """This environment without any setting of ours that happens to be in it, and with some of a test. Nodes of tests that do not
-    ask for HTTP have none, so that they do not meet at its port."""
+    ask for HTTP have none, so that they do not meet at its port; and messages with timestamps of long ago stay as long as a slow
+    machine needs."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    return {**clean, "PENSTOCK_HTTP_PORT": "none", **(variables or {})}
+    return {**clean, "PENSTOCK_HTTP_PORT": "none", "PENSTOCK_RETENTION_INTERVAL_S": "3600", **(variables or {})}
 
 
 def penstock(

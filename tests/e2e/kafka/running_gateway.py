@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from ssl import SSLContext
@@ -25,6 +26,13 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 TIMEOUT_S = 30.0
 
 
+def _without_retention(options: BrokerOptions) -> BrokerOptions:
+    """Messages of tests are of 1970 as often as not: on a slow machine they would be gone before they are read. Tests of
+    retention say how often it looks."""
+    is_asked_for = options.retention_interval_s != BrokerOptions().retention_interval_s
+    return options if is_asked_for else replace(options, retention_interval_s=3600.0)
+
+
 class RunningGateway:
     """Use it as a context: everything runs within it."""
 
@@ -42,7 +50,7 @@ class RunningGateway:
         self._options = options
         self._group_options = group_options
         self._tls = tls
-        self._broker_options = broker_options or BrokerOptions()
+        self._broker_options = _without_retention(broker_options or BrokerOptions())
         self._loop = uvloop.new_event_loop() if use_uvloop else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.storage: BlobStorage
