@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -47,15 +48,12 @@ class Stream:
         return f"t-{self.label}-{self.size}-{self.codec}-{self.partitions}".replace(" ", "-")
 
     def rows(self, goal: float) -> list[Compared]:
-        """Produce, what that costs the brokers, and consume."""
-        cpu: dict[str, list[float]] = {"penstock": [], "kafka": []}
+        """Produce and consume, and what that costs the brokers."""
         for broker in (self.pair.ours, self.pair.kafka):
             load("create", broker, topic=self.topic, partitions=self.partitions)
 
         def produced(broker: BrokerProcess) -> float:
-            before = broker.cpu_seconds()
             result = load("produce", broker, topic=self.topic, size=self.size, count=self.count, codec=self.codec)
-            cpu[broker.name].append((broker.cpu_seconds() - before) / self.count * 1e6)
             return self.count * self.size / result["s"] / 1e6
 
         def consumed(broker: BrokerProcess) -> float:
@@ -63,12 +61,23 @@ class Stream:
             return result["count"] * self.size / result["s"] / 1e6
 
         shape = f"{self.size} B, {self.codec}, {self.partitions} partition{'s' if self.partitions > 1 else ''}, {self.label}"
-        found = [self.pair.compare(f"produce {shape}", "MB/s", produced, higher_is_better=True, goal=goal)]
+        return [*self._both(f"produce {shape}", produced, goal), *self._both(f"consume {shape}", consumed, 1.0)]
+
+    def _both(self, name: str, measure: Callable[[BrokerProcess], float], goal: float) -> list[Compared]:
+        """A rate, and the processor time that the brokers take for it: where the client is the limit, that tells more."""
+        cpu: dict[str, list[float]] = {"penstock": [], "kafka": []}
+
+        def timed(broker: BrokerProcess) -> float:
+            before = broker.cpu_seconds()
+            rate = measure(broker)
+            cpu[broker.name].append((broker.cpu_seconds() - before) / self.count * 1e6)
+            return rate
+
+        row = self.pair.compare(name, "MB/s", timed, higher_is_better=True, goal=goal)
         ours, kafka = median(cpu["penstock"]), median(cpu["kafka"])
-        found.append(Compared("  processor time of the broker for it", ours, kafka, "us/msg", kafka / max(ours, 1e-9), 1.0))
-        show(found[-1])
-        found.append(self.pair.compare(f"consume {shape}", "MB/s", consumed, higher_is_better=True))
-        return found
+        spent = Compared("  processor time of the broker for it", ours, kafka, "us/msg", kafka / max(ours, 1e-9), 1.0)
+        show(spent)
+        return [row, spent]
 
 
 def latencies(pair: Pair, label: str, *, quick: bool, goal: float) -> list[Compared]:

@@ -7,6 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from operator import gt
+from statistics import median
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -18,6 +21,8 @@ from penstock.gateway.kafka.protocol.offsets import OffsetCommitRequest, OffsetC
 IN_FLIGHT = 32
 COMMIT_VERSION = 8
 HEARTBEAT_MS = 300
+LEAVERS = 4
+REST_S = 1.0
 
 
 def groups(address: str, topic: str, *, groups: int, members: int, count: int) -> dict[str, float]:
@@ -58,21 +63,22 @@ def transactions(address: str, topic: str, *, count: int, each: int, size: int) 
 
 
 def rebalance(address: str, topic: str, *, members: int) -> dict[str, float]:
-    """A group in balance loses a member; the seconds until all others have their new partitions."""
+    """A group in balance loses a member, several times; the usual seconds until all others have their new partitions. They learn
+    of it with their next heartbeats, so it leaves at different moments between two of them: a group that has formed at once
+    beats at once."""
     settled = [0] * members
     everyone = [_member(address, f"rebalance-{os.getpid()}") for _ in range(members)]
     for number, consumer in enumerate(everyone):
         consumer.subscribe([topic], on_assign=_note(settled, number))
     _poll_until(everyone, lambda: all(consumer.assignment() for consumer in everyone))
-    started = time.perf_counter()
-    leaver, rest = everyone[0], everyone[1:]
-    leaver.close()
-    before = list(settled)
-    _poll_until(rest, lambda: all(now > then for now, then in zip(settled[1:], before[1:], strict=True)))
-    seconds = time.perf_counter() - started
-    for consumer in rest:
+    seconds: list[float] = []
+    for leaver in range(LEAVERS):
+        rested_at = time.perf_counter() + REST_S + leaver / LEAVERS * HEARTBEAT_MS / 1000
+        _poll_until(everyone[leaver:], partial(_is_past, rested_at))
+        seconds.append(_lose(everyone, leaver, settled))
+    for consumer in everyone[LEAVERS:]:
         consumer.close()
-    return {"s": seconds}
+    return {"s": median(seconds)}
 
 
 def commits(address: str, topic: str, *, connections: int, seconds: float) -> dict[str, float]:
@@ -145,6 +151,20 @@ def _note(settled: list[int], number: int) -> Callable[[Consumer, list[TopicPart
         consumer.assign(partitions)
 
     return assigned
+
+
+def _lose(everyone: list[Consumer], leaver: int, settled: list[int]) -> float:
+    """A member leaves; the seconds until all after it have new partitions."""
+    started = time.perf_counter()
+    everyone[leaver].close()
+    before = list(settled)
+    others = slice(leaver + 1, None)
+    _poll_until(everyone[others], lambda: all(map(gt, settled[others], before[others])))
+    return time.perf_counter() - started
+
+
+def _is_past(moment: float) -> bool:
+    return time.perf_counter() > moment
 
 
 def _poll_until(consumers: list[Consumer], is_done: Callable[[], bool]) -> None:

@@ -29,6 +29,7 @@ from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
 
+_DECISIVE = (Status.BLOCKED, Status.RACE, Status.ALREADY)  # as one disk says, so it is
 READS_AT_ONCE = 64
 
 Result = TypeVar("Result")
@@ -204,6 +205,12 @@ class GroupProxy:
             return order, await call(link)
 
         erasure = self.group.erasure
+        if erasure is Erasure.NONE:
+            # There is nobody else to wait for, nor to agree with.
+            _, reply = await ask(0)
+            if reply.status is Status.OK:
+                return OK
+            return Reply(reply.status if reply.status in _DECISIVE else Status.ERROR, reply.reason)
         answered = failed = 0
         reasons: list[str] = []
         pending = {self.group.spawn(ask(order)) for order in range(len(self.group.links))}
@@ -211,7 +218,7 @@ class GroupProxy:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 order, reply = task.result()
-                if reply.status in (Status.BLOCKED, Status.RACE, Status.ALREADY):
+                if reply.status in _DECISIVE:
                     return Reply(reply.status, reply.reason)
                 if reply.status is Status.OK:
                     answered |= 1 << order
@@ -242,7 +249,10 @@ class GroupProxy:
                 given = [await self._give_out(seen, with_data=False) for seen in found]
             for at in range(0, len(found) if with_data else 0, READS_AT_ONCE):
                 window = found[at : at + READS_AT_ONCE]
-                given += await asyncio.gather(*(self._give_out(seen, with_data=True) for seen in window))
+                if len(window) == 1:
+                    given.append(await self._give_out(window[0], with_data=True))
+                else:
+                    given += await asyncio.gather(*(self._give_out(seen, with_data=True) for seen in window))
             return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None))
         except ListingError as error:
             return RangeResult(error.status, (), error.reason)

@@ -73,7 +73,8 @@ class MergedListing:
                 return Status.ERROR, []
             return await link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=PAGE)
 
-        replies = await asyncio.gather(*(ask(order) for order in range(len(self._group.links))))
+        orders = range(len(self._group.links))
+        replies = [await ask(0)] if len(orders) == 1 else await asyncio.gather(*map(ask, orders))
         pages: dict[int, list[Listed]] = {}
         for order, (status, page) in enumerate(replies):
             if status is Status.RACE:

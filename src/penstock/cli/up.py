@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
 from penstock.core.errors import PenstockError
-from penstock.core.memory import collect_seldom, keep_freed_memory
+from penstock.core.memory import collect_later, collect_seldom, keep_freed_memory
 from penstock.server import SETTINGS, BadSettingError, NodeConfig, load_config
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError, ListenError
 
@@ -95,6 +95,7 @@ async def _serve(config: NodeConfig, *, as_json: bool) -> None:
     # Imported when signals are already heeded: it takes a while.
     from penstock.server.node import Node
 
+    collect_later()
     starting = asyncio.create_task(Node.start(config, _mount_console))
     stopped = asyncio.create_task(stopping.wait())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)

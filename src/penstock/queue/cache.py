@@ -11,11 +11,14 @@ DEFAULT_BYTES = 256 << 20
 
 
 class BlobCache:
-    """The most recently used pieces, up to a number of bytes."""
+    """The most recently used pieces, up to a number of bytes. What counts is the memory they keep from being freed: a piece may
+    be views of buffers that are larger than it, and that other pieces have their bytes in as well."""
 
     def __init__(self, bytes_max: int = DEFAULT_BYTES) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
+        self._set_aside = 0
         self._pieces: OrderedDict[Hashable, Piece] = OrderedDict()
+        self._views: dict[int, int] = {}  # of each buffer, how many there are
         self.bytes_held = 0
         self.hits = 0
         self.misses = 0
@@ -34,13 +37,35 @@ class BlobCache:
         """Hold a piece, at the cost of those not used for longest."""
         self.drop(key)
         self._pieces[key] = piece
-        self.bytes_held += piece.size
-        while self.bytes_held > self._bytes_max and self._pieces:
-            _, oldest = self._pieces.popitem(last=False)
-            self.bytes_held -= oldest.size
+        views = self._views
+        for buffer in piece.buffers:
+            owner = buffer.obj if isinstance(buffer, memoryview) else buffer
+            known = views.get(id(owner), 0)
+            views[id(owner)] = known + 1
+            if not known:
+                self.bytes_held += memoryview(owner).nbytes
+        self._shrink()
 
     def drop(self, key: Hashable) -> None:
         """Let go of a piece: it is gone from the partition."""
         piece = self._pieces.pop(key, None)
         if piece is not None:
-            self.bytes_held -= piece.size
+            self._let_go(piece)
+
+    def set_aside(self, size: int) -> None:
+        """Leave so many of its bytes to others, but keep half of them."""
+        self._set_aside = min(size, self.bytes_max // 2)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self.bytes_held > self.bytes_max - self._set_aside and self._pieces:
+            self._let_go(self._pieces.popitem(last=False)[1])
+
+    def _let_go(self, piece: Piece) -> None:
+        views = self._views
+        for buffer in piece.buffers:
+            owner = buffer.obj if isinstance(buffer, memoryview) else buffer
+            views[id(owner)] -= 1
+            if not views[id(owner)]:
+                del views[id(owner)]
+                self.bytes_held -= memoryview(owner).nbytes

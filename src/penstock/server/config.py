@@ -239,7 +239,7 @@ SETTINGS: Final = {
         Setting(
             "default_partitions", whole_number(1, 100_000), "1", "how many partitions a topic gets if its maker says nothing"
         ),
-        Setting("cache_bytes", SIZE, "256MiB", "memory for blobs that were read"),
+        Setting("cache_bytes", SIZE, "256MiB", "memory for messages that were written or read of late"),
         Setting("retention_interval_s", SECONDS, "30", "how often, in seconds, old messages are looked for"),
         Setting("compaction_interval_s", SECONDS, "15", "how often, in seconds, compacted topics are looked over"),
         Setting(
