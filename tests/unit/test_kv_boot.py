@@ -59,6 +59,30 @@ def test_a_new_tablet_is_empty_and_a_second_generation_finds_what_the_first_wrot
     on_node(scenario)
 
 
+def test_what_a_tablet_begins_with_is_written_with_its_start_or_not_at_all() -> None:
+    async def scenario(node: SimNode) -> None:
+        first = Request((Write(b"a", b"1"), Write(b"b", LARGE)))
+        for number, fate in enumerate((ERROR, ANSWER_LOST)):
+            storage = node.tablet(TABLET + 1 + number)
+            storage.on(LOG, fate)
+            with pytest.raises(UnavailableError):
+                await KvTablet.boot(storage, 1, random=Random(1), first=first)
+            storage.on(LOG, FINE)
+            # The next generation finds all of it or nothing.
+            found = await KvTablet.boot(storage, 2, random=Random(2))
+            assert await _state(found) == ({} if fate is ERROR else {b"a": b"1", b"b": LARGE})
+            await found.stop()
+        begun = await KvTablet.boot(node.tablet(), 1, random=Random(1), first=first)
+        assert await _state(begun) == {b"a": b"1", b"b": LARGE}
+        await _do(begun, Write(b"c", b"3"))
+        with pytest.raises(FencedError):
+            await KvTablet.boot(node.tablet(), 1, random=Random(2), first=Request((Write(b"a", b"of a rival"),)))
+        await begun.stop()
+        assert await _state(await node.kv(2)) == {b"a": b"1", b"b": LARGE, b"c": b"3"}
+
+    on_node(scenario)
+
+
 def test_generations_may_be_left_out_but_not_go_back() -> None:
     async def scenario(node: SimNode) -> None:
         await _do(await node.kv(5), Write(b"a", b"1"))

@@ -169,6 +169,7 @@ class Tablets:
     async def _boot(self, hosted: _Hosted) -> QueueTablet:
         # If a new tablet turns out not to be new, blocking its first generation fails, and the next attempt looks it up.
         generation = FIRST_GENERATION if hosted.is_new else await hosted.storage.next_generation()
+        new = sorted(hosted.partitions) if hosted.is_new else ()
         hosted.is_new = False
         tablet = await QueueTablet.boot(
             hosted.storage,
@@ -179,6 +180,7 @@ class Tablets:
             random=self._random,
             probe=self.probe_of(hosted.storage.info.tablet),
             tablet_probe=self._probe.tablets,
+            new=new,
         )
         self._probe.tablet_starts += 1
         try:

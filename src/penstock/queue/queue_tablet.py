@@ -47,11 +47,17 @@ class QueueTablet:
         options: KvOptions | None = None,
         probe: QueueProbe | None = None,
         tablet_probe: TabletProbe | None = None,
+        new: Sequence[int] = (),
     ) -> QueueTablet:
-        """Start this generation and rebuild its partitions. Raises what KvTablet.boot raises."""
-        tablet = await KvTablet.boot(storage, generation, random=random, options=options, probe=tablet_probe)
+        """Start this generation and rebuild its partitions. Raises what KvTablet.boot raises. A tablet that was never started
+        begins with those in `new`."""
+        first = _adding(new, 0) if new else None
+        tablet = await KvTablet.boot(storage, generation, random=random, options=options, probe=tablet_probe, first=first)
         queue = cls(tablet, config, cache, clock)
         queue._probe = probe or queue._probe
+        queue._make(new, 0)
+        if new:
+            return queue
         try:
             for key in list(tablet.keys(b"m", b"n")):
                 await queue._load(keys.partition_of(key))
@@ -87,18 +93,12 @@ class QueueTablet:
         for number in numbers:
             if not 0 <= number <= PARTITION_MAX or not 0 <= first_offset <= FIRST_OFFSET_MAX:
                 raise InvalidRequestError(f"cannot make partition {number} from offset {first_offset}: both count from 0")
-        meta = Meta(first_offset, first_offset).pack()
         async with self._adding:
             for number in numbers:
                 if number in self.partitions:
                     raise InvalidRequestError(f"partition {number} is there already")
-            await self.tablet.execute(Request(tuple(Write(keys.prefix(b"m", number), meta) for number in numbers)))
-            for number in numbers:
-                # There is nothing of it yet that could be loaded.
-                made = Partition(self.tablet, number, self._config, self._cache, self._clock)
-                made.start_offset = made.end_offset = first_offset
-                made.probe = self._probe
-                self.partitions[number] = made
+            await self.tablet.execute(_adding(numbers, first_offset))
+            self._make(numbers, first_offset)
 
     def set_config(self, config: PartitionConfig) -> None:
         """What the topic asks has changed."""
@@ -110,7 +110,20 @@ class QueueTablet:
         """Finish what is under way and stop."""
         await self.tablet.stop()
 
+    def _make(self, numbers: Sequence[int], first_offset: int) -> None:
+        """Partitions of which there is nothing yet that could be loaded."""
+        for number in numbers:
+            made = Partition(self.tablet, number, self._config, self._cache, self._clock)
+            made.start_offset = made.end_offset = first_offset
+            made.probe = self._probe
+            self.partitions[number] = made
+
     async def _load(self, number: int) -> None:
         loaded = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
         loaded.probe = self._probe
         self.partitions[number] = loaded
+
+
+def _adding(numbers: Sequence[int], first_offset: int) -> Request:
+    meta = Meta(first_offset, first_offset).pack()
+    return Request(tuple(Write(keys.prefix(b"m", number), meta) for number in numbers))

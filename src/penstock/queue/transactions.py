@@ -66,9 +66,11 @@ class Transactions:
     """Open and aborted transactions of one partition. Those aborted by writes that are not durable yet stand apart, so that a
     copy need not copy all that were aborted before."""
 
-    def __init__(self) -> None:
-        self.open: dict[int, int] = {}
-        self._history = _AbortedHistory()
+    __slots__ = ("_added", "_history", "open")
+
+    def __init__(self, before: Transactions | None = None) -> None:
+        self.open: dict[int, int] = {} if before is None else dict(before.open)
+        self._history: _AbortedHistory = _AbortedHistory() if before is None else before._history
         self._added: list[Aborted] = []
 
     @property
@@ -92,15 +94,13 @@ class Transactions:
     def copy(self) -> Transactions:
         """A copy on which the effect of later writes can be tried. It shares what was aborted durably; what this one adds to that
         comes to be shared when it is settled."""
-        twin = Transactions()
-        twin.open = dict(self.open)
-        twin._history = self._history
-        return twin
+        return Transactions(self)
 
     def settle(self) -> None:
         """The writes noted here, and all before them, are durable."""
-        self._history.extend(self._added)
-        self._added.clear()
+        if self._added:
+            self._history.extend(self._added)
+            self._added.clear()
 
     def note(self, partition: int, batch: Batch, base_offset: int) -> list[tuple[bytes, bytes | None]]:
         """Take in a batch; the keys that change with it (None: to be deleted)."""

@@ -94,7 +94,7 @@ async def _whole(storage: TabletStorage, log: dict[Place, LogEntry]) -> dict[Pla
         return log
     place = max(log)
     written = {ref.blob for _, value in log[place].changes for ref in refs_of(value) if ref.blob[2:4] == place}
-    if written <= await _data_blobs(storage, place):
+    if not written or written <= await _data_blobs(storage, place):
         return log
     return {other: entry for other, entry in log.items() if other != place}
 

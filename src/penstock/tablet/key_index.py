@@ -43,15 +43,15 @@ def value_size(value: Value) -> int:
     """Bytes of a value, its head not counted."""
     if isinstance(value, bytes):
         return len(value)
-    return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in value.pieces)
+    size = 0
+    for piece in value.pieces:
+        size += len(piece) if isinstance(piece, bytes) else piece.length
+    return size
 
 
-def refs_of(value: Value | None) -> Iterator[BlobRef]:
+def refs_of(value: Value | None) -> list[BlobRef]:
     """The ranges of blobs in a value."""
-    if isinstance(value, Chain):
-        for piece in value.pieces:
-            if not isinstance(piece, bytes):
-                yield piece
+    return [piece for piece in value.pieces if not isinstance(piece, bytes)] if isinstance(value, Chain) else []
 
 
 class KeyIndex:

@@ -91,6 +91,7 @@ class KvTablet:
         self._log_bytes = 0
         self._snapshot_size = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_new = False  # whether there was no generation before it
 
     @classmethod
     async def boot(
@@ -101,12 +102,18 @@ class KvTablet:
         random: Random,
         options: KvOptions | None = None,
         probe: TabletProbe | None = None,
+        first: Request | None = None,
     ) -> KvTablet:
         """Start this generation: block the older ones, read the state, and note durably where they ended. FencedError if a newer
-        one runs, UnavailableError if the storage cannot answer now."""
+        one runs, UnavailableError if the storage cannot answer now. With `first` there is no state, and it is written at once."""
         _check(await storage.block(generation, random.getrandbits(63)), "the older generations cannot be blocked")
-        tablet = cls(storage, generation, await read_state(storage), options or KvOptions(), probe or TabletProbe())
-        await tablet._commit([])
+        state = BootState() if first is not None else await read_state(storage)
+        tablet = cls(storage, generation, state, options or KvOptions(), probe or TabletProbe())
+        tablet._is_new = first is not None
+        begun: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        await tablet._commit([] if first is None else [Pending.of(first, begun)])
+        if first is not None:
+            await begun
         if tablet._stop_cause is not None:
             raise tablet._stop_cause
         if tablet._boot is not None:
@@ -359,7 +366,7 @@ class KvTablet:
 
     async def _tidy(self) -> None:
         """In the background: clear what earlier generations left, then collect garbage and take snapshots as they fall due."""
-        leftovers_known = False
+        leftovers_known = self._is_new
         while self._stop_cause is None:
             try:
                 if not leftovers_known:
