@@ -148,6 +148,7 @@ def test_a_change_whose_asker_went_away_before_its_answer_leaves_no_partition_th
         asked.cancel()
         await turns()
         held.set()
+        await turns()
         node.hooked.on(LOG, Fate())
         with pytest.raises(ClosedError, match="must be started anew"):
             await _write(partition, b"1", 1)
