@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from pyspark.sql.types import StructType
 from penstock.spark.columns import TYPES, Layout
 from penstock.spark.options import COLUMNS
 
-ROWS = 1 << 16
+# What was found to pass quickest: larger batches are memory that Java has to ask for anew.
+ROWS_MAX = 1 << 16
+BYTES_MAX = 16 << 20
 
 
 class ReadySource(DataSource):
@@ -43,19 +46,26 @@ class _Ready:
         return [InputPartition(self.rows // self._parts) for _ in range(self._parts)]
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        columns = [
-            pa.nulls(ROWS, pa.binary()),
-            pa.repeat(pa.scalar(bytes(self._size), pa.binary()), ROWS),
-            pa.repeat("topic", ROWS),
-            pa.repeat(pa.scalar(0, pa.int32()), ROWS),
-            pa.array(range(ROWS), pa.int64()),
-            pa.array(range(ROWS), pa.int64()).cast(pa.timestamp("us", "UTC")),
-            pa.repeat(pa.scalar(0, pa.int32()), ROWS),
-        ]
-        ready = pa.RecordBatch.from_arrays(columns, schema=self._layout.schema)
+        batch = ready(self._layout.schema, self._size)
         while rows > 0:
-            yield ready.slice(0, min(rows, ROWS))
-            rows -= ROWS
+            yield batch.slice(0, min(rows, batch.num_rows))
+            rows -= batch.num_rows
+
+
+@cache
+def ready(schema: pa.Schema, size: int) -> pa.RecordBatch:
+    """Rows, made once for all tasks of a process."""
+    rows = min(ROWS_MAX, BYTES_MAX // size)
+    columns = [
+        pa.nulls(rows, pa.binary()),
+        pa.repeat(pa.scalar(bytes(size), pa.binary()), rows),
+        pa.repeat("topic", rows),
+        pa.repeat(pa.scalar(0, pa.int32()), rows),
+        pa.array(range(rows), pa.int64()),
+        pa.array(range(rows), pa.int64()).cast(pa.timestamp("us", "UTC")),
+        pa.repeat(pa.scalar(0, pa.int32()), rows),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class ReadyReader(_Ready, DataSourceReader):

@@ -24,6 +24,21 @@ def test_a_task_loads_no_broker() -> None:
     assert not {name for name in loaded if name.startswith(("penstock.broker", "penstock.blob", "penstock.queue", "asyncio"))}
 
 
+def test_the_columns_of_a_task_are_made_without_pandas() -> None:
+    loaded = modules_after(
+        """
+import pyarrow as pa
+from penstock.spark.arrow_batches import BatchMaker
+from penstock.spark.cluster import TopicPartition
+from penstock.spark.columns import Layout
+maker = BatchMaker(Layout(pa.schema([])), TopicPartition("a topic", 7), None)
+assert maker.constant("topic", 3).to_pylist() == maker.constant("topic", 5).to_pylist()[:3] == ["a topic"] * 3
+assert maker.constant("partition", 2).to_pylist() == [7, 7]
+"""
+    )
+    assert "pandas" not in loaded
+
+
 def test_spark_finds_the_source_by_the_name_of_a_module() -> None:
     from pyspark.sql.datasource import DataSource
 

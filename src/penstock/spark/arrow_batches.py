@@ -136,7 +136,7 @@ class RowsInMaking:
     def _column(self, field: pa.Field) -> pa.Array:
         rows = self.room.rows
         if field.name in ("topic", "partition"):
-            return self._maker.constant(field.name).slice(0, rows)
+            return self._maker.constant(field.name, rows)
         if field.name == "key":
             assert self._keys is not None
             return self._keys.array(field.type)
@@ -182,13 +182,18 @@ class BatchMaker:
         # Likewise its headers, which take two bytes each at least.
         return RowsInMaking(self, rows, size, max(rows * HEADERS_A_ROW, needed // 2))
 
-    def constant(self, name: str) -> pa.Array:
-        """A column that is the same in every row, as long as any batch is."""
+    def constant(self, name: str, rows: int) -> pa.Array:
+        """A column that is the same in every row."""
         found = self._constants.get(name)
-        if found is None:
-            found = self._constants[name] = self._repeated(name)
-        return found
+        if found is None or len(found) < rows:
+            found = self._constants[name] = self._repeated(name, rows)
+        return found.slice(0, rows)
 
-    def _repeated(self, name: str) -> pa.Array:
-        value = self.place.topic if name == "topic" else self.place.partition
-        return pa.repeat(pa.scalar(value, self.layout.schema.field(name).type), ROWS_MAX)
+    def _repeated(self, name: str, rows: int) -> pa.Array:
+        # From plain memory: of a Python value Arrow asks pandas whether it is one of its own, and imports it to be able to.
+        if name == "partition":
+            numbers = np.full(rows, self.place.partition, np.int32)
+            return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(numbers)], 0)
+        text = self.place.topic.encode()
+        starts = np.arange(rows + 1, dtype=np.int32) * len(text)
+        return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(starts), pa.py_buffer(text * rows)], 0)

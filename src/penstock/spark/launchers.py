@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from penstock.core.errors import ConfigError
+from penstock.spark.handover import FORKER
+
+STOP_SECONDS_MAX: Final = 5.0
 
 
 def launcher_home() -> Path:
@@ -29,3 +36,24 @@ def write_launcher(name: str, text: str) -> Path:
         fresh.chmod(0o755)
         fresh.replace(launcher)
     return launcher
+
+
+def start_forker() -> None:
+    """Start the process that Spark's Python processes are forked from, for the sessions of this one, with which it ends."""
+    if FORKER in os.environ or not hasattr(os, "pidfd_open"):
+        return
+    os.environ[FORKER] = str(launcher_home() / f"forker-{os.getpid()}")
+    # As Spark has it for its own.
+    environment = {"PYTHONHASHSEED": "0", **os.environ, "PYTHONUNBUFFERED": "YES", "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER"}
+    command = [sys.executable, "-m", "penstock.spark.process_forker"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    atexit.register(_stop, process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()

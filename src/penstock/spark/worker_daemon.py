@@ -25,16 +25,26 @@ _MODULES: Final = (
 _THREADS: Final = Path("/proc/self/task")
 
 
+def count_threads() -> int:
+    """Of this process; 0 where that is not to be known."""
+    return len(list(_THREADS.iterdir())) if _THREADS.is_dir() else 0
+
+
 def main() -> None:
     """Import, then do what Spark's own daemon does; be that one if an import has started a thread after all."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for module in _MODULES:
         import_module(module)
-    if not _THREADS.is_dir() or len(list(_THREADS.iterdir())) > 1:
+    if count_threads() != 1:
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     gc.collect()
     gc.freeze()
+    run_daemon()
+
+
+def run_daemon() -> None:
+    """What Spark's own daemon does, with workers that say nothing of it when Spark has stopped."""
     from pyspark import daemon
 
     work = daemon.worker
