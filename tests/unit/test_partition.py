@@ -20,7 +20,9 @@ from penstock.queue import (
     UnknownPartitionError,
     WriteResult,
 )
+from penstock.queue.change_lock import ChangeLock
 from penstock.queue.sources import SOURCE_SIZE_MAX
+from penstock.tablet.key_index import Chain
 from penstock.testing.batches import make_batch, make_marker
 from tests.sim_tablet import ANSWER_LOST, DATA, ERROR, FINE, FULL, LOG, Fate, SimNode, content, history, on_node, turns
 
@@ -163,6 +165,53 @@ def test_a_failed_cycle_fails_what_is_queued_behind_and_a_retry_is_written_once(
         expected = [(0, b"before"), *((1 + i, values[i]) for i in range(6))]
         assert await history(partition) == expected
         assert await history((await node.queue(2, TINY)).partition(0)) == expected
+
+    on_node(scenario)
+
+
+def test_a_small_message_needs_no_blob_of_its_own_and_all_of_a_body_is_in_blobs() -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, PartitionConfig(low_watermark=40_000))
+        index = partition.tablet.index
+        await _write(partition, [content(2000)], seqno=1)
+        assert not index.references
+        await _write(partition, [content(5000)], seqno=2)
+        assert len(index.references) == 1
+        # Bodies of pieces of either kind, with small ones before, between and behind the large ones.
+        for seqno in range(3, 60):
+            await _write(partition, [content(200 + 1900 * (seqno % 4), seqno)], seqno=seqno)
+        assert len(partition.bodies) > 1
+        for body in partition.bodies:
+            value = index.values[body.key]
+            assert isinstance(value, Chain)
+            assert not any(isinstance(piece, bytes) for piece in value.pieces[:-1]), "only the marks may be in the log"
+        assert len(await history(partition)) == 59
+        await partition.roll_head()
+        assert await history((await node.queue(2)).partition(0)) == await history(partition)
+
+    on_node(scenario)
+
+
+def test_a_change_that_is_cancelled_while_it_waits_or_as_it_is_let_in_leaves_the_way_free() -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node)
+        lock = ChangeLock(partition.tablet, 0)
+        done: list[int] = []
+
+        async def change(number: int) -> None:
+            async with lock:
+                done.append(number)
+
+        assert lock.take() is None
+        waiting = [asyncio.create_task(change(number)) for number in range(3)]
+        await turns()
+        waiting[0].cancel()
+        lock.leave()
+        waiting[1].cancel()  # its turn has come, and it does not know yet
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert done == [2]
+        assert lock.take() is None
+        await _write(partition, [b"a"], seqno=1)  # nobody took the tablet for broken
 
     on_node(scenario)
 

@@ -44,8 +44,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 
-# The logs of a checkpoint on a local disk are written in half the time by this class: the usual one starts a process for every
-# file that it makes, to set its permissions. Both write a file aside and rename it, so a crash finds it whole or not at all.
+# The logs of a checkpoint on a local disk are written in half the time by this class: the usual one starts more processes for
+# each file that it makes, to set its permissions. Both write a file aside and rename it, so a crash finds it whole or not at all.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
