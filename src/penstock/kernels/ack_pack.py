@@ -10,36 +10,14 @@ from typing import Final
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import put_varint, varint_size
+else:
+    from penstock.kernels.varints import put_varint, varint_size
+
 COMPILED: Final[bool] = cython.compiled
 
 ACK_BYTES_MAX: Final = 26  # with an offset; without, it is as much less as `instead` is shorter than 13 bytes
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _size(number: cython.ulonglong) -> cython.Py_ssize_t:
-    """How many bytes a varint takes."""
-    size: cython.Py_ssize_t = 1
-    while number > 0x7F:
-        number >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _put(out: cython.uchar[::1], at: cython.Py_ssize_t, number: cython.ulonglong) -> cython.Py_ssize_t:
-    """Write a varint; the byte after it."""
-    while number > 0x7F:
-        out[at] = cython.cast(cython.uchar, number & 0x7F | 0x80)
-        number >>= 7
-        at += 1
-    out[at] = cython.cast(cython.uchar, number)
-    return at + 1
 
 
 @cython.boundscheck(False)
@@ -58,21 +36,21 @@ def pack_acks(
     offset: cython.ulonglong
     tail: cython.Py_ssize_t = len(instead)
     for row in range(len(seqnos)):
-        size = 1 + _size(seqnos[row])
+        size = 1 + varint_size(seqnos[row])
         out[at] = 0x0A
         if base_offset < 0:
-            at = _put(out, at + 1, size + tail)
+            at = put_varint(out, at + 1, size + tail)
         else:
             offset = base_offset + row
-            at = _put(out, at + 1, size + 3 + _size(offset))
+            at = put_varint(out, at + 1, size + 3 + varint_size(offset))
         out[at] = 0x08
-        at = _put(out, at + 1, seqnos[row])
+        at = put_varint(out, at + 1, seqnos[row])
         if base_offset < 0:
             out[at : at + tail] = instead
             at += tail
         else:
             out[at] = 0x12
-            out[at + 1] = cython.cast(cython.uchar, 1 + _size(offset))
+            out[at + 1] = cython.cast(cython.uchar, 1 + varint_size(offset))
             out[at + 2] = 0x08
-            at = _put(out, at + 3, offset)
+            at = put_varint(out, at + 3, offset)
     return at

@@ -16,6 +16,9 @@ from penstock.core.errors import CorruptionError
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock.kernels.varints import zigzag_at
+else:
+    from penstock.kernels.varints import zigzag_at
 
 COMPILED: Final[bool] = cython.compiled
 
@@ -33,31 +36,6 @@ class MalformedBatchError(CorruptionError):
     """A batch is damaged, or not what its header says."""
 
     code = "malformed_batch"
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _varint(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """The number that begins here and the byte after it, which is -1 if the number does not end before `end`."""
-    value: cython.ulonglong = 0
-    shift: cython.int = 0
-    byte: cython.ulonglong
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if not cython.compiled:
-                value &= 0xFFFFFFFFFFFFFFFF  # what a C integer does by itself
-            return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
-        shift += 7
-    return 0, -1
 
 
 @cython.final
@@ -205,7 +183,7 @@ class ArrowRoom:
         part: cython.int
         for _ in range(count):
             for part in range(2):
-                size, at = _varint(data, at, end)
+                size, at = zigzag_at(data, at, end)
                 if at < 0 or size > end - at or size < -part:  # a key is never null
                     return False
                 if part == 0:
@@ -353,18 +331,18 @@ class BatchDecoder:
         cython.declare(length=cython.longlong, offset=cython.longlong, timestamp=cython.longlong)
         cython.declare(key=cython.longlong, value=cython.longlong, headers=cython.longlong)
         while self._left > 0:
-            length, at = _varint(self._records, self._at, size)
+            length, at = zigzag_at(self._records, self._at, size)
             if at < 0 or length < 1 or length > size - at:
                 return -1
             end = at + length
-            timestamp, at = _varint(self._records, at + 1, end)
+            timestamp, at = zigzag_at(self._records, at + 1, end)
             if at >= 0:
-                offset, at = _varint(self._records, at, end)
+                offset, at = zigzag_at(self._records, at, end)
             if at >= 0:
-                key, key_at = _varint(self._records, at, end)
+                key, key_at = zigzag_at(self._records, at, end)
                 at = -1 if key_at < 0 or key < -1 or key > end - key_at else key_at + max(key, 0)
             if at >= 0:
-                value, value_at = _varint(self._records, at, end)
+                value, value_at = zigzag_at(self._records, at, end)
                 at = -1 if value_at < 0 or value < -1 or value > end - value_at else value_at + max(value, 0)
             if at < 0 or offset < 0 or offset > 0x7FFFFFFF:
                 return -1
@@ -375,7 +353,7 @@ class BatchDecoder:
             if offset >= self._start:
                 headers = 0
                 if room.has_headers:
-                    headers, at = _varint(self._records, at, end)
+                    headers, at = zigzag_at(self._records, at, end)
                     if at < 0 or headers < 0 or headers > end - at:
                         return -1
                 if not room.fits(key, value, headers, end - at):
@@ -416,7 +394,7 @@ def _is_abort(records) -> bool:  # type: ignore[no-untyped-def]
     at: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = len(records)
     for skipped in range(4):  # length, timestamp delta, offset delta, length of the key
-        _, at = _varint(records, at, size)
+        _, at = zigzag_at(records, at, size)
         if at < 0:
             raise MalformedBatchError("a control batch has no marker in it")
         at += skipped == 0  # the attributes

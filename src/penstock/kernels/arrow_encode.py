@@ -9,6 +9,11 @@ from typing import Final
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import put_zigzag, zigzag_size
+else:
+    from penstock.kernels.varints import put_zigzag, zigzag_size
+
 COMPILED: Final[bool] = cython.compiled
 
 
@@ -86,40 +91,12 @@ def _size_of(column: BinaryColumn, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _varint_size(number: cython.longlong) -> cython.Py_ssize_t:
-    value: cython.ulonglong = (number << 1) ^ (number >> 63)
-    size: cython.Py_ssize_t = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _put_varint(out: cython.uchar[::1], at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
-    """Write a number; the byte after it."""
-    value: cython.ulonglong = (number << 1) ^ (number >> 63)
-    while value >= 0x80:
-        out[at] = (value & 0x7F) | 0x80
-        value >>= 7
-        at += 1
-    out[at] = value
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def _put_field(out: cython.uchar[::1], at: cython.Py_ssize_t, column: BinaryColumn, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Write the length and the bytes of a field; the byte after it."""
     size: cython.Py_ssize_t = _size_of(column, row)
-    at = _put_varint(out, at, size)
+    at = put_zigzag(out, at, size)
     if size <= 0:
         return at
     begin: cython.Py_ssize_t = column.offsets[row + column.first]
@@ -136,7 +113,7 @@ def _put_field(out: cython.uchar[::1], at: cython.Py_ssize_t, column: BinaryColu
 def _field_size(column: BinaryColumn, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """The bytes of a field with its length."""
     size: cython.Py_ssize_t = _size_of(column, row)
-    return _varint_size(size) + max(size, 0)
+    return zigzag_size(size) + max(size, 0)
 
 
 @cython.cfunc
@@ -146,7 +123,7 @@ def _field_size(column: BinaryColumn, row: cython.Py_ssize_t) -> cython.Py_ssize
 def _headers_size(headers: HeaderColumn, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
     begin: cython.Py_ssize_t = headers.offsets[row + headers.first]
     end: cython.Py_ssize_t = headers.offsets[row + headers.first + 1]
-    size: cython.Py_ssize_t = _varint_size(end - begin)
+    size: cython.Py_ssize_t = zigzag_size(end - begin)
     one: cython.Py_ssize_t
     for one in range(begin, end):
         size += _field_size(headers.keys, one) + _field_size(headers.values, one)
@@ -162,7 +139,7 @@ def _put_headers(
 ) -> cython.Py_ssize_t:
     begin: cython.Py_ssize_t = headers.offsets[row + headers.first]
     end: cython.Py_ssize_t = headers.offsets[row + headers.first + 1]
-    at = _put_varint(out, at, end - begin)
+    at = put_zigzag(out, at, end - begin)
     one: cython.Py_ssize_t
     for one in range(begin, end):
         at = _put_field(out, at, headers.keys, one)
@@ -186,14 +163,14 @@ def encode_records(
     size: cython.Py_ssize_t
     while index < len(rows):
         row = rows[index]
-        size = 2 + _varint_size(index - begin) + _field_size(keys, row) + _field_size(values, row)
+        size = 2 + zigzag_size(index - begin) + _field_size(keys, row) + _field_size(values, row)
         size += 1 if headers is None else _headers_size(headers, row)
-        if at + _varint_size(size) + size > len(out):
+        if at + zigzag_size(size) + size > len(out):
             break
-        at = _put_varint(out, at, size)
+        at = put_zigzag(out, at, size)
         out[at] = 0  # attributes
         out[at + 1] = 0  # timestamp delta
-        at = _put_varint(out, at + 2, index - begin)
+        at = put_zigzag(out, at + 2, index - begin)
         at = _put_field(out, at, keys, row)
         at = _put_field(out, at, values, row)
         if headers is None:

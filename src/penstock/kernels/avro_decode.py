@@ -12,6 +12,9 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock.kernels.varints import zigzag_at
+else:
+    from penstock.kernels.varints import zigzag_at
 
 COMPILED: Final[bool] = cython.compiled
 
@@ -29,31 +32,6 @@ FIELDS: Final = 4
 STRINGS: Final = -1
 BITS: Final = -2
 NO_DATA: Final = -3
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _varint(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """The number that begins here and the byte after it, which is -1 if the number does not end before `end`."""
-    value: cython.ulonglong = 0
-    shift: cython.int = 0
-    byte: cython.ulonglong
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if not cython.compiled:
-                value &= 0xFFFFFFFFFFFFFFFF  # what a C integer does by itself
-            return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
-        shift += 7
-    return 0, -1
 
 
 @cython.final
@@ -195,7 +173,7 @@ class AvroDecoder:
         column: AvroColumn
         while step < len(self._steps):
             if self._steps[step, 0] == NULLABLE:
-                number, at = _varint(data, at, end)
+                number, at = zigzag_at(data, at, end)
                 if at < 0 or number < 0 or number > 1:
                     return False
                 if number == self._steps[step, 2]:
@@ -228,7 +206,7 @@ class AvroDecoder:
         column: AvroColumn = self._columns[self._steps[step, 1]]
         number: cython.longlong = a
         if operation in (INTEGER, OCTETS, ENUM):
-            number, at = _varint(data, at, end)
+            number, at = zigzag_at(data, at, end)
             if at < 0:
                 return -1
         if operation == INTEGER:

@@ -16,6 +16,9 @@ from penstock.kernels.record_scan import MalformedRecordsError
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.penstock.kernels.varints import zigzag_at
+else:
+    from penstock.kernels.varints import zigzag_at
 
 COMPILED: Final[bool] = cython.compiled
 
@@ -46,30 +49,6 @@ _START_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
 _START_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 _START_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 _START_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _varint(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """The number that begins here and the byte after it, which is -1 if the number does not end before `end`."""
-    value: cython.ulonglong = 0
-    shift: cython.int = 0
-    byte: cython.ulonglong
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            value &= _WORD  # what a C integer does by itself
-            return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
-        shift += 7
-    return 0, -1
 
 
 @cython.cfunc
@@ -279,23 +258,23 @@ def _record(
     value_size: cython.longlong
     key_at: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    length, at = _varint(data, at, limit)
+    length, at = zigzag_at(data, at, limit)
     if at < 0 or length < 1 or length > limit - at:
         return -1, 0, 0, 0, 0, 0
     end = at + length
-    timestamp_delta, at = _varint(data, at + 1, end)
+    timestamp_delta, at = zigzag_at(data, at + 1, end)
     if at < 0:
         return -1, 0, 0, 0, 0, 0
-    offset_delta, at = _varint(data, at, end)
+    offset_delta, at = zigzag_at(data, at, end)
     if at < 0:
         return -1, 0, 0, 0, 0, 0
-    key_size, key_at = _varint(data, at, end)
+    key_size, key_at = zigzag_at(data, at, end)
     if key_at < 0 or key_size < -1 or key_size > end - key_at:
         return -1, 0, 0, 0, 0, 0
     at = key_at
     if key_size > 0:
         at += key_size
-    value_size, at = _varint(data, at, end)
+    value_size, at = zigzag_at(data, at, end)
     if at < 0 or value_size < -1 or value_size > end - at:
         return -1, 0, 0, 0, 0, 0
     return end, timestamp_delta, offset_delta, key_at, key_size, value_size

@@ -11,6 +11,11 @@ from typing import Final
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import put_varint, varint_size
+else:
+    from penstock.kernels.varints import put_varint, varint_size
+
 COMPILED: Final[bool] = cython.compiled
 
 # What is told of a pass: the row it stopped at, messages, bytes of keys and data, and whether that row is not plain.
@@ -31,33 +36,6 @@ _VALUE_AT = cython.declare(cython.Py_ssize_t, 6)
 _VALUE_SIZE = cython.declare(cython.Py_ssize_t, 7)
 _HEADERS_AT = cython.declare(cython.Py_ssize_t, 8)
 _DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _size(number: cython.ulonglong) -> cython.Py_ssize_t:
-    """How many bytes a varint takes."""
-    size: cython.Py_ssize_t = 1
-    while number > 0x7F:
-        number >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _put(out: cython.uchar[::1], at: cython.Py_ssize_t, number: cython.ulonglong) -> cython.Py_ssize_t:
-    """Write a varint; the byte after it."""
-    while number > 0x7F:
-        out[at] = cython.cast(cython.uchar, number & 0x7F | 0x80)
-        number >>= 7
-        at += 1
-    out[at] = cython.cast(cython.uchar, number)
-    return at + 1
 
 
 @cython.cfunc
@@ -100,7 +78,7 @@ def _seqno(
 def _put_field(out: cython.uchar[::1], at: cython.Py_ssize_t, tag: cython.uchar, number: cython.ulonglong) -> cython.Py_ssize_t:
     """Write a tag and a varint; the byte after them."""
     out[at] = tag
-    return _put(out, at + 1, number)
+    return put_varint(out, at + 1, number)
 
 
 @cython.cfunc
@@ -121,12 +99,12 @@ def _put_message(  # noqa: PLR0917 - a function of C has no keywords
     nanos: cython.ulonglong = cython.cast(cython.ulonglong, time_ms % 1000 * 1000000)
     size: cython.Py_ssize_t = len(value)
     group_size: cython.Py_ssize_t = len(group)
-    stamp: cython.longlong = 2 + _size(seconds) + _size(nanos)
-    body: cython.longlong = 6 + _size(offset) + _size(seqno) + stamp + 2 * _size(size) + size
+    stamp: cython.longlong = 2 + varint_size(seconds) + varint_size(nanos)
+    body: cython.longlong = 6 + varint_size(offset) + varint_size(seqno) + stamp + 2 * varint_size(size) + size
     if group_size:
-        body += 1 + _size(group_size) + group_size
+        body += 1 + varint_size(group_size) + group_size
     if key_bytes:
-        body += 1 + _size(key_bytes) + key_bytes
+        body += 1 + varint_size(key_bytes) + key_bytes
     at = _put_field(out, at, 0x0A, body)
     at = _put_field(out, at, 0x08, offset)
     at = _put_field(out, at, 0x10, seqno)
@@ -155,9 +133,9 @@ def _put_key(
     """Write the metadata item of a key; the byte after it."""
     size: cython.Py_ssize_t = len(key)
     item_size: cython.Py_ssize_t = len(key_item)
-    at = _put_field(out, at, 0x42, item_size + _size(size) + size)
+    at = _put_field(out, at, 0x42, item_size + varint_size(size) + size)
     out[at : at + item_size] = key_item
-    at = _put(out, at + item_size, size)
+    at = put_varint(out, at + item_size, size)
     out[at : at + size] = key
     return at + size
 
@@ -226,7 +204,7 @@ def pack_messages(
             told[_NEXT_ROW] = row
             told[_IS_OTHER] = seqno < 0 or time_ms < 0
             break
-        key_bytes = len(key_item) + _size(key_size) + key_size if key_size >= 0 else 0
+        key_bytes = len(key_item) + varint_size(key_size) + key_size if key_size >= 0 else 0
         value_at, key_at = table[row, _VALUE_AT], table[row, _KEY_AT]
         at = _put_message(out, at, offset, seqno, time_ms, data[value_at : value_at + size], group, key_bytes)
         if key_size >= 0:

@@ -10,6 +10,11 @@ from typing import Final
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import put_zigzag, zigzag_size
+else:
+    from penstock.kernels.varints import put_zigzag, zigzag_size
+
 COMPILED: Final[bool] = cython.compiled
 
 # What a row has: the number of a message, its time in milliseconds, and where its data is.
@@ -152,37 +157,6 @@ def scan_messages(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, 
 @cython.exceptval(check=False)
 @cython.boundscheck(False)
 @cython.wraparound(False)
-def _put(out: cython.uchar[::1], at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
-    """Write a zigzag varint; the byte after it."""
-    zigzag: cython.ulonglong
-    zigzag = cython.cast(cython.ulonglong, number << 1 if number >= 0 else (-number << 1) - 1)
-    while zigzag > 0x7F:
-        out[at] = cython.cast(cython.uchar, zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-        at += 1
-    out[at] = cython.cast(cython.uchar, zigzag)
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _size(number: cython.longlong) -> cython.Py_ssize_t:
-    """How many bytes a zigzag varint takes."""
-    zigzag: cython.ulonglong
-    size: cython.Py_ssize_t = 1
-    zigzag = cython.cast(cython.ulonglong, number << 1 if number >= 0 else (-number << 1) - 1)
-    while zigzag > 0x7F:
-        zigzag >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
 def _put_digits(
     out: cython.uchar[::1], at: cython.Py_ssize_t, digits: cython.Py_ssize_t, number: cython.longlong
 ) -> cython.Py_ssize_t:
@@ -225,12 +199,14 @@ def pack_records(
         size = table[row, _DATA_SIZE]
         value_at = table[row, _DATA_AT]
         time_delta = table[row, _TIME_MS] - table[0, _TIME_MS]
-        at = _put(out, at, 3 + _size(time_delta) + _size(row) + _size(size) + size + before + digits + after)
+        at = put_zigzag(
+            out, at, 3 + zigzag_size(time_delta) + zigzag_size(row) + zigzag_size(size) + size + before + digits + after
+        )
         out[at] = 0
-        at = _put(out, at + 1, time_delta)
-        at = _put(out, at, row)
+        at = put_zigzag(out, at + 1, time_delta)
+        at = put_zigzag(out, at, row)
         out[at] = 1
-        at = _put(out, at + 1, size)
+        at = put_zigzag(out, at + 1, size)
         out[at : at + size] = data[value_at : value_at + size]
         at += size
         out[at : at + before] = headers

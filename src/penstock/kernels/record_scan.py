@@ -12,6 +12,11 @@ import cython
 
 from penstock.core.errors import CorruptionError
 
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import zigzag_at
+else:
+    from penstock.kernels.varints import zigzag_at
+
 COMPILED: Final[bool] = cython.compiled
 
 # The columns of the table that a scan fills.
@@ -37,37 +42,13 @@ class MalformedRecordsError(CorruptionError):
 
 
 @cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _varint(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> tuple[cython.longlong, cython.Py_ssize_t]:
-    """The number that begins here and the byte after it, which is -1 if the number does not end before `end`."""
-    value: cython.ulonglong = 0
-    shift: cython.int = 0
-    byte: cython.ulonglong
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if not cython.compiled:
-                value &= 0xFFFFFFFFFFFFFFFF  # what a C integer does by itself
-            return cython.cast(cython.longlong, value >> 1) ^ -cython.cast(cython.longlong, value & 1), at
-        shift += 7
-    return 0, -1
-
-
-@cython.cfunc
 @cython.exceptval(check=False)
 def _skip_field(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> tuple[cython.longlong, cython.Py_ssize_t]:
     """The length of the key or value whose length begins here, and the byte its content begins at; -1 if it does not fit."""
     size: cython.longlong
-    size, at = _varint(data, at, end)
+    size, at = zigzag_at(data, at, end)
     if at < 0 or size < -1 or size > end - at:
         return 0, -1
     return size, at
@@ -84,14 +65,14 @@ def scan_records(data: cython.const[cython.uchar][::1], table: cython.longlong[:
     length: cython.longlong
     for row in range(len(table)):
         table[row, _START] = at
-        length, at = _varint(data, at, size)
+        length, at = zigzag_at(data, at, size)
         if at < 0 or length < 1 or length > size - at:
             raise MalformedRecordsError(f"record {row} of a batch is cut short or longer than the batch")
         end = at + length
         at += 1  # the attributes of a record are not used
-        table[row, _TIMESTAMP_DELTA], at = _varint(data, at, end)
+        table[row, _TIMESTAMP_DELTA], at = zigzag_at(data, at, end)
         if at >= 0:
-            table[row, _OFFSET_DELTA], at = _varint(data, at, end)
+            table[row, _OFFSET_DELTA], at = zigzag_at(data, at, end)
         if at >= 0:
             table[row, _KEY_SIZE], at = _skip_field(data, at, end)
         if at >= 0:
@@ -121,13 +102,13 @@ def find_record(
     key_size: cython.longlong
     value_size: cython.longlong
     while end < size and delta < offset_delta:
-        length, at = _varint(data, end, size)
+        length, at = zigzag_at(data, end, size)
         if at < 0 or length < 1 or length > size - at:
             raise MalformedRecordsError(f"the record at byte {end} of a batch is cut short or longer than the batch")
         end = at + length
-        time_delta, at = _varint(data, at + 1, end)  # the attributes of a record are not used
+        time_delta, at = zigzag_at(data, at + 1, end)  # the attributes of a record are not used
         if at >= 0:
-            delta, at = _varint(data, at, end)
+            delta, at = zigzag_at(data, at, end)
         if at < 0:
             raise MalformedRecordsError(f"a part of the record that ends at byte {end} of a batch does not fit into it")
     if delta != offset_delta or end == 0:

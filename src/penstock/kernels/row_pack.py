@@ -9,6 +9,11 @@ from typing import Final
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import put_zigzag, zigzag_size
+else:
+    from penstock.kernels.varints import put_zigzag, zigzag_size
+
 COMPILED: Final[bool] = cython.compiled
 
 RECORD_OVERHEAD: Final = 24  # a record has at most this many bytes beside its value
@@ -56,35 +61,6 @@ def _copy(
 @cython.exceptval(check=False)
 @cython.boundscheck(False)
 @cython.wraparound(False)
-def _put(out: cython.uchar[::1], at: cython.Py_ssize_t, number: cython.ulonglong) -> cython.Py_ssize_t:
-    """Write a number from 0 on as a zigzag varint; the byte after it."""
-    number <<= 1
-    while number > 0x7F:
-        out[at] = cython.cast(cython.uchar, number & 0x7F | 0x80)
-        number >>= 7
-        at += 1
-    out[at] = cython.cast(cython.uchar, number)
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _varint_size(number: cython.ulonglong) -> cython.Py_ssize_t:
-    """How many bytes such a varint takes."""
-    size: cython.Py_ssize_t = 1
-    number <<= 1
-    while number > 0x7F:
-        number >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-@cython.boundscheck(False)
-@cython.wraparound(False)
 def _put_digits(out: cython.uchar[::1], at: cython.Py_ssize_t, number: cython.ulonglong) -> cython.Py_ssize_t:
     """Write a number in decimal digits; the byte after it."""
     rest: cython.ulonglong = number
@@ -117,12 +93,12 @@ def pack_row_records(
     for row in range(len(rows)):
         size = rows[row, _SIZE]
         delta = first_delta + row
-        at = _put(out, at, 4 + _varint_size(delta) + _varint_size(size) + size)
+        at = put_zigzag(out, at, 4 + zigzag_size(delta) + zigzag_size(size) + size)
         out[at] = 0
         out[at + 1] = 0
-        at = _put(out, at + 2, delta)
+        at = put_zigzag(out, at + 2, delta)
         out[at] = 1
-        at = _put(out, at + 1, size)
+        at = put_zigzag(out, at + 1, size)
         at = _copy(out, at, data, rows[row, _START], size)
         out[at] = 0
         at += 1
@@ -168,7 +144,7 @@ def _put_string(
     begin: cython.Py_ssize_t = found[place, _AT]
     end: cython.Py_ssize_t = begin + found[place, _LENGTH]
     out[at] = 1
-    at = _put(out, at + 1, found[place, _PLAIN])
+    at = put_zigzag(out, at + 1, found[place, _PLAIN])
     if found[place, _PLAIN] == found[place, _LENGTH]:
         return _copy(out, at, data, begin, end - begin)
     while begin < end:

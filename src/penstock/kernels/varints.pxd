@@ -1,0 +1,41 @@
+# cython: boundscheck=False, wraparound=False
+# The numbers of varints.py for compiled kernels: defined here, so that they become part of the loops that use them.
+
+
+cdef inline (long long, Py_ssize_t) zigzag_at(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
+    cdef unsigned long long value = 0
+    cdef unsigned long long byte
+    cdef int shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return <long long>(value >> 1) ^ -<long long>(value & 1), at
+        shift += 7
+    return 0, -1
+
+
+cdef inline Py_ssize_t varint_size(unsigned long long number) noexcept nogil:
+    cdef Py_ssize_t size = 1
+    while number > 0x7F:
+        number >>= 7
+        size += 1
+    return size
+
+
+cdef inline Py_ssize_t put_varint(unsigned char[::1] out, Py_ssize_t at, unsigned long long number) noexcept nogil:
+    while number > 0x7F:
+        out[at] = <unsigned char>(number & 0x7F | 0x80)
+        number >>= 7
+        at += 1
+    out[at] = <unsigned char>number
+    return at + 1
+
+
+cdef inline Py_ssize_t zigzag_size(long long number) noexcept nogil:
+    return varint_size((<unsigned long long>number << 1) ^ <unsigned long long>(number >> 63))
+
+
+cdef inline Py_ssize_t put_zigzag(unsigned char[::1] out, Py_ssize_t at, long long number) noexcept nogil:
+    return put_varint(out, at, (<unsigned long long>number << 1) ^ <unsigned long long>(number >> 63))
