@@ -91,6 +91,7 @@ def test_what_consume_writes_as_json_produce_reads() -> None:
         ("json", b"[]", "not a JSON object"),
         ("json", b'{"vale": 1}', "unknown field 'vale'"),
         ("json", b'{"partition": -1}', "partition is -1"),
+        ("json", b'{"timestamp_ms": 9223372036854775808}', "timestamp_ms is 9223372036854775808"),
         ("json", b'{"value_base64": "%"}', "value_base64 is not base64"),
         ("json", b'{"headers": ["a"]}', "headers must be"),
         ("hex", b"0g", "it is not hexadecimal"),

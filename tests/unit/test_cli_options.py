@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from penstock.cli import consume, produce, topic, up
+from penstock.cli import consume, produce, stream, topic, up
 from penstock.cli.failure import CommandError
 from penstock.cli.kafka_client import Address, parse_addresses
 from penstock.cli.output import Output
@@ -45,6 +45,8 @@ def test_positions_are_read() -> None:
     assert position("42") == Position(offset=42)
     assert position("2026-07-31T12:00:00Z") == Position(timestamp_ms=1785499200000)
     assert position("2026-07-31T14:00:00+02:00") == Position(timestamp_ms=1785499200000)
+    # Times before 1970 are before everything; below 0 they would mean other things, "nothing is as late" among them.
+    assert position("30000d") == position("1969-12-31T23:59:59.999Z") == position("0001-01-03T00:00:00Z") == Position(None, 0)
     ago = position("15m").timestamp_ms
     assert ago is not None
     assert abs(time.time() * 1000 - 900_000 - ago) < 60_000
@@ -56,11 +58,14 @@ def test_positions_are_read() -> None:
         ["list", "extra"],
         ["create"],
         ["create", "t", "--partitions", "0"],
+        ["create", "t", "--partitions", str(1 << 31)],
         ["create", "t", "--config", "novalue"],
         ["trim", "t"],
         ["trim", "t", "--before", "yesterday"],
+        ["trim", "t", "--before", str(1 << 63)],
         ["add-partitions", "t"],
         ["list", "--timeout", "-1"],
+        ["list", "--timeout", "1e300"],
         ["no-such-action"],
         [],
     ],
@@ -98,6 +103,25 @@ def test_wrong_usage_of_produce_exits_with_2(argv: list[str], capsys: pytest.Cap
     assert "usage: penstock produce" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["ack", "s", "n", "-1"],
+        ["ack", "s", "n", str(1 << 64)],
+        ["fetch", "s", "--from", "-1"],
+        ["fetch", "s", "--limit", "0"],
+        ["download", "-1", "file"],
+        ["configure", "s", "n", "--ack-wait", "nan"],
+        ["configure", "s", "n", "--ack-wait", "1", "--tries", str(1 << 32)],
+    ],
+)
+def test_wrong_usage_of_stream_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        stream.parser().parse_args(argv)
+    assert caught.value.code == 2
+    assert "usage: penstock stream" in capsys.readouterr().err
+
+
 def test_up_has_an_option_for_every_setting_but_secrets() -> None:
     open_settings = {key: setting for key, setting in SETTINGS.items() if not setting.is_secret}
     assert SETTINGS.keys() - open_settings.keys() == {"admin_password"}
@@ -121,7 +145,7 @@ class _Terminal(io.StringIO):
 
 def test_a_pipe_gets_plain_lines_and_a_terminal_a_table() -> None:
     pipe, terminal = io.StringIO(), _Terminal()
-    for stream in (pipe, terminal):
-        Output(as_json=False, stream=stream).rows(("name", "count"), [("a", 5), ("long", 1234)])
+    for out in (pipe, terminal):
+        Output(as_json=False, stream=out).rows(("name", "count"), [("a", 5), ("long", 1234)])
     assert pipe.getvalue() == "a\t5\nlong\t1234\n"
     assert terminal.getvalue() == "NAME  COUNT\na         5\nlong   1234\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import TRANSACTIONS_V2, TopicConfig, UnknownTopicError
+from penstock.broker import OFFSETS_TOPIC, TRANSACTIONS_V2, TopicConfig, UnknownTopicError
 from penstock.broker.streams import (
     ConsumerPosition,
     Content,
@@ -305,6 +305,8 @@ def test_patterns_choose_subjects() -> None:
         assert data_of(await host.read("orders.*.new")) == [b"orders.eu.new", b"orders.us.new"]
         assert data_of(await host.read("orders.eu.>")) == [b"orders.eu.new", b"orders.eu.old"]
         assert data_of(await host.read("*")) == [b"other"]
+        await host.do(host.broker.internal_topic(OFFSETS_TOPIC))
+        assert len(await host.read(">")) == 4, "a topic of the broker itself is no subject"
 
     on_streams(scenario)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 from pathlib import Path
@@ -19,6 +18,9 @@ BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP"
 USER_VARIABLE: Final = "PENSTOCK_USER"
 PASSWORD_VARIABLE: Final = "PENSTOCK_PASSWORD"
 TLS_CA_VARIABLE: Final = "PENSTOCK_TLS_CA"
+SECONDS_MAX: Final = 1e9  # thirty years; clocks of operating systems end not far above
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
 _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
@@ -90,7 +92,7 @@ def _password(user: str, file: str | None) -> str:
 def seconds(text: str) -> float:
     """A number of seconds above 0."""
     number = float(text)
-    if not (math.isfinite(number) and number > 0):
+    if not 0 < number <= SECONDS_MAX:
         raise ValueError(text)
     return number
 
@@ -98,7 +100,15 @@ def seconds(text: str) -> float:
 def count(text: str) -> int:
     """A whole number above 0."""
     number = int(text)
-    if number < 1:
+    if not 1 <= number <= INT64_MAX:
+        raise ValueError(text)
+    return number
+
+
+def partition_count(text: str) -> int:
+    """How many partitions, as far as a request can say it."""
+    number = count(text)
+    if number > INT32_MAX:
         raise ValueError(text)
     return number
 
@@ -107,6 +117,14 @@ def partition(text: str) -> int:
     """A partition's number."""
     number = int(text)
     if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def sequence(text: str) -> int:
+    """A place in the sequence of streams; 0 is before all of them."""
+    number = int(text)
+    if not 0 <= number <= INT64_MAX:
         raise ValueError(text)
     return number
 
@@ -142,5 +160,6 @@ def _unescape(match: re.Match[str]) -> str:
 # argparse names a value's kind by the function that reads it.
 seconds.__name__ = "number of seconds"
 count.__name__ = "count"
+partition_count.__name__ = "number of partitions"
 partition.__name__ = "partition number"
 pair.__name__ = "NAME=VALUE pair"

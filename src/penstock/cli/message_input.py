@@ -10,6 +10,7 @@ import select
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from penstock.cli.client_options import INT64_MAX
 from penstock.cli.failure import usage
 
 READ_BYTES: Final = 1 << 16
@@ -138,6 +139,6 @@ def _headers(given: object) -> Headers:
 
 def _whole(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise ValueError(f"{name} is {value!r}; it must be a whole number, 0 or above")
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX):
+        raise ValueError(f"{name} is {value!r}; it must be a whole number, 0 or above, of 64 bits")
     return value

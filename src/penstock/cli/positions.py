@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from penstock.cli.client_options import INT64_MAX
 from penstock.cli.sizes import duration_ms
 
 if TYPE_CHECKING:
@@ -37,11 +38,21 @@ def position(text: str) -> Position:
     if text in _WORDS:
         return Position(timestamp_ms=_WORDS[text])
     if text.isascii() and text.isdigit():
+        if int(text) > INT64_MAX:
+            raise ValueError(text)
         return Position(offset=int(text))
     with suppress(ValueError):
-        return Position(timestamp_ms=int(time.time() * 1000) - duration_ms(text))
-    # A time without a zone is meant as the clock on the wall shows it.
-    return Position(timestamp_ms=int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
+        return _at(int(time.time() * 1000) - duration_ms(text))
+    try:
+        # A time without a zone is meant as the clock on the wall shows it.
+        return _at(int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
+    except OverflowError:  # the first and the last day of all, in some zones
+        raise ValueError(text) from None
+
+
+def _at(timestamp_ms: int) -> Position:
+    """A time. All messages are later than one before 1970, and as a number it would be a special one, or none at all."""
+    return Position(timestamp_ms=max(timestamp_ms, 0))
 
 
 position.__name__ = "position"

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
-from penstock.cli.client_options import count
+from penstock.cli.client_options import count, partition
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.http_api import HttpApi, http_options, make_api
 from penstock.cli.output import Output
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     registered = action("register", "register a consumer; while it is vital, nothing that it has not read goes by itself")
     registered.add_argument("--vital", action="store_true", help="keep what it has not read")
     registered.add_argument(
-        "--partition", type=int, action="append", metavar="N", help="only of this partition; may be given several times"
+        "--partition", type=partition, action="append", metavar="N", help="only of this partition; may be given several times"
     )
     unregistered = action("unregister", "end a registration")
     trimmed = action("trim", "let what all vital consumers have read go by itself, or stop that")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.cli.client_options import seconds
+from penstock.cli.client_options import INT32_MAX, SECONDS_MAX, count, seconds, sequence
 from penstock.cli.output import Output
 
 ADDRESS_VARIABLE: Final = "PENSTOCK_STREAM"
@@ -34,16 +34,18 @@ def parser() -> argparse.ArgumentParser:
     fetch = action("fetch", "print messages from a sequence on, or what a durable consumer has not acknowledged")
     fetch.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern: * is one word, > all that follow")
     where = fetch.add_mutually_exclusive_group()
-    where.add_argument("--from", dest="begin", type=int, default=1, metavar="SEQUENCE", help="where to begin (default: 1)")
+    where.add_argument("--from", dest="begin", type=sequence, default=1, metavar="SEQUENCE", help="where to begin (default: 1)")
     where.add_argument("--durable", metavar="NAME", help="begin after what this consumer has acknowledged")
-    fetch.add_argument("-n", "--limit", type=int, default=100, metavar="N", help="at most so many (default: 100)")
+    fetch.add_argument("-n", "--limit", type=count, default=100, metavar="N", help="at most so many (default: 100)")
     fetch.add_argument("--ack", action="store_true", help="acknowledge what was printed, for the consumer of --durable")
     follow = action("follow", "print messages as they come, until interrupted")
     follow.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern: * is one word, > all that follow")
-    follow.add_argument("--from", dest="begin", type=int, metavar="SEQUENCE", help="where to begin (default: what comes now)")
-    follow.add_argument("-n", "--limit", type=int, default=0, metavar="N", help="end after so many")
+    follow.add_argument(
+        "--from", dest="begin", type=sequence, metavar="SEQUENCE", help="where to begin (default: what comes now)"
+    )
+    follow.add_argument("-n", "--limit", type=count, default=0, metavar="N", help="end after so many")
     download = action("download", "write the payload of a message to a file")
-    download.add_argument("sequence", type=int, metavar="SEQUENCE")
+    download.add_argument("sequence", type=sequence, metavar="SEQUENCE")
     download.add_argument("file", type=Path, metavar="FILE")
     _consumer_actions(action)
     init = actions.add_parser(
@@ -61,19 +63,19 @@ def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> 
     ack = action("ack", "acknowledge a message and all before it")
     ack.add_argument("subject", metavar="SUBJECT")
     ack.add_argument("durable", metavar="NAME", help="the durable consumer")
-    ack.add_argument("sequence", type=int, metavar="SEQUENCE")
+    ack.add_argument("sequence", type=sequence, metavar="SEQUENCE")
     ack.add_argument("--rewind", action="store_true", help="move the position back, too")
     configure = action("configure", "say how messages are shared by the members of a durable consumer")
     configure.add_argument("subject", metavar="SUBJECT")
     configure.add_argument("durable", metavar="NAME", help="the durable consumer")
     configure.add_argument(
         "--ack-wait",
-        type=float,
+        type=_ack_wait,
         required=True,
         metavar="SECONDS",
         help="how long a member may take for a message before another gets it; 0: every member is shown all",
     )
-    configure.add_argument("--tries", type=int, default=0, metavar="N", help="how many times it is tried (default: for ever)")
+    configure.add_argument("--tries", type=_tries, default=0, metavar="N", help="how many times it is tried (default: for ever)")
     configure.add_argument("--dead-letter", default="", metavar="SUBJECT", help="where a message goes after the last try")
 
 
@@ -113,6 +115,24 @@ def _stream_options() -> argparse.ArgumentParser:
     )
     group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
     return parent
+
+
+def _ack_wait(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= SECONDS_MAX:
+        raise ValueError(text)
+    return number
+
+
+def _tries(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= INT32_MAX:
+        raise ValueError(text)
+    return number
+
+
+_ack_wait.__name__ = "number of seconds"
+_tries.__name__ = "number of tries"
 
 
 def _header(text: str) -> tuple[str, str]:

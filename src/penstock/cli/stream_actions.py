@@ -7,17 +7,20 @@ import base64
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from penstock.cli.client_options import identity_of
+from penstock.cli.client_options import INT32_MAX, identity_of
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
+from penstock.cli.message_input import read_pieces
 from penstock.cli.output import Output, Progress
 from penstock.cli.sign_in import Identity
 from penstock.cli.stream import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 
 CHUNK_BYTES: Final = 1 << 20
+STANDARD_INPUT: Final = 0
 LINES_AT_ONCE: Final = 500
 MESSAGE_BYTES_MAX: Final = 64 << 20
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -104,18 +107,13 @@ def _publish(calls: Calls, arguments: argparse.Namespace, output: Output) -> Non
         for path in arguments.files:
             _publish_file(calls, arguments.subject, path, headers, output)
         return
-    lines: list[bytes] = []
-    for line in sys.stdin.buffer:
-        lines.append(line.rstrip(b"\n"))
-        if len(lines) == LINES_AT_ONCE:
-            _publish_lines(calls, arguments.subject, lines, headers, output)
-            lines = []
-    _publish_lines(calls, arguments.subject, lines, headers, output)
+    for lines in read_pieces(STANDARD_INPUT, b"\n"):
+        for begin in range(0, len(lines), LINES_AT_ONCE):
+            _publish_lines(calls, arguments.subject, lines[begin : begin + LINES_AT_ONCE], headers, output)
+            sys.stdout.flush()  # whoever writes one line at a time waits for its sequence
 
 
 def _publish_lines(calls: Calls, subject: str, lines: list[bytes], headers: dict[str, str], output: Output) -> None:
-    if not lines:
-        return
     messages = [calls.protos.PublishRequest(subject=subject, data=line, headers=headers) for line in lines]
     answer = calls.ask("IngressService/PublishBatch", "PublishBatchResponse", messages=messages)
     for result in answer.results:
@@ -163,7 +161,9 @@ def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
         )
     else:
         names = {"subject": arguments.subject, "durable_name": arguments.durable}
-        found = calls.stream("EgressService/Fetch", "Message", timeout_s=arguments.timeout, batch_size=arguments.limit, **names)
+        found = calls.stream(
+            "EgressService/Fetch", "Message", timeout_s=arguments.timeout, batch_size=min(arguments.limit, INT32_MAX), **names
+        )
     for message in found:
         _show(message, output)
         if arguments.ack:
@@ -205,7 +205,7 @@ def _show(message: Any, output: Output) -> None:
 def _download(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
     progress = Progress(shown=True)
     done = 0
-    with arguments.file.open("wb") as file:
+    with _replacing(arguments.file) as file:
         for answer in calls.stream("EgressService/Download", "DownloadResponse", sequence=arguments.sequence):
             if answer.WhichOneof("part") == "chunk":
                 file.write(answer.chunk)
@@ -215,6 +215,23 @@ def _download(calls: Calls, arguments: argparse.Namespace, output: Output) -> No
     output.say(f"{done} bytes")
     if output.as_json:
         output.document({"bytes": done})
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes its place when all is in it: a download that fails leaves what was there."""
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/stdout
+        with path.open("wb") as file:
+            yield file
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _consumers(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:

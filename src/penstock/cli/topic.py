@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.client_options import client_options, count, make_client, pair, partition
+from penstock.cli.client_options import client_options, make_client, pair, partition, partition_count
 from penstock.cli.output import Output
 from penstock.cli.positions import FORMS, position
 
@@ -20,7 +20,9 @@ def parser() -> argparse.ArgumentParser:
 
     create = action("create", "make topics")
     create.add_argument("names", nargs="+", metavar="NAME")
-    create.add_argument("-p", "--partitions", type=count, metavar="N", help="how many partitions (default: as the node is set)")
+    create.add_argument(
+        "-p", "--partitions", type=partition_count, metavar="N", help="how many partitions (default: as the node is set)"
+    )
     _add_config(create, "--config", "a configuration of the topic, such as retention.ms=3600000; may be repeated")
     create.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is not an error")
     lister = action("list", "list topics")
@@ -40,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     _add_yes(delete)
     grow = action("add-partitions", "give a topic more partitions")
     grow.add_argument("name", metavar="NAME")
-    grow.add_argument("--total", type=count, required=True, metavar="N", help="how many it shall have in all")
+    grow.add_argument("--total", type=partition_count, required=True, metavar="N", help="how many it shall have in all")
     trim = action("trim", "drop the oldest messages of a topic")
     trim.add_argument("name", metavar="NAME")
     trim.add_argument("--before", type=position, required=True, metavar="POSITION", help=f"what is before this goes: {FORMS}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
-from tests.e2e.running_node import RunningNode, penstock, running_node
+from tests.e2e.running_node import PENSTOCK, RunningNode, environment, penstock, running_node
 from tests.e2e.stream.stream_client import StreamClient
 
 PATIENCE_S = 30
@@ -155,6 +156,24 @@ def test_the_command_publishes_and_fetches_files(node: RunningNode, tmp_path: Pa
     assert "bytes; penstock stream download" in run(node, "fetch", "cli.files")
     run(node, "download", sequence, str(target))
     assert target.read_bytes() == source.read_bytes()
+    with pytest.raises(AssertionError, match="there is no message"):
+        run(node, "download", "1000000", str(target))
+    assert target.stat().st_size == 5 << 20, "what is there stays if nothing comes in its place"
+    assert set(tmp_path.iterdir()) == {source, target}
+
+
+def test_lines_are_published_as_they_come(node: RunningNode) -> None:
+    stream = node.ready["listeners"]["stream"]
+    argv = [*PENSTOCK, "stream", "publish", "cli.live", "--stream", f"{stream['host']}:{stream['port']}"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"one", b"two"):
+            process.stdin.write(line + b"\n")
+            process.stdin.flush()
+            assert int(process.stdout.readline()) > 0, "it is there before the next one is"
+        process.stdin.close()
+        assert process.wait(30) == 0
 
 
 def test_the_command_says_that_nobody_answers() -> None:

@@ -41,7 +41,9 @@ def check_pattern(pattern: str) -> None:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a pattern stands for a subject."""
+    """Whether a pattern stands for a subject. None stands for a topic of the broker itself, which is no subject."""
+    if subject in INTERNAL_TOPICS:
+        return False
     wanted, words = pattern.split("."), subject.split(".")
     if wanted[-1] == REST:
         wanted = wanted[:-1]
