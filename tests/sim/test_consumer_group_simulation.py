@@ -247,6 +247,8 @@ class SimMember:
         for queue in list(queues):
             other = self.world.owners.get(queue)
             if other is not None and not other.is_late():
+                if self.is_late():  # it has been thrown out, and goes by what it was told before; it will hear of that next
+                    continue
                 raise AssertionError(f"{queue} is given to {self.id} while {other.id} has it")
             self.world.owners[queue] = self
             self.owned.add(queue)

@@ -377,6 +377,15 @@ def test_full_disks_stop_writes_only_until_garbage_is_collected(erasure: Erasure
     run_group(erasure, scenario, options(replace(SMALL, space_reserve=3 * SMALL.chunk_size)))
 
 
+def test_a_disk_that_is_full_when_it_is_opened_takes_nothing() -> None:
+    async def scenario(group: SimGroup) -> None:
+        group.faults[0].capacity = 2 * SMALL.chunk_size
+        await group.restart()
+        assert await group.put(blob_at(1, 100), payload(100, 1)) is Status.OUT_OF_SPACE
+
+    run_group(Erasure.NONE, scenario, options(replace(SMALL, space_reserve=3 * SMALL.chunk_size)))
+
+
 @redundant_kinds
 def test_one_full_disk_is_stood_in_for(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:

@@ -179,8 +179,13 @@ class GroupLife:
             return
         for loss in vdisk.recovered.losses:
             log.error("VDisk %s: %s", vdisk_id, loss)
+        member = _Member(vdisk, self.group, self._clock)
+        try:
+            await member.upkeep.watch_space()  # what was full when the node stopped is so from the first write on
+        except OSError as error:
+            member.upkeep_trouble.failed(error)
         vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
-        self._members[order] = _Member(vdisk, self.group, self._clock)
+        self._members[order] = member
         self.group.links[order] = vdisk
 
     async def _replicate(self, member: _Member) -> None:

@@ -6,6 +6,7 @@ are kept, so that one damaged checkpoint costs time and nothing else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 
 from penstock.blob.blob_id import BlobId
@@ -16,6 +17,8 @@ from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
 from penstock.blob.record import RecordKind
 from penstock.blob.vdisk import PART, VDisk
+
+log = logging.getLogger(__name__)
 
 CHECKPOINTS_KEPT = 2
 FLUSH_BYTES = 1 << 20
@@ -49,8 +52,19 @@ class Upkeep:
 
     async def watch_space(self) -> None:
         """Stop or resume taking blobs by how much room is left."""
-        space = self._vdisk.space = await self._vdisk.disk.space()
-        self._vdisk.full = space.free < self._vdisk.options.space_reserve
+        vdisk, was_full = self._vdisk, self._vdisk.full
+        space = vdisk.space = await vdisk.disk.space()
+        vdisk.full = space.free < vdisk.options.space_reserve
+        if vdisk.full and not was_full:
+            log.warning(
+                "VDisk %s is full and takes no messages: %d MiB are free, and %d MiB are kept for making room; delete "
+                "topics, shorten retention, or give the disk more room",
+                vdisk.id,
+                space.free >> 20,
+                vdisk.options.space_reserve >> 20,
+            )
+        elif was_full and not vdisk.full:
+            log.info("VDisk %s has room again: %d MiB are free", vdisk.id, space.free >> 20)
 
     async def checkpoint(self) -> bool:
         """Write the index out; whether it was possible."""

@@ -78,6 +78,9 @@ async def _epoch(world: World, nemesis: Nemesis, tablets: Sequence[Tablet], *, b
     torment.cancel()
     world.process.crash_at_step(NEVER)
     await _until_done([loop.create_task(nemesis.heal(), name="heal")], helpers, nemesis)
+    while not world.up.is_set():
+        await world.up.wait()
+    world.process.crash_at_step(NEVER)  # of one that was started since: it may have got past the crash it was to have
     ending.set()
     await _until_done(helpers[1:], [restarting], nemesis)
     restarting.cancel()
