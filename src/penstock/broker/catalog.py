@@ -18,8 +18,8 @@ from penstock.broker.topic_config import TopicConfig
 from penstock.tablet import DeleteRange, Request, Write
 
 FIRST_TABLET = 1000
-# What one tablet has to write goes into one entry of its log: fewer tablets write fewer entries, and start sooner. More partitions
-# than this would stand still together when their tablet starts anew.
+# What one tablet has to write goes into one entry of its log: fewer tablets write fewer entries, and start sooner. But all of a
+# tablet stands still while it starts anew.
 PARTITIONS_PER_TABLET = 16
 PARTITIONS_MAX = 100_000
 PRODUCER_BLOCK = 1000
