@@ -132,7 +132,7 @@ class VDisk:
         if channel.refuses(key):
             return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
         if self.full and not from_reserve:
-            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
+            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full; delete topics, shorten retention, or make room")
         if key in channel.blobs:
             return _KNOWN
         chunk, offset = self.journal.append(PART, blob_id, body)
@@ -459,7 +459,7 @@ class VDisk:
     def _failure(self, error: OSError) -> DiskReply:
         if error.errno == errno.ENOSPC:
             self.full = True
-            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full")
+            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} has no byte left on its disk; make room there")
         return DiskReply(Status.ERROR, f"VDisk {self.id} cannot write: {error.strerror or error}")
 
     def _chunk_sealed(self, chunk: int, size: int) -> None:
