@@ -246,11 +246,12 @@ class _Writes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, delay_s: float = 0.0) -> None:
         self.threads: list[str] = []
+        self.delay_s = delay_s
         write = os.pwritev
 
         def noted(fd: int, buffers: list[bytes], offset: int) -> int:
             self.threads.append(threading.current_thread().name)
-            time.sleep(delay_s)
+            time.sleep(self.delay_s)
             return write(fd, buffers, offset)
 
         monkeypatch.setattr(os, "pwritev", noted)
@@ -268,7 +269,7 @@ def test_a_small_write_that_is_not_synced_waits_for_no_thread(tmp_path: Path, mo
         disk.reserve("a", 1 << 20)
         await _store(disk, "a", b"first, which makes the file")
         await _store(disk, "a", b"small")
-        await _store(disk, "a", bytes(local_disk.AT_HAND_BYTES + 1))
+        await _store(disk, "a", bytes(local_disk.WRITE_AT_HAND_BYTES + 1))
         await _store(disk, "a", b"small")
         assert await disk.read("a", 0, 32) == b"first, which makes the filesmall"
 
@@ -278,16 +279,29 @@ def test_a_small_write_that_is_not_synced_waits_for_no_thread(tmp_path: Path, mo
     assert not any(writes.by_the_loop[4:])
 
 
-def test_after_a_slow_write_the_thread_has_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_two_slow_writes_in_a_row_the_thread_has_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes = _Writes(monkeypatch, delay_s=2 * local_disk.SLOW_WRITE_S)
 
     async def scenario(disk: LocalDisk) -> None:
         disk.reserve("a", 1 << 20)
-        for _ in range(4):
+        for _ in range(5):
             await _store(disk, "a", b"small")
 
     _on_disk(tmp_path / "memory", scenario, durable=False)
-    assert writes.by_the_loop == [False, True, False, False]
+    assert writes.by_the_loop == [False, True, True, False, False]
+
+
+def test_a_slow_write_between_quick_ones_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = _Writes(monkeypatch)
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("a", 1 << 20)
+        for turn in range(7):
+            writes.delay_s = 2 * local_disk.SLOW_WRITE_S if turn % 2 else 0.0
+            await _store(disk, "a", b"small")
+
+    _on_disk(tmp_path / "memory", scenario, durable=False)
+    assert writes.by_the_loop == [False, *[True] * 6]
 
 
 def test_a_small_write_that_fails_leaves_the_end_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,10 @@ VECTOR_MAX = 1024
 SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
-AT_HAND_BYTES = 64 << 10  # a longer read or write keeps the loop from other work, even if it only goes to memory
-SLOW_WRITE_S = 0.002  # writes that go to memory take so long when the system holds them back until the disk has caught up
+AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if it only comes from memory
+WRITE_AT_HAND_BYTES = 256 << 10  # likewise a write, for which the thread takes half as long again
+SLOW_WRITE_S = 0.01  # writes that go to memory take so long when the system holds them back until the disk has caught up
+SLOW_WRITES_MAX = 2  # in a row: once may be that another process had the processor meanwhile
 SLOW_FOR_S = 1.0
 LOCK_NAME = "lock"
 
@@ -125,6 +127,7 @@ class LocalDisk:
         self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix=f"penstock-read-{path.name}")
         self._loop = loop
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
+        self._slow_writes = 0
         self._slow_until = 0.0
 
     @classmethod
@@ -162,8 +165,7 @@ class LocalDisk:
             if self._goes_to_memory(tail, buffers, reserved):
                 began = self._clock.monotonic()
                 self._write(name, tail, buffers, finish, reserved)
-                if (ended := self._clock.monotonic()) - began > SLOW_WRITE_S:
-                    self._slow_until = ended + SLOW_FOR_S
+                self._note_pace(began, self._clock.monotonic())
             else:
                 await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
         except OSError:
@@ -206,12 +208,19 @@ class LocalDisk:
 
     def _goes_to_memory(self, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> bool:
         """Whether a write takes less time than to have the thread do it: it is small, into room that is set aside, and not
-        synced. Not while the thread is at work, which would be overtaken, nor shortly after such a write was slow."""
+        synced. Not while the thread is at work, which would be overtaken, nor shortly after such writes were slow."""
         if self._durable or tail.file is None or reserved == 0 or not self._writer.is_idle:
             return False
         length = sum(map(len, buffers))
         has_room = not reserved or tail.length + length <= tail.set_aside
-        return length <= AT_HAND_BYTES and has_room and self._clock.monotonic() >= self._slow_until
+        return length <= WRITE_AT_HAND_BYTES and has_room and self._clock.monotonic() >= self._slow_until
+
+    def _note_pace(self, began: float, ended: float) -> None:
+        """While writes to memory are slow, the thread does them."""
+        self._slow_writes = self._slow_writes + 1 if ended - began > SLOW_WRITE_S else 0
+        if self._slow_writes == SLOW_WRITES_MAX:
+            self._slow_writes = 0
+            self._slow_until = ended + SLOW_FOR_S
 
     def _write(
         self, name: str, tail: _Tail, buffers: list[Buffer], finish: list[Callable[[], None]], reserved: int | None
