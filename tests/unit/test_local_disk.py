@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -16,14 +15,16 @@ from random import Random
 import pytest
 
 from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, local_disk
-from penstock.core.clock import SystemClock
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from tests.sim_group import BY_HAND, GROUP_ID, payload
 
 
-def _on_disk(path: Path, scenario: Callable[[LocalDisk], Awaitable[None]], *, durable: bool = True) -> None:
+def _on_disk(
+    path: Path, scenario: Callable[[LocalDisk], Awaitable[None]], *, durable: bool = True, clock: Clock | None = None
+) -> None:
     async def run() -> None:
-        disk = await LocalDisk.open(path, durable=durable)
+        disk = await LocalDisk.open(path, durable=durable, clock=clock)
         try:
             await scenario(disk)
         finally:
@@ -241,20 +242,23 @@ def test_a_blob_is_given_out_as_pieces_of_its_files(tmp_path: Path, erasure: Era
     asyncio.run(run())
 
 
-class _Writes:
-    """Which threads have written."""
+class _Writes(SystemClock):
+    """Which threads have written, and a clock by which each write takes as long as is said here."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, delay_s: float = 0.0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.threads: list[str] = []
-        self.delay_s = delay_s
+        self.delay_s = self.now = 0.0
         write = os.pwritev
 
         def noted(fd: int, buffers: list[bytes], offset: int) -> int:
             self.threads.append(threading.current_thread().name)
-            time.sleep(self.delay_s)
+            self.now += self.delay_s
             return write(fd, buffers, offset)
 
         monkeypatch.setattr(os, "pwritev", noted)
+
+    def monotonic(self) -> float:
+        return self.now
 
     @property
     def by_the_loop(self) -> list[bool]:
@@ -273,21 +277,22 @@ def test_a_small_write_that_is_not_synced_waits_for_no_thread(tmp_path: Path, mo
         await _store(disk, "a", b"small")
         assert await disk.read("a", 0, 32) == b"first, which makes the filesmall"
 
-    _on_disk(tmp_path / "memory", scenario, durable=False)
+    _on_disk(tmp_path / "memory", scenario, durable=False, clock=writes)
     assert writes.by_the_loop == [False, True, False, True]
     _on_disk(tmp_path / "disk", scenario)
     assert not any(writes.by_the_loop[4:])
 
 
 def test_after_two_slow_writes_in_a_row_the_thread_has_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writes = _Writes(monkeypatch, delay_s=2 * local_disk.SLOW_WRITE_S)
+    writes = _Writes(monkeypatch)
+    writes.delay_s = 2 * local_disk.SLOW_WRITE_S
 
     async def scenario(disk: LocalDisk) -> None:
         disk.reserve("a", 1 << 20)
         for _ in range(5):
             await _store(disk, "a", b"small")
 
-    _on_disk(tmp_path / "memory", scenario, durable=False)
+    _on_disk(tmp_path / "memory", scenario, durable=False, clock=writes)
     assert writes.by_the_loop == [False, True, True, False, False]
 
 
@@ -300,7 +305,7 @@ def test_a_slow_write_between_quick_ones_changes_nothing(tmp_path: Path, monkeyp
             writes.delay_s = 2 * local_disk.SLOW_WRITE_S if turn % 2 else 0.0
             await _store(disk, "a", b"small")
 
-    _on_disk(tmp_path / "memory", scenario, durable=False)
+    _on_disk(tmp_path / "memory", scenario, durable=False, clock=writes)
     assert writes.by_the_loop == [False, *[True] * 6]
 
 
