@@ -98,6 +98,7 @@ def test_users_are_given_passwords_and_rights(plain: RunningNode) -> None:
     denied = run(plain, "produce", "rights", user="anna", password="first", stdin=b"x\n")
     assert denied.returncode == 1
     assert b"TOPIC_AUTHORIZATION_FAILED" in denied.stderr
+    assert b"penstock access allow" in denied.stderr
     told = ok(plain, "access", "allow", "anna", "write", "read", "--topic-prefix", "rig")
     assert told == "anna: write on topic rig… is allowed\nanna: read on topic rig… is allowed\n"
     assert run(plain, "produce", "rights", user="anna", password="first", stdin=b"x\n").returncode == 0

@@ -57,6 +57,18 @@ def test_the_ready_line_for_a_person_names_the_address(tmp_path: Path) -> None:
     assert line.endswith(f"; data in {tmp_path / 'data'}\n")
 
 
+def test_started_with_its_standard_streams_closed_no_file_of_it_takes_their_place(tmp_path: Path) -> None:
+    argv = [*PENSTOCK, "up", "--data-dir", str(tmp_path / "data"), "--kafka-port", "0"]
+    log = tmp_path / "log"
+    with subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>"$0"', str(log), *argv], env=environment()) as process:
+        deadline = time.monotonic() + 30
+        while not log.exists() or "is ready" not in log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text()
+
+
 def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     with running_node(tmp_path / "log", ["--data-dir", data]) as node:

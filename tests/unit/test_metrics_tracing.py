@@ -7,6 +7,7 @@ import logging
 from io import StringIO
 
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from penstock.core.probe import FAILED, OK, RequestProbe
@@ -15,7 +16,7 @@ from penstock.core.record_format import framed, packed_record
 from penstock.core.trace_context import checked_traceparent, current_trace, first_traceparent
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.server.errors import BadSettingError
-from penstock.server.log_lines import JsonFormatter, LineFormatter
+from penstock.server.log_lines import JsonFormatter, LineFormatter, NotHttp
 from penstock.server.tracing import start_tracing
 from tests.otlp_receiver import attributes_of, otlp_grpc_receiver, otlp_receiver
 
@@ -149,3 +150,14 @@ def test_a_line_of_text_stays_one_line() -> None:
     assert line.count("\n") == 1
     assert "ERROR penstock.somewhere: it failed | Traceback" in line
     assert "trace_id" not in json.loads(logged(JsonFormatter()))
+
+
+def test_what_is_not_http_is_told_without_its_bytes() -> None:
+    error = BadHttpMessage("Invalid header value char:\n\n  b'X: secret'")
+    record = logging.makeLogRecord(
+        {"name": "aiohttp.server", "levelno": logging.ERROR, "msg": "Error from %s", "args": ("host",)}
+    )
+    record.exc_info = (type(error), error, None)
+    assert NotHttp().filter(record)
+    line = LineFormatter().format(record)
+    assert line.endswith("WARNING aiohttp.server: Error from host: that is not HTTP: Invalid header value char")

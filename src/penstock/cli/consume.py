@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.cli.client_options import client_options, count, make_client, partition, separator
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import usage
+from penstock.cli.failure import CommandError, usage
 from penstock.cli.message_output import FIELDS, FORMATS, renderer
 from penstock.cli.output import Progress
 from penstock.cli.positions import (
@@ -24,7 +26,10 @@ from penstock.cli.positions import (
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
+    from penstock.cli.record_batch import Record
     from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+
+    Found = list[tuple[int, Record]]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="penstock consume",
         description="Read messages of a topic, from the first to the last that is there now unless told otherwise. Within a "
-        "partition they come in order. What a transaction has not committed is not shown.",
+        "partition they come in order. What a transaction has not committed is not shown. With --group it reads as a member of a "
+        "group of consumers, from where that stands.",
         parents=[client_options()],
     )
     made.add_argument("topic", metavar="TOPIC")
@@ -45,6 +51,13 @@ def parser() -> argparse.ArgumentParser:
         "--to", dest="end", type=position, metavar="POSITION", help="where to stop, before it; written as for --from"
     )
     made.add_argument("-f", "--follow", action="store_true", help="go on and wait for new messages, until Ctrl-C or --to")
+    made.add_argument(
+        "-g",
+        "--group",
+        metavar="NAME",
+        help="read as a member of this group of consumers: from where it stands (--from says where, if nowhere yet), sharing "
+        "partitions with its other members; what was printed is committed",
+    )
     made.add_argument("-n", "--count", type=count, metavar="N", help="stop after so many messages")
     made.add_argument(
         "-p", "--partition", type=partition, action="append", metavar="N", help="only this one; may be repeated (default: all)"
@@ -81,18 +94,47 @@ def _consume(client: Client, arguments: argparse.Namespace) -> int:
     from penstock.cli.consumer import Consumer
 
     topic = client.topic(arguments.topic)
+    if arguments.group is not None:
+        return _consume_in_group(client, topic, arguments)
     starts, ends = _range(client, topic, arguments)
+    _write(Consumer(client, topic, starts, ends).read(), arguments, lambda _, is_all: None)
+    return ExitCode.OK
+
+
+def _consume_in_group(client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> int:
+    from penstock.cli.group_reader import GroupReader
+
+    if arguments.partition or arguments.last is not None or arguments.end is not None:
+        raise usage("--group goes by the positions of the group: --partition, --last and --to are not for it")
+    reader = GroupReader(client, topic, arguments.group, begin=arguments.begin, goes_on=arguments.follow)
+    try:
+        _write(reader.read(), arguments, reader.printed)
+    except CommandError:  # the node cannot be told any more
+        raise
+    except BaseException:
+        client.close()  # an answer may be under way that nobody waits for now
+        reader.leave()
+        raise
+    reader.leave()
+    return ExitCode.OK
+
+
+def _write(rounds: Iterator[Found], arguments: argparse.Namespace, written_out: Callable[[Found, bool], None]) -> None:
+    """Print messages, and say which are printed and whether those are all of their round."""
     form = arguments.format or arguments.output
     render = renderer(form, arguments.topic, fields=arguments.show, separator=arguments.separator, delimiter=arguments.delimiter)
-    out = sys.stdout.buffer
+    out: BinaryIO = sys.stdout.buffer
+    if isinstance(out, io.RawIOBase):  # PYTHONUNBUFFERED, as in many containers: a call of the system for each message
+        out = io.BufferedWriter(io.FileIO(out.fileno(), "wb", closefd=False))
     progress = Progress(shown=not sys.stdout.isatty())
     left = arguments.count
     try:
-        for found in Consumer(client, topic, starts, ends).read():
+        for found in rounds:
             shown = found if left is None else found[:left]
             written = [render(number, record) for number, record in shown]
             out.writelines(written)
             out.flush()
+            written_out(shown, len(shown) == len(found))
             progress.add(len(written), sum(map(len, written)))
             if left is not None:
                 left -= len(shown)
@@ -100,7 +142,6 @@ def _consume(client: Client, arguments: argparse.Namespace) -> int:
                     break
     finally:
         progress.end()
-    return ExitCode.OK
 
 
 def _range(client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> tuple[dict[int, int], dict[int, int]]:

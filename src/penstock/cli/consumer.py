@@ -31,13 +31,42 @@ class Consumer:
 
     def read(self) -> Iterator[list[tuple[int, Record]]]:
         """What each round of fetches brings, by partition and in the order of offsets."""
-        while wanted := self._wanted():
-            for leader in sorted(set(wanted.values())):
-                numbers = [number for number, led_by in wanted.items() if led_by == leader]
-                found: list[tuple[int, Record]] = []
-                for item in self._client.persist(partial(self._fetch, leader, numbers)):
-                    found += ((item.partition_index, record) for record in self._records(item))
-                yield found
+        while not self.is_at_end:
+            yield self.read_once()
+
+    def read_once(self) -> list[tuple[int, Record]]:
+        """One round of fetches."""
+        wanted = self._wanted()
+        found: list[tuple[int, Record]] = []
+        for leader in sorted(set(wanted.values())):
+            numbers = [number for number, led_by in wanted.items() if led_by == leader]
+            for item in self._client.persist(partial(self._fetch, leader, numbers)):
+                found += ((item.partition_index, record) for record in self._records(item))
+        return found
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left to read."""
+        return not self._wanted()
+
+    def position(self, number: int) -> int:
+        """Where reading goes on in a partition."""
+        return self._readers[number].position
+
+    def add(self, number: int, start: int, end: int | None) -> None:
+        """Read one more partition."""
+        self._readers[number] = Reader(start)
+        if end is not None:
+            self._ends[number] = end
+
+    def drop(self, number: int) -> None:
+        """Read a partition no more."""
+        self._readers.pop(number, None)
+        self._ends.pop(number, None)
+
+    def know(self, topic: MetadataResponseTopic) -> None:
+        """The topic has changed: it may have more partitions."""
+        self._topic = topic
 
     def _wanted(self) -> dict[int, int]:
         """The partitions that are not at their end, with their leaders."""

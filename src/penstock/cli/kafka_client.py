@@ -96,6 +96,15 @@ _SENTENCES: Final = {
     errors.MESSAGE_TOO_LARGE: "the message is too large for the topic (MESSAGE_TOO_LARGE); raise its max.message.bytes",
     errors.TOPIC_ALREADY_EXISTS: "the topic is there already (TOPIC_ALREADY_EXISTS)",
     errors.INVALID_TOPIC_EXCEPTION: "that cannot name a topic (INVALID_TOPIC_EXCEPTION); use letters, digits, '.', '_' and '-'",
+    errors.KAFKA_STORAGE_ERROR: "the node cannot store it (KAFKA_STORAGE_ERROR); `penstock status` says why",
+    **{
+        code: f"no access rule allows it ({errors.error_name(code)}); the administrator adds one with `penstock access allow`"
+        for code in (
+            errors.TOPIC_AUTHORIZATION_FAILED,
+            errors.GROUP_AUTHORIZATION_FAILED,
+            errors.CLUSTER_AUTHORIZATION_FAILED,
+        )
+    },
 }
 
 

@@ -38,6 +38,7 @@ COMMANDS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; wrong usage exits with 2, as argparse does."""
+    _open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Every option of the command itself (--help, --version) ends the run, so the first word decides and the rest belongs to
     # the subcommand's own parser.
@@ -68,6 +69,19 @@ def parser() -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         subcommands.add_parser(name, help=summary, add_help=False)
     return made
+
+
+def _open_standard_streams() -> None:
+    """Whoever starts a command with a standard stream closed gets one that leads nowhere: the next file or connection that is
+    opened would have its number otherwise, and what is meant for the stream would go there."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.set_inheritable(nowhere, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _drop_output() -> None:

@@ -6,6 +6,7 @@ import argparse
 import base64
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ CHUNK_BYTES: Final = 1 << 20
 STANDARD_INPUT: Final = 0
 LINES_AT_ONCE: Final = 500
 MESSAGE_BYTES_MAX: Final = 64 << 20
+CONNECTED_S: Final = 2.0  # what has lasted so long was a connection
+RETRY_S: Final = 0.2
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -50,6 +53,10 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
         unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         exit_code = ExitCode.NO_CONNECTION if unreachable else ExitCode.FAILED
         raise CommandError(f"{address}: {error.details()}", exit_code) from error
+    except KeyboardInterrupt:
+        # Following has no other end; all else was cut short.
+        if arguments.action != "follow":
+            raise
     return ExitCode.OK
 
 
@@ -178,13 +185,32 @@ def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
 
 
 def _follow(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+    """A node that is gone may come back within the timeout; what was shown is not shown again."""
+    import grpc
+
     begin = arguments.begin
     if begin is None:
         begin = calls.ask("EgressService/GetLastSequence", "GetLastSequenceResponse", subject=arguments.subject).last_sequence + 1
-    asked = {"subject": arguments.subject, "from_sequence": begin, "limit": arguments.limit, "follow": True}
-    for message in calls.stream("EgressService/Read", "Message", **asked):
-        _show(message, output)
-        sys.stdout.flush()
+    left = arguments.limit
+    tries_end: float | None = None
+    while True:
+        began = time.monotonic()
+        asked = {"subject": arguments.subject, "from_sequence": begin, "limit": max(left, 0), "follow": True}
+        try:
+            for message in calls.stream("EgressService/Read", "Message", **asked):
+                _show(message, output)
+                sys.stdout.flush()
+                begin, left = message.sequence + 1, left - 1
+                if left == 0:
+                    return
+            return
+        except grpc.RpcError as error:
+            now = time.monotonic()
+            if tries_end is None or now - began > CONNECTED_S:  # it was there until now
+                tries_end = now + arguments.timeout
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or now >= tries_end:
+                raise
+            time.sleep(RETRY_S)
 
 
 def _show(message: Any, output: Output) -> None:

@@ -47,6 +47,21 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(shown, ensure_ascii=False, default=str)
 
 
+class NotHttp(logging.Filter):
+    """What a stranger sends to an HTTP listener that is not HTTP, as scanners of ports do, is no error of the node: it is told
+    in a line, without the bytes that came and without the stack of the library."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or record.name != "aiohttp.server" or type(error).__module__ != "aiohttp.http_exceptions":
+            return True
+        what = str(getattr(error, "message", "")).partition("\n")[0].partition(": b")[0].rstrip(":")[:100]
+        record.msg, record.args = "%s: that is not HTTP: %s", (record.getMessage(), what)
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        return logging.getLogger().isEnabledFor(logging.WARNING)
+
+
 FORMATS: Final[dict[str, type[logging.Formatter]]] = {"text": LineFormatter, "json": JsonFormatter}
 
 
@@ -54,6 +69,7 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     """From now on, log what is of this level or above."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATS[log_format]())
+    handler.addFilter(NotHttp())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
 

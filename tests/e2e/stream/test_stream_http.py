@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from tests.e2e.running_node import PENSTOCK, RunningNode, environment, penstock, running_node
 from tests.e2e.stream.stream_client import StreamClient
+from tests.ports import free_port
 
 PATIENCE_S = 30
 
@@ -174,6 +176,24 @@ def test_lines_are_published_as_they_come(node: RunningNode) -> None:
             assert int(process.stdout.readline()) > 0, "it is there before the next one is"
         process.stdin.close()
         assert process.wait(30) == 0
+
+
+def test_following_goes_on_after_a_restart_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    port = free_port()
+    argv = ["--stream-port", str(port), "--data-dir", str(tmp_path / "data")]
+    follow = [*PENSTOCK, "stream", "follow", "news", "--from", "1", "--stream", f"127.0.0.1:{port}"]
+    with running_node(tmp_path / "log", argv) as first:
+        run(first, "publish", "news", stdin=b"one\n")
+        process = subprocess.Popen(follow, stdout=subprocess.PIPE, env=environment())
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\tnews\tone\n"
+        first.kill()
+    with running_node(tmp_path / "log", argv) as second:
+        run(second, "publish", "news", stdin=b"two\n")
+        assert process.stdout.readline() == b"2\tnews\ttwo\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[0] == b""
+        assert process.returncode == 0
 
 
 def test_the_command_says_that_nobody_answers() -> None:
