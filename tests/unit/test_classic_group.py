@@ -558,6 +558,17 @@ def test_the_first_member_waits_for_others_who_start_at_the_same_time() -> None:
     assert {driver.joined(ticket).generation for ticket in tickets} == {1}
 
 
+def test_a_new_group_waits_no_longer_than_that_after_its_last_member() -> None:
+    driver = Driver(initial_delay_s=3.0)
+    first = driver.start_join()
+    driver.wait(0.5)
+    second = driver.start_join()
+    driver.wait(2.8)
+    assert first not in driver.answers
+    driver.wait(0.3)
+    assert driver.joined(first).generation == driver.joined(second).generation == 1
+
+
 def test_the_wait_for_others_ends_with_the_rebalance_timeout() -> None:
     driver = Driver(initial_delay_s=3.0)
     first = driver.start_join()

@@ -64,7 +64,7 @@ class ClassicGroup:
         self._join_due: float | None = None  # when the generation begins without those who have not come
         self._sync_due: float | None = None  # when those who have not asked for their assignment are put out
         self._initial_until: float | None = None  # while a first generation is waited for, how long that may be drawn out
-        self._has_new_members = False
+        self._newest_at = 0.0  # when the last new member came
         self._serial = 0
         self._storing: int | None = None  # the assignment that is being made durable
         self._static_stores: dict[int, tuple[str, int, JoinAnswer]] = {}
@@ -254,7 +254,7 @@ class ClassicGroup:
         if not self.members:
             self.protocol_type = asked.protocol_type
         self._add(member)
-        self._has_new_members = True
+        self._newest_at = now
         self._prepare(now)
 
     def _add(self, member: Member) -> None:
@@ -330,7 +330,6 @@ class ClassicGroup:
         if self.state is GroupState.EMPTY and self._initial_delay_s:
             self._initial_until = now + rebalance_s
             self._join_due = min(now + self._initial_delay_s, self._initial_until)
-            self._has_new_members = False
         else:
             self._initial_until = None
             self._join_due = now + rebalance_s
@@ -355,10 +354,12 @@ class ClassicGroup:
             self._begin_generation(now)
 
     def _join_time_is_up(self, now: float) -> None:
-        if self._initial_until is not None and self._has_new_members and now < self._initial_until:
-            self._has_new_members = False
-            self._join_due = min(now + self._initial_delay_s, self._initial_until)
-            return
+        if self._initial_until is not None:
+            # Whoever came last is waited after as the first was: others may follow it as closely.
+            quiet_at = min(self._newest_at + self._initial_delay_s, self._initial_until)
+            if now < quiet_at:
+                self._join_due = quiet_at
+                return
         for member in [one for one in self.members.values() if one.join_ticket is None and one.instance_id is None]:
             self._drop(member)
         if self.members and all(member.join_ticket is None for member in self.members.values()):
