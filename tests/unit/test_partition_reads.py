@@ -55,6 +55,18 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
     on_node(scenario)
 
 
+def test_a_read_that_one_batch_fills_does_not_look_at_the_next() -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, PartitionConfig(low_watermark=50_000))
+        await _fill(partition, 20, size=9500)
+        assert partition.bodies
+        before = node.cache.hits
+        result = await partition.read(0, 10_000)
+        assert (result.next_offset, node.cache.hits - before) == (1, 1)
+
+    on_node(scenario)
+
+
 def test_a_read_answers_about_as_much_as_it_was_asked_for() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, PartitionConfig(low_watermark=50_000))

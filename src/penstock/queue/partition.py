@@ -37,6 +37,7 @@ from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 
 SOURCES_AT_ONCE = 2000
 SWAP_TURNS_MAX = 100
+NEARLY_ALL = 0.9  # of what a reader asked for is enough where a look for more would find little
 
 
 class ReadResult(NamedTuple):
@@ -151,8 +152,9 @@ class Partition:
                     break
                 offset = self.start_offset
                 continue
+            run = self._run_at(offset)
             try:
-                run, next_offset = await self._read_run(offset, bytes_max - size, limit, files=files)
+                parts, next_offset = await self._read_run(run, offset, bytes_max - size, limit, files=files)
             except BodyReplacedError:
                 tries += 1
                 if tries > SWAP_TURNS_MAX:
@@ -163,12 +165,14 @@ class Partition:
                 if offset >= self.start_offset:
                     raise
                 continue
-            run_size = sum(part.length if isinstance(part, FilePiece) else len(part) for part in run)
-            if found and (size + run_size > bytes_max or (files is None and run and not isinstance(run[0], FilePiece))):
+            parts_size = sum([part.length if isinstance(part, FilePiece) else len(part) for part in parts])
+            if found and (size + parts_size > bytes_max or (files is None and parts and not isinstance(parts[0], FilePiece))):
                 break
-            found.extend(run)
-            size += run_size
+            found.extend(parts)
+            size += parts_size
             offset = next_offset
+            if parts and offset < run.next_offset and (isinstance(parts[-1], FilePiece) or size > bytes_max * NEARLY_ALL):
+                break  # the next batch is too large, or nearly so: another look is not worth it
         self.probe.read(offset - begin, size)
         return ReadResult(tuple(found), size, offset, self.start_offset, end_offset, stable_offset)
 
@@ -389,10 +393,9 @@ class Partition:
         return runs[at] if offset < runs[at].next_offset else runs[at + 1]
 
     async def _read_run(
-        self, offset: int, limit: int, until: int, *, files: bool | None
+        self, run: Body | Piece, offset: int, limit: int, until: int, *, files: bool | None
     ) -> tuple[Sequence[Buffer | FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
-        run = self._run_at(offset)
         if isinstance(run, Body) and files is not False and run.next_offset <= until:
             stretch = await self._reader.files(run, offset, limit) if files is None or not self._reader.is_warm(run) else None
             if stretch is not None:

@@ -105,8 +105,10 @@ def _cut(value: Chain, offset: int, length: int) -> list[Piece]:
     """The pieces of a range of a chain."""
     found: list[Piece] = []
     for piece in value.pieces:
+        if length <= 0:
+            break
         size = len(piece) if isinstance(piece, bytes) else piece.length
-        if offset < size and length > 0:
+        if offset < size:
             count = min(size - offset, length)
             if isinstance(piece, bytes):
                 found.append(piece[offset : offset + count])

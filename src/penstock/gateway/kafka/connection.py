@@ -301,8 +301,8 @@ class Connection(asyncio.BufferedProtocol):
         while self._is_writable and calls and calls[0].is_done and not self._transport.is_closing():
             if calls[0].has_files:
                 self._send_files(calls.popleft())
-                return
-            self._write_ready()
+            else:
+                self._write_ready()
         if self._finishing and not calls and self._is_writable and not self._transport.is_closing():
             log.debug("%s: closing the connection: %s", self.peer, self._finishing)
             self._transport.close()
@@ -340,22 +340,32 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_files(self, call: Call) -> None:
         """Send an answer with pieces of files in it; until it is sent, nothing else is."""
-        self._is_writable = False
-        self._unsent_bytes += call.size
         self._probe.bytes_out += call.size
-        self._node.spawn(self._send_with_files(call.encode()[0]))
-
-    async def _send_with_files(self, buffers: list[Any]) -> None:
+        self._note_activity()
         try:
             if self._files is None:
-                self._files = FileSender(self._transport.get_extra_info("socket").fileno(), self._note_activity)
-            await self._files.send(buffers)
+                self._files = self._new_sender()
+            self._is_writable = self._files.send(call.encode()[0])
         except OSError as error:
-            if not self._is_closed:
-                self.abort(f"a reply cannot be sent: {error}")
+            self.abort(f"a reply cannot be sent: {error}")
             return
-        if not self._is_closed:
+        if self._is_writable:
+            self._release(call.size)
+        else:
+            self._unsent_bytes += call.size
+
+    def _new_sender(self) -> FileSender:
+        own, peer = (self._transport.get_extra_info(name) for name in ("sockname", "peername"))
+        is_near = bool(own and peer) and own[0] == peer[0]
+        fd = self._transport.get_extra_info("socket").fileno()
+        return FileSender(fd, self._note_activity, self._files_sent, copies=is_near)
+
+    def _files_sent(self, error: OSError | None) -> None:
+        """An answer that did not leave at once has left, or cannot."""
+        if error is None:
             self.resume_writing()
+        else:
+            self.abort(f"a reply cannot be sent: {error}")
 
     def _note_activity(self) -> None:
         self.active_at = self._clock.monotonic()
