@@ -18,6 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.kafka_peer import coordination_client
 
+ANY_PARTITION = -1  # what librdkafka calls it when its partitioner decides
+
 
 def create(address: str, topic: str, partitions: int) -> dict[str, float]:
     """A topic; the seconds that took."""
@@ -35,8 +37,9 @@ def first(address: str, topic: str) -> dict[str, float]:
     return {"left": float(producer.flush(60))}
 
 
-def produce(address: str, topic: str, *, size: int, count: int, codec: str) -> dict[str, float]:
-    """So many messages with acks=all, as fast as they are taken; the seconds until all are acknowledged."""
+def produce(address: str, topic: str, *, size: int, count: int, codec: str, spread: int = 0) -> dict[str, float]:
+    """So many messages with acks=all, as fast as they are taken; the seconds until all are acknowledged. With `spread`, so many
+    partitions get as many messages each; otherwise the client divides them as it likes."""
     settings = {
         "bootstrap.servers": address,
         "acks": "all",
@@ -61,7 +64,8 @@ def produce(address: str, topic: str, *, size: int, count: int, codec: str) -> d
         while True:
             try:
                 # Only the last asks for a report: one for each message would measure Python.
-                producer.produce(topic, value, on_delivery=delivered if number == count - 1 else None)
+                report = delivered if number == count - 1 else None
+                producer.produce(topic, value, partition=number % spread if spread else ANY_PARTITION, on_delivery=report)
                 break
             except BufferError:
                 producer.poll(0.05)
