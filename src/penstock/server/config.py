@@ -254,8 +254,8 @@ SETTINGS: Final = {
             "group_initial_rebalance_delay_ms",
             whole_number(0, 60_000),
             "60",
-            "how long, in milliseconds, a new consumer group waits after each member for another, so that those who start together "
-            "divide the partitions once",
+            "how long, in milliseconds, a new consumer group waits after each member for another, so that those who start "
+            "together divide the partitions once",
         ),
         Setting("group_members_max", or_none(whole_number(1, 1_000_000)), "none", "how many members a group may have"),
         Setting(
