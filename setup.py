@@ -6,7 +6,6 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 KERNELS = sorted(Path("src/penstock/kernels").glob("*.py"))
-PLAIN = ("__init__", "varints")  # of varints.py, compiled kernels have the same from varints.pxd
 
 
 def kernels() -> list[Extension]:
@@ -16,7 +15,7 @@ def kernels() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules = [path for path in KERNELS if path.stem not in PLAIN]
+    modules = [path for path in KERNELS if path.stem != "__init__"]
     # Without what a debugger would read, the files are a fifth of their size, and made sooner.
     extensions = [
         Extension(f"penstock.kernels.{path.stem}", [str(path)], optional=True, extra_compile_args=["-O3", "-g0"])

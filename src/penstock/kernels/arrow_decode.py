@@ -18,7 +18,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock.kernels.varints import zigzag_at
 else:
-    from penstock.kernels.varints import zigzag_at
+    from penstock.core.varint_buffers import zigzag_at
 
 COMPILED: Final[bool] = cython.compiled
 

@@ -12,7 +12,7 @@ import cython
 if cython.compiled:
     from cython.cimports.penstock.kernels.varints import put_zigzag, zigzag_size
 else:
-    from penstock.kernels.varints import put_zigzag, zigzag_size
+    from penstock.core.varint_buffers import put_zigzag, zigzag_size
 
 COMPILED: Final[bool] = cython.compiled
 

@@ -15,7 +15,7 @@ from penstock.core.errors import CorruptionError
 if cython.compiled:
     from cython.cimports.penstock.kernels.varints import zigzag_at
 else:
-    from penstock.kernels.varints import zigzag_at
+    from penstock.core.varint_buffers import zigzag_at
 
 COMPILED: Final[bool] = cython.compiled
 

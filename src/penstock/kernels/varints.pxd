@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-# The numbers of varints.py for compiled kernels: defined here, so that they become part of the loops that use them.
+# The numbers of core/varint_buffers.py for compiled kernels: defined here, so that they become part of the loops that use them.
 
 
 cdef inline (long long, Py_ssize_t) zigzag_at(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:

@@ -1,6 +1,6 @@
-"""Numbers of seven bits a byte, the lowest first, as records and protobuf have them; zigzag ones end in the bit of their sign.
+"""Numbers of seven bits a byte within buffers, the lowest first; zigzag ones end in the bit of their sign.
 
-This is what a kernel uses that is not compiled; one that is has the same from varints.pxd.
+They are for kernels that are not compiled; one that is has the same from kernels/varints.pxd.
 """
 
 from __future__ import annotations
