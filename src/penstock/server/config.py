@@ -76,7 +76,7 @@ class NodeConfig:
     compaction_map_bytes: int = 64 << 20
     produce_bytes_per_s: int | None = None
     fetch_bytes_per_s: int | None = None
-    group_initial_rebalance_delay_ms: int = 60
+    group_initial_rebalance_delay_ms: int = 100
     group_members_max: int | None = None
     offsets_retention_minutes: int = 7 * 24 * 60
     consumer_session_timeout_s: float = 45.0
@@ -253,7 +253,7 @@ SETTINGS: Final = {
         Setting(
             "group_initial_rebalance_delay_ms",
             whole_number(0, 60_000),
-            "60",
+            "100",
             "how long, in milliseconds, a new consumer group waits after each member for another, so that those who start "
             "together divide the partitions once",
         ),
