@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
 
 from tests.e2e.console.accessibility import low_contrast
 from tests.e2e.console.live_data import BIG_NUMBER, ORDERS, base_url
@@ -30,7 +30,7 @@ def test_messages_are_found_from_either_end_by_offset_and_by_search(window: Wind
     assert "start=oldest" in window.path
     page.get_by_label("From", exact=True).select_option("offset")
     page.get_by_label("Offset", exact=True).fill("5")
-    page.keyboard.press("Enter")
+    page.get_by_label("Offset", exact=True).press("Enter")
     window.until("document.querySelector('table.messages tbody tr td:nth-child(4)')?.innerText === '5'")
     page.go_back()
     window.until("document.querySelector('table.messages tbody tr td:nth-child(4)')?.innerText === '0'")
@@ -40,6 +40,23 @@ def test_messages_are_found_from_either_end_by_offset_and_by_search(window: Wind
     assert "order-17" in page.locator("table.messages tbody").inner_text()
     page.reload()
     window.until("document.querySelectorAll('table.messages tbody tr.message').length === 1")
+
+
+def test_what_is_typed_stays_though_an_answer_comes_meanwhile(window: Window) -> None:
+    page = window.page
+    held: list[Route] = []
+    page.route("**/messages?*offset*", lambda route: held.append(route))  # noqa: PLW0108 - it must take attributes
+    window.open("/topics/orders?start=oldest&partition=0")
+    window.until("document.querySelector('.card[aria-busy=false] table.messages tbody tr')")
+    page.get_by_label("From", exact=True).select_option("offset")
+    field = page.get_by_label("Offset", exact=True)
+    field.fill("5")
+    window.until("document.querySelector('.card[aria-busy=true]')")
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().continue_()
+    window.until("document.querySelector('.card[aria-busy=false] table.messages tbody tr')")
+    assert field.input_value() == "5"
 
 
 def test_a_message_opens_to_exact_json_headers_and_ways_to_get_it(window: Window) -> None:

@@ -21,12 +21,20 @@ const localTime = (ms) => {
   return `${dateOf(at)}T${clockOf(at)}`;
 };
 
+/** What is being typed into a field stays there until it is done, whatever is shown anew meanwhile. */
+function useDraft(value) {
+  const [draft, setDraft] = useState(null);
+  return { shown: draft ?? value, type: (event) => setDraft(event.target.value), done: () => setDraft(null) };
+}
+
 /** Where to begin: a kind and, for two of them, a value. */
 const StartChoice = ({ start }) => {
   const [kind, value = ""] = start.split(":");
+  const draft = useDraft(kind === "time" ? localTime(Number(value)) : value);
   const [id, valueId] = [useId(), useId()];
   const choose = (event) => {
     const chosen = event.target.value;
+    draft.done();
     setQuery(
       { start: { newest: null, oldest: "oldest", offset: "offset:0", time: `time:${Date.now() - 3600e3}` }[chosen], live: null },
       { replace: false },
@@ -48,8 +56,12 @@ const StartChoice = ({ start }) => {
           class="input offset-input"
           type="number"
           min="0"
-          value=${value}
-          onChange=${(event) => setQuery({ start: `offset:${Math.max(0, Math.trunc(Number(event.target.value) || 0))}` }, { replace: false })}
+          value=${draft.shown}
+          onInput=${draft.type}
+          onChange=${(event) => {
+            draft.done();
+            setQuery({ start: `offset:${Math.max(0, Math.trunc(Number(event.target.value) || 0))}` }, { replace: false });
+          }}
         />`
     }
     ${
@@ -60,8 +72,10 @@ const StartChoice = ({ start }) => {
           class="input"
           type="datetime-local"
           step="1"
-          value=${localTime(Number(value))}
+          value=${draft.shown}
+          onInput=${draft.type}
           onChange=${(event) => {
+            draft.done();
             const ms = new Date(event.target.value).getTime();
             if (ms >= 0) setQuery({ start: `time:${ms}` }, { replace: false });
           }}
@@ -72,7 +86,11 @@ const StartChoice = ({ start }) => {
 
 const PartitionChoice = ({ partition, partitions }) => {
   const id = useId();
-  const choose = (event) => setQuery({ partition: event.target.value === "" ? null : event.target.value }, { replace: false });
+  const draft = useDraft(partition ?? "");
+  const choose = (event) => {
+    draft.done();
+    setQuery({ partition: event.target.value === "" ? null : event.target.value }, { replace: false });
+  };
   return html`<div class="field inline">
     <label for=${id}>Partition</label>${
       partitions <= 200
@@ -87,7 +105,8 @@ const PartitionChoice = ({ partition, partitions }) => {
             min="0"
             max=${partitions - 1}
             placeholder="all"
-            value=${partition ?? ""}
+            value=${draft.shown}
+            onInput=${draft.type}
             onChange=${choose}
           />`
     }
