@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -97,36 +98,23 @@ def seconds(text: str) -> float:
     return number
 
 
-def count(text: str) -> int:
-    """A whole number above 0."""
-    number = int(text)
-    if not 1 <= number <= INT64_MAX:
-        raise ValueError(text)
-    return number
+def whole(kind: str, low: int, high: int) -> Callable[[str], int]:
+    """What reads a whole number within bounds, as far as a request can say it."""
+
+    def read(text: str) -> int:
+        number = int(text)
+        if not low <= number <= high:
+            raise ValueError(text)
+        return number
+
+    read.__name__ = kind  # as argparse calls it
+    return read
 
 
-def partition_count(text: str) -> int:
-    """How many partitions, as far as a request can say it."""
-    number = count(text)
-    if number > INT32_MAX:
-        raise ValueError(text)
-    return number
-
-
-def partition(text: str) -> int:
-    """A partition's number."""
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
-
-
-def sequence(text: str) -> int:
-    """A place in the sequence of streams; 0 is before all of them."""
-    number = int(text)
-    if not 0 <= number <= INT64_MAX:
-        raise ValueError(text)
-    return number
+count: Final = whole("count", 1, INT64_MAX)
+partition_count: Final = whole("number of partitions", 1, INT32_MAX)
+partition: Final = whole("partition number", 0, INT32_MAX)
+sequence: Final = whole("sequence", 0, INT64_MAX)  # of streams; 0 is before all of them
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -159,7 +147,4 @@ def _unescape(match: re.Match[str]) -> str:
 
 # argparse names a value's kind by the function that reads it.
 seconds.__name__ = "number of seconds"
-count.__name__ = "count"
-partition_count.__name__ = "number of partitions"
-partition.__name__ = "partition number"
 pair.__name__ = "NAME=VALUE pair"

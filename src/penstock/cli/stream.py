@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.cli.client_options import INT32_MAX, SECONDS_MAX, count, seconds, sequence
+from penstock.cli.client_options import INT32_MAX, SECONDS_MAX, count, seconds, sequence, whole
 from penstock.cli.output import Output
 
 ADDRESS_VARIABLE: Final = "PENSTOCK_STREAM"
@@ -75,7 +75,13 @@ def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> 
         metavar="SECONDS",
         help="how long a member may take for a message before another gets it; 0: every member is shown all",
     )
-    configure.add_argument("--tries", type=_tries, default=0, metavar="N", help="how many times it is tried (default: for ever)")
+    configure.add_argument(
+        "--tries",
+        type=whole("number of tries", 0, INT32_MAX),
+        default=0,
+        metavar="N",
+        help="how many times it is tried (default: for ever)",
+    )
     configure.add_argument("--dead-letter", default="", metavar="SUBJECT", help="where a message goes after the last try")
 
 
@@ -124,15 +130,7 @@ def _ack_wait(text: str) -> float:
     return number
 
 
-def _tries(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= INT32_MAX:
-        raise ValueError(text)
-    return number
-
-
 _ack_wait.__name__ = "number of seconds"
-_tries.__name__ = "number of tries"
 
 
 def _header(text: str) -> tuple[str, str]:
