@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from penstock.gateway.kafka.protocol import encode_request, keys
-from penstock.gateway.kafka.protocol.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from penstock.kafka.protocol import encode_request, keys
+from penstock.kafka.protocol.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 IN_FLIGHT = 32
 COMMIT_VERSION = 8

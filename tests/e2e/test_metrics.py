@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from penstock.gateway.kafka.protocol import keys
+from penstock.kafka.protocol import keys
 from penstock.server.metrics import METRICS
 from tests.e2e.kafka.raw_client import fetch_request, frame_of
 from tests.e2e.running_node import RunningNode, running_node

@@ -26,7 +26,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from penstock.gateway.kafka.protocol import (
+from penstock.kafka.protocol import (
     APIS,
     ZERO_UUID,
     Api,
@@ -37,7 +37,7 @@ from penstock.gateway.kafka.protocol import (
     encode_request,
     encode_response,
 )
-from penstock.gateway.kafka.protocol.fields import Field
+from penstock.kafka.protocol.fields import Field
 
 CASES = [(api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
 CLIENT = "client-ü"

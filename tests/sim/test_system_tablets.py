@@ -19,7 +19,7 @@ from penstock.broker.groups.members import Joining, OfferedProtocol
 from penstock.broker.tablets import tablet_info
 from penstock.core.errors import FencedError, PenstockError
 from penstock.gateway.kafka.error_codes import code_of, coordinator_code
-from penstock.gateway.kafka.protocol import errors
+from penstock.kafka.protocol import errors
 from penstock.tablet import KvTablet
 from penstock.testing.sim_loop import run_simulation
 from tests.sim_broker import SimBroker, SimProducer, Write, read_committed

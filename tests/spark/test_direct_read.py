@@ -9,8 +9,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from penstock.gateway.kafka.protocol import errors, private_keys
-from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
+from penstock.kafka.protocol import errors, private_keys
+from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.spark.cluster import Cluster
 from penstock.spark.connection import ClientOptions
 from penstock.spark.direct_reading import OpenFiles

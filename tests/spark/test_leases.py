@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.blob import GroupOptions, VDiskOptions
 from penstock.broker import BrokerOptions, LeaseOptions, Topic, TopicConfig
-from penstock.gateway.kafka.protocol import private_keys
-from penstock.gateway.kafka.protocol.private_reads import FoundPiece
+from penstock.kafka.protocol import private_keys
+from penstock.kafka.protocol.private_reads import FoundPiece
 from penstock.spark import leases
 from penstock.spark.cluster import Cluster, TopicPartition
 from penstock.spark.connection import ClientOptions, Connection

@@ -9,9 +9,9 @@ import confluent_kafka
 import pytest
 
 from penstock.broker import Credential, Mechanism
-from penstock.gateway.kafka.protocol import errors, private_keys
-from penstock.gateway.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
-from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse
+from penstock.kafka.protocol import errors, private_keys
+from penstock.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
+from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse
 from penstock.spark.cluster import RefusedError
 from penstock.spark.errors import BrokerRefusedError, BrokerUnreachableError
 from tests.e2e.kafka.raw_client import RawClient

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.gateway.kafka.fetch_sessions import FetchSession, FetchSessions
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 
 IDLE_S = 100.0
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from penstock.core.errors import InvalidRequestError
-from penstock.gateway.kafka.protocol import (
+from penstock.kafka.protocol import (
     APIS,
     Message,
     ProtocolError,
@@ -22,16 +22,16 @@ from penstock.gateway.kafka.protocol import (
     errors,
     keys,
 )
-from penstock.gateway.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.protocol.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
-from penstock.gateway.kafka.protocol.groups import HeartbeatRequest
-from penstock.gateway.kafka.protocol.metadata import (
+from penstock.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.kafka.protocol.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from penstock.kafka.protocol.groups import HeartbeatRequest
+from penstock.kafka.protocol.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     MetadataRequest,
     MetadataRequestTopic,
 )
-from penstock.gateway.kafka.protocol.produce import (
+from penstock.kafka.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -301,8 +301,8 @@ import sys, types, penstock.gateway
 around = types.ModuleType("penstock.gateway.kafka")
 around.__path__ = [penstock.gateway.__path__[0] + "/kafka"]
 sys.modules[around.__name__] = around
-from penstock.gateway.kafka.protocol import APIS
-prefix = "penstock.gateway.kafka.protocol."
+from penstock.kafka.protocol import APIS
+prefix = "penstock.kafka.protocol."
 before = set(sys.modules)
 assert {prefix + api.area for api in APIS.values()}.isdisjoint(before)
 APIS[0].request_class

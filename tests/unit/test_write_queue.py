@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.gateway.kafka.error_codes import code_of
-from penstock.gateway.kafka.protocol import errors
+from penstock.kafka.protocol import errors
 from penstock.queue import Partition, PartitionConfig, SourceWrite, WriteQueueFullError, WriteResult
 from penstock.testing.batches import make_batch
 from tests.sim_tablet import ERROR, LOG, Fate, SimNode, content, history, on_node, turns

@@ -11,7 +11,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import usage
 from penstock.cli.kafka_client import Client, KafkaError
 from penstock.cli.output import Output
-from penstock.gateway.kafka.protocol import acls, keys
+from penstock.kafka.protocol import acls, keys
 
 ANY: Final = 1
 LITERAL, PREFIXED = 3, 4

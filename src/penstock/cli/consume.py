@@ -27,7 +27,7 @@ from penstock.cli.positions import (
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
     from penstock.cli.record_batch import Record
-    from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+    from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
     Found = list[tuple[int, Record]]
 

@@ -10,9 +10,9 @@ from typing import Final
 from penstock.cli.kafka_client import Client, KafkaError, LostConnectionError
 from penstock.cli.positions import EARLIEST, READ_COMMITTED, list_offsets
 from penstock.cli.record_batch import Reader, Record
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 WAIT_MS: Final = 500
 PARTITION_BYTES: Final = 1 << 20

@@ -16,7 +16,7 @@ from penstock.cli.demo_spark import DemoSpark, missing
 from penstock.cli.demo_traffic import SLOW_SHARE, TICK_S, Sender, SlowReader, wait_until
 from penstock.cli.failure import CommandError
 from penstock.cli.kafka_client import Client, KafkaError, parse_addresses
-from penstock.gateway.kafka.protocol import errors, keys, topics
+from penstock.kafka.protocol import errors, keys, topics
 
 EVENTS, TOTALS, GROUP = "shop.events", "shop.totals", "slow-reader"
 PARTITIONS: Final = {EVENTS: 3, TOTALS: 1}

@@ -19,8 +19,8 @@ from penstock.cli.kafka_client import Client, KafkaError, parse_addresses
 from penstock.cli.message_input import Draft
 from penstock.cli.producer import Producer
 from penstock.cli.record_batch import Record
-from penstock.gateway.kafka.protocol import keys, offsets
-from penstock.gateway.kafka.protocol.consumer_groups import (
+from penstock.kafka.protocol import keys, offsets
+from penstock.kafka.protocol.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,

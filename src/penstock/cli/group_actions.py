@@ -24,7 +24,7 @@ from penstock.cli.group_view import (
 from penstock.cli.kafka_client import Client, KafkaError
 from penstock.cli.output import Output, confirm
 from penstock.cli.positions import EARLIEST, LATEST, Position, chosen_partitions, find_offsets, list_offsets
-from penstock.gateway.kafka.protocol import errors, groups, keys
+from penstock.kafka.protocol import errors, groups, keys
 
 Action = Callable[[Client, Namespace, Output], int]
 

@@ -17,8 +17,8 @@ from penstock.cli.group_view import coordinator, positions
 from penstock.cli.kafka_client import Client, KafkaError
 from penstock.cli.positions import EARLIEST, LATEST, Position, find_offsets, list_offsets
 from penstock.cli.record_batch import Record
-from penstock.gateway.kafka.protocol import consumer_groups, errors, keys, offsets
-from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+from penstock.kafka.protocol import consumer_groups, errors, keys, offsets
+from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 COMMIT_INTERVAL_S: Final = 1.0
 IDLE_PAUSE_S: Final = 0.1

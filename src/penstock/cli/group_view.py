@@ -12,7 +12,7 @@ from penstock.cli.consumer import Consumer
 from penstock.cli.failure import CommandError
 from penstock.cli.kafka_client import Client, KafkaError
 from penstock.cli.positions import EARLIEST, LATEST, list_offsets
-from penstock.gateway.kafka.protocol import cluster, consumer_groups, errors, groups, keys, offsets
+from penstock.kafka.protocol import cluster, consumer_groups, errors, groups, keys, offsets
 
 GROUP_KEY: Final = 0
 NO_STATES: Final = ("Empty", "Dead")

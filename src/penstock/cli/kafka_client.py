@@ -12,15 +12,15 @@ from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.sign_in import Identity
-from penstock.gateway.kafka.protocol import APIS, Message, ProtocolError, decode_response, encode_request, errors, keys
-from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.protocol.metadata import (
+from penstock.kafka.protocol import APIS, Message, ProtocolError, decode_response, encode_request, errors, keys
+from penstock.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
+from penstock.kafka.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from penstock.gateway.kafka.protocol.sasl import (
+from penstock.kafka.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.gateway.kafka.dispatch import CALLS
-from penstock.gateway.kafka.protocol import APIS, keys
+from penstock.kafka.protocol import APIS, keys
 
 TOP: Final = """\
 Any Kafka client of the last years connects unchanged. A node names in its answer to ApiVersions what is below, and nothing else.

@@ -14,7 +14,7 @@ from penstock.cli.sizes import duration_ms
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import Client
-    from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+    from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -70,7 +70,7 @@ def find_offsets(client: Client, topic: MetadataResponseTopic, wanted: Mapping[i
 def list_offsets(client: Client, topic: MetadataResponseTopic, asked: Mapping[int, int]) -> dict[int, int]:
     """The offset at a timestamp in each partition, -1 where there is none."""
     from penstock.cli.kafka_client import KafkaError
-    from penstock.gateway.kafka.protocol import keys, offsets
+    from penstock.kafka.protocol import keys, offsets
 
     leaders = {item.partition_index: item.leader_id for item in topic.partitions}
 

@@ -12,15 +12,15 @@ from penstock.cli.kafka_client import RETRY_PAUSE_S, Client, KafkaError, LostCon
 from penstock.cli.message_input import Draft
 from penstock.cli.record_batch import NOBODY, Record, Source, encode_batch
 from penstock.core.key_hash import partition_of_key
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.produce import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.gateway.kafka.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
+from penstock.kafka.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 BATCH_BYTES: Final = 256 << 10
 ALL_IN_SYNC: Final = -1

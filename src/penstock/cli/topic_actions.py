@@ -12,8 +12,8 @@ from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import Client, KafkaError
 from penstock.cli.output import Output, confirm
 from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, find_offsets, list_offsets
-from penstock.gateway.kafka.protocol import configs, errors, keys, offsets, topics
-from penstock.gateway.kafka.protocol.metadata import MetadataResponseTopic
+from penstock.kafka.protocol import configs, errors, keys, offsets, topics
+from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 TOPIC_RESOURCE: Final = 2
 OWN_CONFIG: Final = 1  # DescribeConfigs' source: set on the topic itself

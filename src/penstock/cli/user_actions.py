@@ -15,7 +15,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import Client, KafkaError
 from penstock.cli.output import Output
-from penstock.gateway.kafka.protocol import keys, sasl
+from penstock.kafka.protocol import keys, sasl
 
 MECHANISMS: Final = {1: ("SCRAM-SHA-256", "sha256"), 2: ("SCRAM-SHA-512", "sha512")}
 ITERATIONS: Final = 8192

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.spark.batch_building import Built, with_sequence
 from penstock.spark.cluster import RefusedError, TopicInfo, TopicPartition
 from penstock.spark.connection import Address, Connection, Sent

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import Message, errors, keys
-from penstock.gateway.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol import Message, errors, keys
+from penstock.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.kafka.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from penstock import __version__
-from penstock.gateway.kafka.protocol import (
+from penstock.kafka.protocol import (
     APIS,
     PRIVATE_APIS,
     Message,
@@ -21,8 +21,8 @@ from penstock.gateway.kafka.protocol import (
     errors,
     keys,
 )
-from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.protocol.sasl import (
+from penstock.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
+from penstock.kafka.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import ZERO_UUID, private_keys
-from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
+from penstock.kafka.protocol import ZERO_UUID, private_keys
+from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.kernels.arrow_decode import find_end
 from penstock.spark.cluster import Cluster
 from penstock.spark.connection import Connection, ReceiveBuffer

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import ZERO_UUID, errors, keys
-from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.kafka.protocol import ZERO_UUID, errors, keys
+from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.kernels.arrow_decode import find_end
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, RefusedError
 from penstock.spark.connection import FRAME_BYTES_MAX, Address, ReceiveBuffer

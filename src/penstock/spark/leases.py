@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import ZERO_UUID, errors, private_keys
-from penstock.gateway.kafka.protocol.private_leases import (
+from penstock.kafka.protocol import ZERO_UUID, errors, private_keys
+from penstock.kafka.protocol.private_leases import (
     LeasedPartition,
     LeasedTopic,
     ReleaseLeaseRequest,

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 
-from penstock.gateway.kafka.protocol import ZERO_UUID
+from penstock.kafka.protocol import ZERO_UUID
 from penstock.spark.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, TopicInfo, TopicPartition
 from penstock.spark.errors import CheckpointError, DataLossError, OptionError
 from penstock.spark.leases import BATCH_S, hold, is_late, new_lease_id

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from penstock.gateway.kafka.protocol import errors, keys, private_keys
-from penstock.gateway.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from penstock.gateway.kafka.protocol.private import (
+from penstock.kafka.protocol import errors, keys, private_keys
+from penstock.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.kafka.protocol.private import (
     ApplicationRecordRequest,
     ApplicationRecordResponse,
     CommittedTransaction,
     CommitTogetherRequest,
     CommitTogetherResponse,
 )
-from penstock.gateway.kafka.protocol.transactions import (
+from penstock.kafka.protocol.transactions import (
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,

@@ -7,9 +7,9 @@ from struct import Struct
 from types import TracebackType
 from typing import TypeVar
 
-from penstock.gateway.kafka.protocol import Message, decode_response, encode_request, keys
-from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from penstock.gateway.kafka.protocol.produce import (
+from penstock.kafka.protocol import Message, decode_response, encode_request, keys
+from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.kafka.protocol.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

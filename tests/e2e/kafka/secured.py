@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, Final
 
 from penstock.broker import BrokerOptions, Security
-from penstock.gateway.kafka.protocol import keys
-from penstock.gateway.kafka.protocol.sasl import (
+from penstock.kafka.protocol import keys
+from penstock.kafka.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

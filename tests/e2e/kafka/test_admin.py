@@ -19,15 +19,15 @@ from confluent_kafka.admin import (
 )
 
 from penstock.broker import TOPIC_CONFIG_KEYS
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.cluster import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.cluster import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     TopicRequest,
 )
-from penstock.gateway.kafka.protocol.configs import (
+from penstock.kafka.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -35,7 +35,7 @@ from penstock.gateway.kafka.protocol.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from penstock.gateway.kafka.protocol.metadata import (
+from penstock.kafka.protocol.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
     DescribeTopicPartitionsResponse,
@@ -43,14 +43,14 @@ from penstock.gateway.kafka.protocol.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from penstock.gateway.kafka.protocol.metadata import TopicRequest as DescribedTopic
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.metadata import TopicRequest as DescribedTopic
+from penstock.kafka.protocol.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,

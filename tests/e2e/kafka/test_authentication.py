@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from penstock.gateway.kafka.protocol.sasl import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from penstock.kafka.protocol.sasl import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     DescribeUserScramCredentialsRequest,

@@ -22,7 +22,8 @@ from confluent_kafka.admin import (
 
 from penstock.broker import BrokerOptions, Credential, Mechanism
 from penstock.gateway.kafka.dispatch import CALLS
-from penstock.gateway.kafka.protocol import (
+from penstock.gateway.kafka.security.guards import GUARDS, OPEN
+from penstock.kafka.protocol import (
     Message,
     cluster,
     configs,
@@ -39,11 +40,10 @@ from penstock.gateway.kafka.protocol import (
     sasl,
     topics,
 )
-from penstock.gateway.kafka.protocol import acls as acl
-from penstock.gateway.kafka.protocol import transactions as txn
-from penstock.gateway.kafka.protocol.fetch import FetchRequest, FetchResponse
-from penstock.gateway.kafka.protocol.produce import ProduceRequest, ProduceResponse, TopicProduceData
-from penstock.gateway.kafka.security.guards import GUARDS, OPEN
+from penstock.kafka.protocol import acls as acl
+from penstock.kafka.protocol import transactions as txn
+from penstock.kafka.protocol.fetch import FetchRequest, FetchResponse
+from penstock.kafka.protocol.produce import ProduceRequest, ProduceResponse, TopicProduceData
 from tests.e2e.kafka.raw_client import RawClient, fetch_request, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.secured import authenticate, confluent_options, python_options, secured

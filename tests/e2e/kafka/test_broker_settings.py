@@ -7,8 +7,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 
 from penstock.broker import TopicConfig
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.testing.batches import make_keyed_batch
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import NODE_ID, RunningGateway

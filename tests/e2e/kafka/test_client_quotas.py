@@ -11,11 +11,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.fetch import FetchRequest, FetchResponse
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from penstock.gateway.kafka.protocol.produce import ProduceResponse
-from penstock.gateway.kafka.protocol.quotas import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.fetch import FetchRequest, FetchResponse
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from penstock.kafka.protocol.produce import ProduceResponse
+from penstock.kafka.protocol.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
     AlterClientQuotasRequestEntryData,
@@ -25,7 +25,7 @@ from penstock.gateway.kafka.protocol.quotas import (
     DescribeClientQuotasResponse,
     OpData,
 )
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsResponse,

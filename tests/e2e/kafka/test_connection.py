@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from penstock.broker import BrokerOptions
 from penstock.gateway.kafka import KafkaOptions
-from penstock.gateway.kafka.protocol import APIS, errors, keys
-from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.protocol.fetch import FetchResponse
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataResponse
-from penstock.gateway.kafka.protocol.produce import ProduceResponse
-from penstock.gateway.kafka.protocol.share_groups import ShareFetchRequest
+from penstock.kafka.protocol import APIS, errors, keys
+from penstock.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
+from penstock.kafka.protocol.fetch import FetchResponse
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from penstock.kafka.protocol.produce import ProduceResponse
+from penstock.kafka.protocol.share_groups import ShareFetchRequest
 from tests.e2e.kafka.raw_client import RawClient, fetch_request, frame_of, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.test_produce import batch_of

@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
-from penstock.gateway.kafka.protocol.consumer_groups import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.cluster import ApiVersionsRequest, ApiVersionsResponse
+from penstock.kafka.protocol.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -16,7 +16,7 @@ from penstock.gateway.kafka.protocol.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
     DescribedGroup,
 )
-from penstock.gateway.kafka.protocol.groups import (
+from penstock.kafka.protocol.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     JoinGroupRequest,
@@ -27,7 +27,7 @@ from penstock.gateway.kafka.protocol.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

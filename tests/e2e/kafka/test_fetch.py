@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import BrokerOptions
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.fetch import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -18,7 +18,7 @@ from penstock.gateway.kafka.protocol.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from penstock.gateway.kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from penstock.kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.testing.batches import values_of
 from tests.e2e.kafka.raw_client import RawClient, fetch_request
 from tests.e2e.kafka.running_gateway import RunningGateway

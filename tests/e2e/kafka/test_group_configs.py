@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from penstock.broker.groups import Heartbeat
-from penstock.gateway.kafka.protocol import keys
-from penstock.gateway.kafka.protocol.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
+from penstock.kafka.protocol import keys
+from penstock.kafka.protocol.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import RunningGateway
 

@@ -11,8 +11,8 @@ import pytest
 
 from penstock.broker import BrokerOptions
 from penstock.broker.groups import GroupOptions
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.groups import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribedGroup,
@@ -32,7 +32,7 @@ from penstock.gateway.kafka.protocol.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
-from penstock.gateway.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from penstock.gateway.kafka.protocol.metadata import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.cluster import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from penstock.kafka.protocol.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -23,7 +23,7 @@ from penstock.gateway.kafka.protocol.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsResponse,

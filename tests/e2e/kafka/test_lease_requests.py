@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import BrokerOptions, LeaseOptions, Topic
-from penstock.gateway.kafka.protocol import errors, private_keys
-from penstock.gateway.kafka.protocol.private_leases import (
+from penstock.kafka.protocol import errors, private_keys
+from penstock.kafka.protocol.private_leases import (
     LeasedPartition,
     LeasedTopic,
     ReleaseLeaseRequest,

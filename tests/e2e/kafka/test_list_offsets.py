@@ -10,8 +10,8 @@ import cramjam
 import pytest
 
 from penstock.core.checksum import crc32c
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

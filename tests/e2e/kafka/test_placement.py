@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import ElectionType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,

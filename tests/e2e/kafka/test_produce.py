@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import TopicConfig
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.produce import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
-from penstock.gateway.kafka.protocol.quorum import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from penstock.kafka.protocol.quorum import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

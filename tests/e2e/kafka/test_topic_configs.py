@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from penstock.broker import TopicConfig
-from penstock.gateway.kafka.protocol import errors
+from penstock.kafka.protocol import errors
 from penstock.testing.batches import make_batch
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import RunningGateway

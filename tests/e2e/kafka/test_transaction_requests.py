@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import BrokerOptions
-from penstock.gateway.kafka.protocol import errors, keys, private_keys
-from penstock.gateway.kafka.protocol.cluster import (
+from penstock.kafka.protocol import errors, keys, private_keys
+from penstock.kafka.protocol.cluster import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeProducersRequest,
@@ -18,8 +18,8 @@ from penstock.gateway.kafka.protocol.cluster import (
     FindCoordinatorResponse,
     TopicRequest,
 )
-from penstock.gateway.kafka.protocol.fetch import FetchResponse, PartitionData
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.fetch import FetchResponse, PartitionData
+from penstock.kafka.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -29,15 +29,15 @@ from penstock.gateway.kafka.protocol.offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from penstock.gateway.kafka.protocol.private import (
+from penstock.kafka.protocol.private import (
     ApplicationRecordRequest,
     ApplicationRecordResponse,
     CommittedTransaction,
     CommitTogetherRequest,
     CommitTogetherResponse,
 )
-from penstock.gateway.kafka.protocol.produce import ProduceResponse
-from penstock.gateway.kafka.protocol.transactions import (
+from penstock.kafka.protocol.produce import ProduceResponse
+from penstock.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,

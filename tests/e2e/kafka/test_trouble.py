@@ -9,8 +9,8 @@ from pathlib import Path
 import confluent_kafka
 
 from penstock.broker.tablets import tablet_info
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.produce import ProduceResponse
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.produce import ProduceResponse
 from penstock.queue import Partition
 from tests.e2e.kafka.raw_client import RawClient, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.gateway.kafka.protocol import Message, Request, encode_response
+from penstock.kafka.protocol import Message, Request, encode_response
 
 if TYPE_CHECKING:
     from penstock.broker import Operation, ResourceKind

@@ -21,8 +21,8 @@ from penstock.gateway.kafka.file_sender import FileSender
 from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.probe import begin_span
-from penstock.gateway.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
 from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
+from penstock.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
 
 log = logging.getLogger(__name__)
 

@@ -37,10 +37,10 @@ from penstock.gateway.kafka.apis import (
 )
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.probe import has_error
-from penstock.gateway.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys, private_keys
-from penstock.gateway.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
-from penstock.gateway.kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.gateway.kafka.security.guards import guarded
+from penstock.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys, private_keys
+from penstock.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
+from penstock.kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ from penstock.core.errors import (
     PenstockError,
     UnavailableError,
 )
-from penstock.gateway.kafka.protocol import errors
+from penstock.kafka.protocol import errors
 from penstock.queue import (
     BatchTooLargeError,
     CorruptBatchError,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

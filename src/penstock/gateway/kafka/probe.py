@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.probe import BISECTED, FAILED, OK, REFUSED, Durations, RequestProbe, Span, Tracing
 from penstock.core.trace_context import first_traceparent
-from penstock.gateway.kafka.protocol import Message, Request, keys, private_keys
-from penstock.gateway.kafka.protocol.fields import Splice
-from penstock.gateway.kafka.protocol.produce import ProduceRequest
+from penstock.kafka.protocol import Message, Request, keys, private_keys
+from penstock.kafka.protocol.fields import Splice
+from penstock.kafka.protocol.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from penstock.gateway.kafka.call import Call

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from penstock.gateway.kafka.protocol import errors
+from penstock.kafka.protocol import errors
 from penstock.spark.cluster import RefusedError
 from penstock.spark.pipelines.errors import PipelineFencedError
 from penstock.spark.pipelines.spec import PipelineSpec

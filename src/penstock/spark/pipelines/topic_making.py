@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol.configs import (
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.protocol import ZERO_UUID
+from penstock.kafka.protocol import ZERO_UUID
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from penstock.spark.connection import Address
 from penstock.spark.errors import DataLossError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.gateway.kafka.protocol import keys
-from penstock.gateway.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from penstock.kafka.protocol import keys
+from penstock.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from penstock.spark.pipelines.job import BatchDone, Job
 from penstock.spark.pipelines.plan_text import plan_lines

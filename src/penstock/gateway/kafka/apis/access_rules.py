@@ -18,8 +18,8 @@ from penstock.broker import (
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import code_of
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.acls import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.acls import (
     AclCreation,
     AclCreationResult,
     AclDescription,

@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import PRIVATE_APIS, errors
-from penstock.gateway.kafka.protocol.cluster import (
+from penstock.kafka.protocol import PRIVATE_APIS, errors
+from penstock.kafka.protocol.cluster import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

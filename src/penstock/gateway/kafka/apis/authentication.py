@@ -6,15 +6,15 @@ import asyncio
 import logging
 
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.sasl import (
+from penstock.gateway.kafka.security.sasl import MECHANISMS
+from penstock.gateway.kafka.security.scram import AuthenticationError
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from penstock.gateway.kafka.security.sasl import MECHANISMS
-from penstock.gateway.kafka.security.scram import AuthenticationError
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from penstock.broker import InvalidQuotaError, QuotaEntity
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import code_of
-from penstock.gateway.kafka.protocol.quotas import (
+from penstock.kafka.protocol.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
     AlterClientQuotasResponse,

@@ -8,8 +8,8 @@ from penstock.broker import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.cluster import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.cluster import (
     Coordinator,
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -6,7 +6,7 @@ from penstock.broker import Committed, Ended, Producer
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol.private import (
+from penstock.kafka.protocol.private import (
     ApplicationRecordRequest,
     ApplicationRecordResponse,
     CommittedTransaction,

@@ -9,8 +9,8 @@ from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_c
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import coordinator_code
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,

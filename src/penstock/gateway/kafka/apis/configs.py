@@ -11,8 +11,8 @@ from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.broker_configs import broker_configs
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.configs import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,

@@ -13,8 +13,8 @@ from penstock.gateway.kafka.apis.authorized import ALL_GROUP_OPERATIONS
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import coordinator_code
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.consumer_groups import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.consumer_groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

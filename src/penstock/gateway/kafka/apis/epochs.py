@@ -6,7 +6,7 @@ from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -11,8 +11,9 @@ from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, WantedPartition
-from penstock.gateway.kafka.protocol import Splice, errors
-from penstock.gateway.kafka.protocol.fetch import (
+from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.kafka.protocol import Splice, errors
+from penstock.kafka.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -21,7 +22,6 @@ from penstock.gateway.kafka.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.queue import OffsetOutOfRangeError, Partition
 
 READ_COMMITTED = 1

@@ -14,10 +14,10 @@ from penstock.broker import FETCH_QUOTA, Operation
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.fetch import AbortedTransaction
-from penstock.gateway.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.fetch import AbortedTransaction
+from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.queue import Partition
 
 READ_COMMITTED = 1

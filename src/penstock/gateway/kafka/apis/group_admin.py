@@ -10,8 +10,8 @@ from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import coordinator_code
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.groups import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -23,7 +23,7 @@ from penstock.gateway.kafka.protocol.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,

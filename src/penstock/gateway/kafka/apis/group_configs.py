@@ -9,7 +9,7 @@ from penstock.broker import InvalidConfigError
 from penstock.broker.groups import GROUP_CONFIG_KEYS, check_group_name
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol.configs import (
+from penstock.kafka.protocol.configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsSynonym,
     IncrementalAlterableConfig,

@@ -6,8 +6,8 @@ from penstock.broker.groups import Joining, MemberIdRequiredError, OfferedProtoc
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import coordinator_code
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.groups import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

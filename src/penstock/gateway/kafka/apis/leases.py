@@ -11,8 +11,9 @@ from penstock.broker import Lease, LeaseKey, Operation, Queue
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.private_leases import (
+from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.private_leases import (
     LeasedPartition,
     LeasedTopic,
     ReleaseLeaseRequest,
@@ -22,7 +23,6 @@ from penstock.gateway.kafka.protocol.private_leases import (
     TakeLeaseRequest,
     TakeLeaseResponse,
 )
-from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.queue import Partition
 
 DENIED = "only who may read a topic may hold it"

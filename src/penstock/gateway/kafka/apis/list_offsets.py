@@ -8,15 +8,15 @@ from penstock.core.errors import CorruptionError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.gateway.kafka.record_times import RecordTime, first_record_since
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from penstock.gateway.kafka.record_times import RecordTime, first_record_since
 from penstock.queue import Partition
 
 LATEST = -1

@@ -11,8 +11,8 @@ from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.cluster import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.cluster import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -20,7 +20,7 @@ from penstock.gateway.kafka.protocol.cluster import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from penstock.gateway.kafka.protocol.quorum import (
+from penstock.kafka.protocol.quorum import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

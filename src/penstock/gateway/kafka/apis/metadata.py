@@ -10,8 +10,8 @@ from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS, ALL_T
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.metadata import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseCursor,

@@ -10,8 +10,8 @@ from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,

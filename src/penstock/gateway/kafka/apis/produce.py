@@ -10,9 +10,10 @@ from penstock.broker import PRODUCE_QUOTA, Operation, Producer, Queue, ResourceK
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.transaction_codes import produce_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.fields import Splice
-from penstock.gateway.kafka.protocol.produce import (
+from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.fields import Splice
+from penstock.kafka.protocol.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -20,7 +21,6 @@ from penstock.gateway.kafka.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, WriteResult
 
 NO_ACKS = 0

@@ -11,15 +11,15 @@ from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.cluster import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.cluster import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
-from penstock.gateway.kafka.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
+from penstock.kafka.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
 from penstock.queue import Partition
 
 KAFKA_SOURCE = b"k"

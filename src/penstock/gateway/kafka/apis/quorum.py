@@ -4,8 +4,8 @@ copies: its generation stands for the epoch of the leader, the changes made in t
 from __future__ import annotations
 
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.quorum import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     QuorumListener,

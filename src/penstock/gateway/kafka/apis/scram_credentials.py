@@ -6,8 +6,8 @@ from penstock.broker import Credential, Mechanism, RepeatedCredentialError, Unkn
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import code_of
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.sasl import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.sasl import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,

@@ -8,7 +8,7 @@ from penstock.broker import Topic, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.error_codes import code_of
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import ZERO_UUID, errors
+from penstock.kafka.protocol import ZERO_UUID, errors
 from penstock.queue import Partition
 
 

@@ -9,14 +9,14 @@ from penstock.gateway.kafka.apis.configs import DEFAULT_SOURCE, TOPIC_SOURCE
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.offsets import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.offsets import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from penstock.gateway.kafka.protocol.topics import (
+from penstock.kafka.protocol.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.broker import ConcurrentTransactionsError, NotInTransactionError, ProducerFencedError
 from penstock.core.errors import ClosedError, FencedError, OutOfSpaceError, PenstockError, UnavailableError
 from penstock.gateway.kafka.error_codes import code_of
-from penstock.gateway.kafka.protocol import errors
+from penstock.kafka.protocol import errors
 
 PRODUCE_ABORTABLE_FROM = 11
 PRODUCE_CONCURRENT_FROM = 12

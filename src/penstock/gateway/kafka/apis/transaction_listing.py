@@ -9,8 +9,8 @@ from penstock.broker import Transaction, TransactionState, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.transactions import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeTransactionsTransactionState,

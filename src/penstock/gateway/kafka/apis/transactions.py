@@ -19,8 +19,8 @@ from penstock.gateway.kafka.apis.transaction_codes import COMMIT_ABORTABLE_FROM,
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import code_of
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.protocol import errors
-from penstock.gateway.kafka.protocol.transactions import (
+from penstock.kafka.protocol import errors
+from penstock.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,

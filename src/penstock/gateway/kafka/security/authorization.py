@@ -13,7 +13,7 @@ from uuid import UUID
 
 from penstock.broker import CLUSTER_NAME, OPERATIONS, Operation, ResourceKind, UnknownTopicError
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import ZERO_UUID, Message
+from penstock.kafka.protocol import ZERO_UUID, Message
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
 Guard = Callable[[Call, Any, Handler], Awaitable[Any]]

@@ -7,13 +7,6 @@ from typing import Any, Final
 
 from penstock.broker import Operation, ResourceKind
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import Message, errors, keys, private_keys
-from penstock.gateway.kafka.protocol import cluster as cluster_messages
-from penstock.gateway.kafka.protocol import consumer_groups as consumer_group_messages
-from penstock.gateway.kafka.protocol import groups as group_messages
-from penstock.gateway.kafka.protocol import offsets as offset_messages
-from penstock.gateway.kafka.protocol import private as private_messages
-from penstock.gateway.kafka.protocol import transactions as transaction_messages
 from penstock.gateway.kafka.security.authorization import (
     NOT_ASKED,
     Guard,
@@ -29,6 +22,13 @@ from penstock.gateway.kafka.security.authorization import (
     topic_ref,
     whole,
 )
+from penstock.kafka.protocol import Message, errors, keys, private_keys
+from penstock.kafka.protocol import cluster as cluster_messages
+from penstock.kafka.protocol import consumer_groups as consumer_group_messages
+from penstock.kafka.protocol import groups as group_messages
+from penstock.kafka.protocol import offsets as offset_messages
+from penstock.kafka.protocol import private as private_messages
+from penstock.kafka.protocol import transactions as transaction_messages
 
 COORDINATED_GROUP, COORDINATED_TRANSACTION = 0, 1
 MANY_KEYS_FROM = 4

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import keys, private_keys
 from penstock.gateway.kafka.security.authorization import Guard, Handler
 from penstock.gateway.kafka.security.group_guards import GROUP_GUARDS
 from penstock.gateway.kafka.security.topic_guards import TOPIC_GUARDS
+from penstock.kafka.protocol import keys, private_keys
 
 GUARDS: Final[dict[int, Guard]] = {**TOPIC_GUARDS, **GROUP_GUARDS}
 # For everyone, or guarded where they are served.

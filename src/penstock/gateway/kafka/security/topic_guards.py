@@ -6,16 +6,6 @@ from typing import Any, Final
 
 from penstock.broker import CLUSTER_NAME, Operation, ResourceKind, UnknownTopicError
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.protocol import acls as acls_messages
-from penstock.gateway.kafka.protocol import cluster as cluster_messages
-from penstock.gateway.kafka.protocol import configs as config_messages
-from penstock.gateway.kafka.protocol import errors, keys
-from penstock.gateway.kafka.protocol import metadata as metadata_messages
-from penstock.gateway.kafka.protocol import offsets as offset_messages
-from penstock.gateway.kafka.protocol import quorum as quorum_messages
-from penstock.gateway.kafka.protocol import quotas as quota_messages
-from penstock.gateway.kafka.protocol import sasl as sasl_messages
-from penstock.gateway.kafka.protocol import topics as topic_messages
 from penstock.gateway.kafka.security.authorization import (
     NOT_ASKED,
     Guard,
@@ -29,6 +19,16 @@ from penstock.gateway.kafka.security.authorization import (
     take_out,
     topic_ref,
 )
+from penstock.kafka.protocol import acls as acls_messages
+from penstock.kafka.protocol import cluster as cluster_messages
+from penstock.kafka.protocol import configs as config_messages
+from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol import metadata as metadata_messages
+from penstock.kafka.protocol import offsets as offset_messages
+from penstock.kafka.protocol import quorum as quorum_messages
+from penstock.kafka.protocol import quotas as quota_messages
+from penstock.kafka.protocol import sasl as sasl_messages
+from penstock.kafka.protocol import topics as topic_messages
 
 TOPIC_RESOURCE = 2
 DELETE_STATES_FROM = 6

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol.fetch import AbortedTransaction
-from penstock.gateway.kafka.protocol.fields import Message, array, int8, int16, int32, int64, string, uuid
+from penstock.kafka.protocol.fetch import AbortedTransaction
+from penstock.kafka.protocol.fields import Message, array, int8, int16, int32, int64, string, uuid
 
 
 class FindPiecesRequest(Message):

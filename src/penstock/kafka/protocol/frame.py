@@ -12,11 +12,11 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from penstock.gateway.kafka.protocol.decoder import Decode, compile_decoder
-from penstock.gateway.kafka.protocol.encoder import Encode, compile_encoder
-from penstock.gateway.kafka.protocol.fields import Message
-from penstock.gateway.kafka.protocol.registry import APIS, PRIVATE_APIS, Api
-from penstock.gateway.kafka.protocol.wire import ProtocolError, UnsupportedVersionError, overrun, skip_tags
+from penstock.kafka.protocol.decoder import Decode, compile_decoder
+from penstock.kafka.protocol.encoder import Encode, compile_encoder
+from penstock.kafka.protocol.fields import Message
+from penstock.kafka.protocol.registry import APIS, PRIVATE_APIS, Api
+from penstock.kafka.protocol.wire import ProtocolError, UnsupportedVersionError, overrun, skip_tags
 
 Buffer = bytes | bytearray | memoryview
 

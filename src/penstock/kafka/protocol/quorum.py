@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol.fields import Message, array, int16, int32, int64, string, uint16, uuid
+from penstock.kafka.protocol.fields import Message, array, int16, int32, int64, string, uint16, uuid
 
 
 class DescribedQuorumPartition(Message):

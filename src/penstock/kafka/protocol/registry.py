@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, cast
 
-from penstock.gateway.kafka.protocol import keys, private_keys
-from penstock.gateway.kafka.protocol.fields import VERSION_MAX, Message
+from penstock.kafka.protocol import keys, private_keys
+from penstock.kafka.protocol.fields import VERSION_MAX, Message
 
 NEVER: Final = VERSION_MAX
 """The first flexible version of an api that has none."""
@@ -57,7 +57,7 @@ class Api:
         return version >= self.first_flexible and self.key != keys.API_VERSIONS
 
     def _load(self, class_name: str) -> type[Message]:
-        module = import_module(f"penstock.gateway.kafka.protocol.{self.area}")
+        module = import_module(f"penstock.kafka.protocol.{self.area}")
         return cast(type[Message], getattr(module, class_name))
 
 

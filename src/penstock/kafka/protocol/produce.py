@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol.fields import Message, Records, array, int16, int32, int64, record_set, string, struct, uuid
+from penstock.kafka.protocol.fields import Message, Records, array, int16, int32, int64, record_set, string, struct, uuid
 
 
 class PartitionProduceData(Message):

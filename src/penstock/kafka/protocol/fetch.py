@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol.fields import (
+from penstock.kafka.protocol.fields import (
     Message,
     Records,
     array,

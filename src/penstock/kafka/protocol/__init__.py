@@ -32,11 +32,11 @@ area's module at first use, `request_class` and `response_class`. `advertised_mi
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol import errors, keys, private_keys
-from penstock.gateway.kafka.protocol.fields import ZERO_UUID, Message, Splice
-from penstock.gateway.kafka.protocol.frame import Request, decode_request, decode_response, encode_request, encode_response
-from penstock.gateway.kafka.protocol.registry import APIS, PRIVATE_APIS, Api
-from penstock.gateway.kafka.protocol.wire import ProtocolError, UnsupportedVersionError
+from penstock.kafka.protocol import errors, keys, private_keys
+from penstock.kafka.protocol.fields import ZERO_UUID, Message, Splice
+from penstock.kafka.protocol.frame import Request, decode_request, decode_response, encode_request, encode_response
+from penstock.kafka.protocol.registry import APIS, PRIVATE_APIS, Api
+from penstock.kafka.protocol.wire import ProtocolError, UnsupportedVersionError
 
 __all__ = [
     "APIS",

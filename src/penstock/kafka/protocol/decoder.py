@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from penstock.gateway.kafka.protocol import wire
-from penstock.gateway.kafka.protocol.fields import MADE, PACKED, Field, Message
+from penstock.kafka.protocol import wire
+from penstock.kafka.protocol.fields import MADE, PACKED, Field, Message
 
 Decode = Callable[[memoryview, int], Message]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol.fields import Message, array, int8, int16, int32, string
+from penstock.kafka.protocol.fields import Message, array, int8, int16, int32, string
 
 
 class DescribeAclsRequest(Message):

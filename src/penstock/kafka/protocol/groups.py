@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.gateway.kafka.protocol.fields import Message, array, boolean, int16, int32, octets, string
+from penstock.kafka.protocol.fields import Message, array, boolean, int16, int32, octets, string
 
 
 class JoinGroupRequestProtocol(Message):

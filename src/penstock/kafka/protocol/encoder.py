@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from penstock.gateway.kafka.protocol import wire
-from penstock.gateway.kafka.protocol.fields import MADE, PACKED, Field, Message, Splice
+from penstock.kafka.protocol import wire
+from penstock.kafka.protocol.fields import MADE, PACKED, Field, Message, Splice
 
 Encode = Callable[[Message, bytearray, list[Any]], int]
 
