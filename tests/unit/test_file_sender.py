@@ -93,6 +93,28 @@ def test_a_reply_that_the_socket_takes_has_left_at_once(tmp_path: Path, copies: 
 
 
 @both
+@pytest.mark.parametrize("last", [b"", bytearray(), None], ids=["empty", "empty of its own", "none"])
+def test_the_end_of_a_reply_is_not_kept_for_what_does_not_follow(tmp_path: Path, copies: bool, last: bytes | None) -> None:
+    """As the replies of Fetch up to version 11 are: nothing stands behind the records."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server, sending(tmp_path, 5000, copies=copies) as sent:
+            far = socket.create_connection(server.getsockname())
+            near, _ = server.accept()
+            sender = FileSender(near.fileno(), lambda: None, lambda error: None, copies=copies)
+            with far, near:
+                near.setblocking(False)
+                far.setblocking(False)
+                parts = [b"head", sent.piece(0, 5000)]
+                assert sender.send(parts if last is None else [*parts, last])
+                # On one machine what is sent has arrived, and what waits for more has not.
+                assert far.recv(100_000) == b"head" + sent.content
+                sender.close()
+
+    run(scenario)
+
+
+@both
 @pytest.mark.parametrize("can_tell", [True, False], ids=["in memory", "by thread"])
 def test_a_large_reply_arrives_whole_and_in_order(
     tmp_path: Path, copies: bool, can_tell: bool, monkeypatch: pytest.MonkeyPatch

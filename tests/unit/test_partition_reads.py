@@ -307,7 +307,7 @@ def test_files_hold_the_same_bytes_as_the_batches(tmp_path: Path) -> None:
         await tablet.stop()
         tablet = await boot(storage, 2)
         partition = tablet.partition(0)
-        for bytes_max in (1, 5000, 30_000, 10**9):
+        for bytes_max in (1, 2500, 5000, 30_000, 10**9):
             for offset in (7, 8, 150, 333, 606):
                 await _check_files(partition, expected, offset, bytes_max)
         await tablet.stop()
@@ -326,7 +326,13 @@ async def _check_files(partition: Partition, expected: bytes, offset: int, bytes
     assert places[0] <= offset <= places[-1]
     assert places == list(range(places[0], places[-1] + 1))
     assert result.next_offset == places[-1] + 1
-    assert any(isinstance(batch, FilePiece) for batch in result.batches) or offset > 500
+    one_batch = len(data) * 2 // len(places)
+    assert len(data) <= max(bytes_max, one_batch)
+    # What lies between two marks is cut in memory if it is longer than what was asked for.
+    assert any(isinstance(batch, FilePiece) for batch in result.batches) == (bytes_max >= 5000) or offset > 500
+    strict = await partition.read(offset, bytes_max, files=True, at_least_one=False)
+    assert strict.size <= bytes_max
+    assert (strict.size > 0) == (bytes_max >= one_batch)
 
 
 def test_the_last_stable_offset_and_aborted_transactions_survive_restarts_and_trims() -> None:

@@ -106,18 +106,34 @@ class BodyReader:
             return await self._read(body, 0, body.size)
         return cached.buffers[0] if len(cached.buffers) == 1 else b"".join(cached.buffers)
 
-    async def files(self, body: Body, offset: int, limit: int) -> tuple[list[FilePiece], int] | None:
+    async def files(
+        self, body: Body, offset: int, limit: int, *, only_files: bool
+    ) -> tuple[Sequence[Buffer | FilePiece], int] | None:
         """A stretch of a body as pieces of open files, from a mark to a mark, and the offset after it; None where there are no
-        such files."""
+        such files. Unless `only_files`, a stretch that would be longer than `limit` is read and cut between batches instead."""
         marks = await self._marks_of(body)
         start = marks.position_of(offset)
         end = marks.end_within(start, limit, body.size)
+        if end - start > limit and not only_files:
+            return await self._cut_stretch(body, marks, offset, limit)
         self._check_current(body)  # the marks may have been waited for
         pieces = self._tablet.pieces(body.key, start, end - start)
         if pieces is None:
             return None
         after = bisect_right(marks.positions, end - 1)
         return pieces, marks.offsets[after] if after < len(marks.offsets) else body.next_offset
+
+    async def _cut_stretch(self, body: Body, marks: Marks, offset: int, limit: int) -> tuple[Sequence[Buffer], int]:
+        """The batches from the one that holds `offset` up to the next mark: at least one, then up to `limit` bytes."""
+        start = marks.position_of(offset)
+        after = bisect_right(marks.positions, start)
+        is_last = after == len(marks.positions)
+        end, next_offset = (body.size, body.next_offset) if is_last else (marks.positions[after], marks.offsets[after])
+        first_offset = marks.offsets[after - 1]
+        piece = Piece.parse(await self._read(body, start, end - start), first_offset, next_offset - first_offset)
+        begin = piece.find(offset)
+        end = piece.end_within(begin, limit)
+        return piece.cut(begin, end), piece.next_offset_at(end)
 
     async def _marks_of(self, body: Body) -> Marks:
         key = self._cache_key(body)

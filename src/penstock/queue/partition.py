@@ -135,10 +135,13 @@ class Partition:
         self._writing.append(WaitingWrite(check_batch(raw, len(raw)), source, done))
         return await done
 
-    async def read(self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False) -> ReadResult:
-        """Batches from the one that holds `offset`: at least one, then up to `bytes_max` bytes, none that begins from `until` on.
-        An offset before the start is taken as the start; at the end there is nothing yet. With `files`, what is not in memory
-        comes as pieces of open files; with None, all that is in files, up to the first that is not."""
+    async def read(
+        self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False, at_least_one: bool = True
+    ) -> ReadResult:
+        """Batches from the one that holds `offset`: up to `bytes_max` bytes, with `at_least_one` the first in any case, and none
+        that begins from `until` on. An offset before the start is taken as the start; at the end there is nothing yet. With
+        `files`, what is not in memory comes as pieces of open files; with None, all that is in files, up to the first that is
+        not."""
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
@@ -166,7 +169,9 @@ class Partition:
                     raise
                 continue
             parts_size = sum([part.length if isinstance(part, FilePiece) else len(part) for part in parts])
-            if found and (size + parts_size > bytes_max or (files is None and parts and not isinstance(parts[0], FilePiece))):
+            if (found or not at_least_one) and size + parts_size > bytes_max:
+                break
+            if found and files is None and parts and not isinstance(parts[0], FilePiece):
                 break
             found.extend(parts)
             size += parts_size
@@ -397,9 +402,11 @@ class Partition:
     ) -> tuple[Sequence[Buffer | FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
         if isinstance(run, Body) and files is not False and run.next_offset <= until:
-            stretch = await self._reader.files(run, offset, limit) if files is None or not self._reader.is_warm(run) else None
-            if stretch is not None:
-                return stretch
+            only_files = files is None
+            if only_files or not self._reader.is_warm(run):
+                stretch = await self._reader.files(run, offset, limit, only_files=only_files)
+                if stretch is not None:
+                    return stretch
         piece = run if isinstance(run, Piece) else await self._reader.piece(run)
         start = piece.find(offset)
         if piece.next_offset_at(start) >= until:

@@ -93,6 +93,24 @@ def test_no_more_is_given_than_asked(client: RawClient, topic: str) -> None:
     assert 100_000 <= len(data.records) <= 200_000
 
 
+@pytest.mark.parametrize("is_cold", [False, True], ids=["from memory", "from files"])
+def test_several_partitions_together_give_no_more_than_asked(tmp_path: Path, is_cold: bool) -> None:
+    with RunningGateway(tmp_path, broker_options=BrokerOptions(cache_bytes=0 if is_cold else 64 << 20)) as gateway:
+        gateway.create_topic("wide", 4)
+        with RawClient(gateway.port) as client:
+            for partition in range(1, 4):  # the first has nothing
+                for _ in range(70):
+                    client.produce("wide", batch_of(bytes(100_000)), partition=partition)
+        partitions = [FetchPartition(partition=each, fetch_offset=0, partition_max_bytes=150_000) for each in range(4)]
+        with RawClient(gateway.port) as client:
+            for max_bytes, expected in ((0, [0, 1, 0, 0]), (1, [0, 1, 0, 0]), (210_000, [0, 1, 1, 0]), (10**6, [0, 1, 1, 1])):
+                topics = [FetchTopic(topic="wide", partitions=partitions)]
+                request = FetchRequest(min_bytes=0, max_bytes=max_bytes, topics=topics)
+                response = client.call(keys.FETCH, 11, request, FetchResponse)
+                found = {one.partition_index: len(read(one)) for one in response.responses[0].partitions}
+                assert [found[each] for each in range(4)] == expected
+
+
 def test_it_waits_for_data(client: RawClient, gateway: RunningGateway, topic: str) -> None:
     with RawClient(gateway.port) as producer:
         later = threading.Timer(0.3, lambda: producer.produce(topic, batch_of(b"late")))

@@ -66,7 +66,8 @@ class FileSender:
 
     def send(self, buffers: Sequence[Any]) -> bool:
         """Send a reply, one at a time; whether it has left already. OSError if the client is gone."""
-        self._rest.extend(buffers)
+        # An empty buffer at the end would leave what is before it marked as "more follows", and the system would wait for that.
+        self._rest.extend(buffer for buffer in buffers if isinstance(buffer, FilePiece) or len(buffer))
         return self._advance()
 
     def close(self) -> None:

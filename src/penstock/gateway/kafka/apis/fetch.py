@@ -99,10 +99,11 @@ def _throttled(call: Call, request: FetchRequest, session: FetchSession | None, 
 
 
 async def _read_all(call: Call, request: FetchRequest, wanted: list[WantedPartition], bytes_max: int) -> _Round:
+    """Read every partition, all together no more than `bytes_max`; the first that has anything gives one batch in any case."""
     fetched: list[_Fetched] = []
     size = 0
     for one in wanted:
-        result = await _read_one(call, request, one, bytes_max - size)
+        result = await _read_one(call, request, one, bytes_max - size, at_least_one=size == 0)
         fetched.append(result)
         size += result.size
     has_errors = any(one.data.error_code for one in fetched) or any(one.data.diverging_epoch for one in fetched)
@@ -110,7 +111,9 @@ async def _read_all(call: Call, request: FetchRequest, wanted: list[WantedPartit
     return found._replace(held=found.held_now())
 
 
-async def _read_one(call: Call, request: FetchRequest, wanted: WantedPartition, bytes_left: int) -> _Fetched:
+async def _read_one(
+    call: Call, request: FetchRequest, wanted: WantedPartition, bytes_left: int, *, at_least_one: bool
+) -> _Fetched:
     asked = wanted.asked
     data = PartitionData(partition_index=asked.partition, high_watermark=-1, records=NO_RECORDS, aborted_transactions=None)
     node = call.node
@@ -122,7 +125,9 @@ async def _read_one(call: Call, request: FetchRequest, wanted: WantedPartition, 
         data.error_code = epoch_error(partition, asked.current_leader_epoch)
         if data.error_code:
             return _Fetched(wanted, data, None, 0)
-        size = await _read_partition(partition, request, asked, data, bytes_left, files=call.peer.takes_files)
+        bytes_max = min(asked.partition_max_bytes, bytes_left)
+        takes_files = call.peer.takes_files
+        size = await _read_partition(partition, request, asked, data, bytes_max, files=takes_files, at_least_one=at_least_one)
     except PenstockError as error:
         data.error_code = topic_code(error)
         return _Fetched(wanted, data, None, 0)
@@ -130,7 +135,14 @@ async def _read_one(call: Call, request: FetchRequest, wanted: WantedPartition, 
 
 
 async def _read_partition(
-    partition: Partition, request: FetchRequest, asked: FetchPartition, data: PartitionData, bytes_left: int, *, files: bool
+    partition: Partition,
+    request: FetchRequest,
+    asked: FetchPartition,
+    data: PartitionData,
+    bytes_max: int,
+    *,
+    files: bool,
+    at_least_one: bool,
 ) -> int:
     """Fill in what a partition has to give; the bytes of it."""
     data.high_watermark, data.log_start_offset = partition.end_offset, partition.start_offset
@@ -147,10 +159,9 @@ async def _read_partition(
     if is_committed:
         data.aborted_transactions = []
     until = partition.stable_offset if is_committed else partition.end_offset
-    bytes_max = min(asked.partition_max_bytes, bytes_left)
-    if offset >= until or bytes_max <= 0:
+    if offset >= until or (bytes_max <= 0 and not at_least_one):
         return 0
-    found = await partition.read(offset, bytes_max, until=until, files=files)
+    found = await partition.read(offset, max(bytes_max, 1), until=until, files=files, at_least_one=at_least_one)
     data.records = Splice(found.batches, found.size)
     if is_committed:
         aborted = partition.aborted_between(offset, found.next_offset)
