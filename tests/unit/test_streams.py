@@ -259,6 +259,47 @@ def test_what_kafka_producers_write_has_sequences_as_well() -> None:
     on_streams(scenario)
 
 
+@pytest.mark.timeout(30)
+def test_a_topic_whose_messages_are_all_gone_becomes_a_subject() -> None:
+    """Start and end are the same, beyond 0: there is nothing to number, and the sequencer must not try for ever."""
+
+    async def scenario(host: SimStreams) -> None:
+        now_ms = int(host.node.clock.wall() * 1000)
+        topic = await host.do(host.broker.create_topic("emptied", 1))
+        await host.do(host.broker.produce(topic, 0, make_batch([b"1", b"2", b"3"], timestamp=now_ms)))
+        await host.do(host.broker.partition(topic, 0).trim(3))
+        assert host.partition("emptied", 0).start_offset == host.partition("emptied", 0).end_offset == 3
+        for _ in range(2):
+            assert await host.do(host.streams.last_sequence("emptied")) == 0
+            assert await host.do(host.streams.fetch("*", "worker", 10)) == []
+        await host.restart()
+        assert await host.do(host.streams.last_sequence("emptied")) == 0
+        await host.do(host.broker.produce(host.broker.catalog.topic("emptied"), 0, make_batch([b"4"], timestamp=now_ms)))
+        assert data_of(await host.read("emptied")) == [b"4"]
+
+    on_streams(scenario)
+
+
+@pytest.mark.timeout(30)
+def test_what_is_deleted_before_it_has_a_sequence_holds_nobody_up() -> None:
+    """Messages are written, and deleted while the tablet of the sequences is down: it goes on with what is left."""
+
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("orders", b"1")
+        publishing = asyncio.create_task(host.do(host.streams.publish("orders", b"2")))
+        partition = host.partition("orders", 0)
+        host.streams._sequencer._writer.cancel()  # type: ignore[union-attr]
+        assert await partition.wait_beyond(1, 10)
+        await host.do(partition.trim(2))
+        host.streams._sequencer.start()
+        with pytest.raises(UnavailableError, match="gone"):
+            await asyncio.wait_for(publishing, 10)
+        assert await host.publish("orders", b"3") == 2
+        assert data_of(await host.read("orders")) == [b"3"]
+
+    on_streams(scenario)
+
+
 def test_what_is_not_decided_is_not_seen_and_holds_back_what_follows() -> None:
     async def scenario(host: SimStreams) -> None:
         await host.do(host.broker.create_topic("shared", 1))
@@ -446,5 +487,36 @@ def test_kafka_tools_see_how_far_consumers_are() -> None:
         await host.do(host.streams.sweep())
         (position,) = host.broker.consumers.positions("stream:worker").values()
         assert position.offset == 2
+
+    on_streams(scenario)
+
+
+def test_a_durable_fetch_by_a_pattern_passes_over_any_number_of_other_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker.streams.reading.SCANNED_RUNS_MAX", 5)
+
+    async def scenario(host: SimStreams) -> None:
+        for at in range(12):
+            await host.publish(f"noise.{at % 2}", b"n")
+        await host.publish("orders.eu", b"wanted")
+        assert data_of(await host.do(host.streams.fetch("orders.*", "worker", 10))) == [b"wanted"]
+
+    on_streams(scenario)
+
+
+def test_the_first_read_by_name_of_what_kafka_wrote_is_complete() -> None:
+    """By every way to read, each on a topic of its own that was no subject before."""
+
+    async def scenario(host: SimStreams) -> None:
+        now_ms = int(host.node.clock.wall() * 1000)
+        for name in ("read", "fetch", "shared", "last"):
+            topic = await host.do(host.broker.create_topic(name, 1))
+            await host.do(host.broker.produce(topic, 0, make_batch([b"1", b"2"], timestamp=now_ms)))
+        assert data_of((await host.do(host.streams.read("read", 1, 10))).messages) == [b"1", b"2"]
+        assert data_of(await host.do(host.streams.fetch("fetch", "worker", 10))) == [b"1", b"2"]
+        await host.do(host.streams.set_rule("team", "shared", DeliveryRule(5.0)))
+        assert data_of(await host.do(host.streams.fetch("shared", "team", 10))) == [b"1", b"2"]
+        assert await host.do(host.streams.last_sequence("last")) == 8
+        await host.do(host.broker.produce(host.broker.catalog.topic("read"), 0, make_batch([b"3"], timestamp=now_ms)))
+        assert data_of((await host.do(host.streams.read("read", 1, 10))).messages) == [b"1", b"2", b"3"]
 
     on_streams(scenario)

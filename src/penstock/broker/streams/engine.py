@@ -114,3 +114,15 @@ class StreamEngine(Protocol):
     async def stop(self) -> None:
         """Finish what is under way."""
         ...
+
+
+async def first_messages(
+    streams: StreamEngine, subject: str, from_sequence: int, limit: int, bytes_max: int
+) -> list[StreamMessage]:
+    """The first messages from a sequence on, however many of other subjects, or whose time is over, come before them: one read
+    passes over a bounded number of those, and a durable consumer that was answered with nothing would stay where it is."""
+    while True:
+        read = await streams.read(subject, from_sequence, limit, bytes_max)
+        if read.messages or read.next_sequence <= from_sequence:
+            return read.messages
+        from_sequence = read.next_sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -54,7 +55,7 @@ class Reader:
         visible_to = self._visible_to(self._sequencer.partition_of(subject), subject)
         if visible_to >= subject.runs.end_offset:
             return subject.runs.last_sequence
-        return subject.runs.sequence_of(visible_to - 1) or 0
+        return subject.runs.last_sequence_before(visible_to)
 
     def readable_to(self, is_wanted: Callable[[Subject], bool]) -> int:
         """The sequence before which every message of the subjects that are wanted is decided. PartitionUnavailableError if that
@@ -116,6 +117,8 @@ class Reader:
             next_sequence = read.next_sequence
             if next_sequence < run.sequence + end - run.offset:
                 break
+        if scanned >= SCANNED_RUNS_MAX:
+            await asyncio.sleep(0)  # the caller may go on at once
         return ReadMessages(found, next_sequence)
 
     async def by_sequence(self, sequence: int) -> StreamMessage | None:
@@ -170,6 +173,8 @@ class Reader:
                 if reached < min(read.next_offset, end):
                     break
             offset = max(reached, partition.start_offset) if not found else reached
+            if not found:
+                await asyncio.sleep(0)  # a long stretch of what is over, or void, is read from memory without suspending
         offset = min(max(offset, run.offset), run.end_offset)
         return ReadMessages(found, run.sequence + offset - run.offset)
 

@@ -66,7 +66,7 @@ class SubjectRuns:
         self._runs: list[Run] = []
         self._sequences: list[int] = []
         self._gone = 0  # runs at the front that are forgotten
-        self.end_offset = 0  # up to where messages have sequences
+        self.end_offset = 0  # up to where messages have sequences, or were deleted before they had one
 
     @property
     def last_sequence(self) -> int:
@@ -87,6 +87,10 @@ class SubjectRuns:
             self._sequences.append(run.sequence)
         self.end_offset = run.end_offset
 
+    def skip_to(self, offset: int) -> None:
+        """Messages before an offset are deleted: those without a sequence get none."""
+        self.end_offset = max(self.end_offset, offset)
+
     def next_run(self, sequence: int) -> Run | None:
         """The first run with sequences from this one on, cut to begin with it; None if there is none."""
         at = max(bisect_right(self._sequences, sequence) - 1, self._gone)
@@ -102,6 +106,14 @@ class SubjectRuns:
         if at < self._gone or offset >= self._runs[at].end_offset:
             return None
         return self._runs[at].sequence + offset - self._runs[at].offset
+
+    def last_sequence_before(self, offset: int) -> int:
+        """The sequence of the last message before an offset that has one; 0 if there is none."""
+        at = bisect_right(self._runs, offset - 1, lo=self._gone, key=lambda run: run.offset) - 1
+        if at < self._gone:
+            return 0
+        run = self._runs[at]
+        return run.sequence + min(offset, run.end_offset) - run.offset - 1
 
     def offset_after(self, sequence: int) -> int:
         """The offset of the first message with a higher sequence."""

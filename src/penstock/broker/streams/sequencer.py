@@ -38,6 +38,7 @@ LAST_SUBJECT_KEY: Final = b"m"
 SUBJECT_PREFIX: Final = b"s"
 RETRY_S: Final = 0.1
 LOOK_AGAIN_S: Final = 2.0  # for a partition whose tablet was started again
+NUMBERING_S_MAX: Final = 5.0  # that a reader waits for messages to get their sequences
 FORGET_AT_ONCE: Final = 1000
 STOPPED: Final = "the node stops; the message is stored and will get its sequence"
 
@@ -226,6 +227,26 @@ class Sequencer:
         subject.settle()
         self.mark(subject)
 
+    async def number_all(self, subject: Subject) -> None:
+        """Wait until every message that is durable now has its sequence, so that a reader sees all of them. UnavailableError if
+        that takes too long."""
+        end = self.partition_of(subject).end_offset
+        if end <= subject.runs.end_offset:
+            return
+        numbered: asyncio.Future[Sequenced] = asyncio.get_running_loop().create_future()
+        pending = PendingWrite(self, subject)
+        pending.tell(numbered, 0)
+        self.await_sequence(subject, end - 1, pending)
+        try:
+            async with asyncio.timeout(NUMBERING_S_MAX):
+                await numbered
+        except TimeoutError as error:
+            raise UnavailableError(f"messages of {subject.name!r} have no sequences yet; try again") from error
+        except UnavailableError:
+            if self._writer is None or self.subjects.get(subject.name) is not subject:
+                raise
+            # Deleted before it had a sequence: all before it have theirs, or are deleted as well.
+
     def mark(self, subject: Subject) -> None:
         """There may be messages without a sequence."""
         self._dirty[subject.number] = subject
@@ -317,17 +338,22 @@ class Sequencer:
                 return  # read anew meanwhile, with or without these
             for run in runs:
                 index.add(run)
+        else:
+            await asyncio.sleep(0)  # a set event does not suspend its waiter: without this a round could follow another for ever
         for subject in dirty:
-            subject.settle()
             self._drop_if_clean(subject)
+            subject.settle()
         if runs:
             self._moved()
 
     def _drop_if_clean(self, subject: Subject) -> None:
         try:
-            clean = self.partition_of(subject).end_offset <= subject.runs.end_offset
+            partition = self.partition_of(subject)
         except (PartitionUnavailableError, UnknownTopicError):
             clean = True  # its watcher marks it when it serves again
+        else:
+            subject.runs.skip_to(partition.start_offset)
+            clean = partition.end_offset <= subject.runs.end_offset
         if clean:
             self._dirty.pop(subject.number, None)
         else:

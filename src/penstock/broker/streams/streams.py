@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.blob import Buffer
-from penstock.broker.errors import PartitionUnavailableError, TopicExistsError, UnknownTopicError
-from penstock.broker.streams.engine import Deleted, Published
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.streams.engine import Deleted, Published, first_messages
 from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.handing_out import HandingOut
@@ -24,10 +24,9 @@ from penstock.broker.streams.publishing import RECORD_BYTES, Publishing
 from penstock.broker.streams.reading import Reader, ReadMessages, StreamMessage
 from penstock.broker.streams.records import RECORD_OVERHEAD, Content, Payload, content_size, headers_size
 from penstock.broker.streams.sequencer import Sequencer, Subject
-from penstock.broker.streams.subject_patterns import check_pattern, check_subject, is_pattern, matches
+from penstock.broker.streams.subject_directory import SubjectDirectory, once_there
+from penstock.broker.streams.subject_patterns import check_subject, is_pattern, matches
 from penstock.broker.streams.sweeping import Sweep
-from penstock.broker.topic import Topic
-from penstock.broker.topic_config import TopicConfig
 from penstock.core.checksum import crc32c as checksum_of
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.queue import Partition
@@ -40,13 +39,8 @@ log = logging.getLogger(__name__)
 STREAMS_TABLET: Final = 6
 PAYLOADS_TABLET: Final = 7
 INLINE_BYTES_MAX: Final = 1 << 20
-SUBJECT_BATCH_BYTES_MAX: Final = (2 << 20) + (64 << 10)
 FETCH_BYTES_MAX: Final = 8 << 20
 PART_OF_READ: Final = 1 << 20
-START_WAIT_S: Final = 5.0
-START_PAUSE_S: Final = 0.02
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +84,7 @@ class Streams:
         self.payloads = payloads
         self.followers = followers
         self.probe = EngineProbe()
+        self.directory = SubjectDirectory(broker, sequencer, options.ttl_s)
         self._publishing = Publishing(broker, sequencer)
         self._reader = Reader(sequencer, broker.clock)
         self._handing_out = HandingOut(positions, self._reader, self._dead_letter, broker.clock, self.probe)
@@ -121,31 +116,9 @@ class Streams:
         await self._sequencer.stop()
         await asyncio.gather(*self._storing, return_exceptions=True)
 
-    async def subject(self, name: str, *, make: bool = False) -> Subject:
-        """A subject by name. Its topic is made if it is to be; UnknownTopicError otherwise."""
-        found = self._at_hand(name)
-        if found is not None:
-            return found
-        check_subject(name)
-        try:
-            topic = self._broker.catalog.topic(name)
-        except UnknownTopicError:
-            if not make or not self._broker.options.auto_create_topics:
-                raise
-            topic = await self._make_topic(name)
-        if topic.partitions != 1:
-            raise InvalidSubjectError(f"topic {name!r} has {topic.partitions} partitions; a subject is a topic with one")
-        return await self._sequencer.attach(topic)
-
-    async def matching(self, pattern: str) -> list[Subject]:
-        """The subjects that a pattern stands for now; topics of one partition become subjects by it."""
-        check_pattern(pattern)
-        names = [topic.name for topic in self._broker.catalog.topics() if topic.partitions == 1 and matches(pattern, topic.name)]
-        return [await self.subject(name) for name in names]
-
     def subjects(self) -> list[str]:
         """The names of all subjects."""
-        return sorted(name for name, subject in self._sequencer.subjects.items() if self._is_current(subject))
+        return self.directory.names()
 
     @property
     def newest_sequence(self) -> int:
@@ -155,7 +128,7 @@ class Streams:
     async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
         """Publish one message; it is durable and can be read when this returns."""
         content = Content(bytes(data), headers or {})
-        found, route = self._place_at_hand(subject) or await self._place(subject)
+        found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size = content_size(content)
         if size > self._inline_max(route):
             return await self.publish_parts(subject, in_one_piece(content.data), content.headers)
@@ -167,7 +140,7 @@ class Streams:
         """Publish messages of one subject, with sequences that follow each other unless large ones are among them."""
         if not contents:
             return []
-        found, route = self._place_at_hand(subject) or await self._place(subject)
+        found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size_max = self._inline_max(route)
         published: list[Published] = []
         run: list[Content] = []
@@ -189,7 +162,7 @@ class Streams:
     async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
         """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""
         content = Content(b"", headers or {}, Payload(object_name))
-        found, route = self._place_at_hand(subject) or await self._place(subject)
+        found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         stored = await self._publishing.append(found, route, (content,), content_size(content) + RECORD_BYTES)
         self.probe.note_published(1, 0)
         return stored.sequence
@@ -226,7 +199,7 @@ class Streams:
         size: int | None = None,
     ) -> Published:
         """The same, always in the payload store: the payload is there before its message can be seen."""
-        found = await self.subject(subject, make=True)
+        found = await self.directory.subject(subject, make=True)
         headers = headers or {}
         headers_size(headers)
         upload = self.payloads.begin(found.topic_id)
@@ -257,18 +230,17 @@ class Streams:
         if limit < 1:
             return ReadMessages([], from_sequence)
         if is_pattern(subject):
-            await self.matching(subject)
+            await self.directory.matching(subject)
 
             def is_wanted(one: Subject) -> bool:
                 # By name, not by what was just found: a subject that is made meanwhile must not be passed over.
                 return matches(subject, one.name)
 
             # Nothing happens between this look and the one that reading begins with: all that is wanted is served then.
-            await _once_there(lambda: self._reader.readable_to(is_wanted))
+            await once_there(lambda: self._reader.readable_to(is_wanted))
             read = await self._reader.of_pattern(is_wanted, from_sequence, limit, bytes_max)
         else:
-            found = await self.subject(subject)
-            await _once_there(lambda: self._sequencer.partition_of(found))
+            found = await self.directory.complete(subject)
             read = await self._reader.of_subject(found, from_sequence, limit, bytes_max)
         self.probe.note_read(read.messages)
         return read
@@ -281,8 +253,8 @@ class Streams:
         rule = self.positions.rule(durable_name, subject)
         if rule is None or is_pattern(subject):
             position = self.positions.position(durable_name, subject)
-            return (await self.read(subject, position + 1, limit, bytes_max)).messages
-        taken = await self._handing_out.take(durable_name, await self.subject(subject), rule, limit, bytes_max)
+            return await first_messages(self, subject, position + 1, limit, bytes_max)
+        taken = await self._handing_out.take(durable_name, await self.directory.complete(subject), rule, limit, bytes_max)
         self.probe.note_read(taken)
         return taken
 
@@ -294,7 +266,7 @@ class Streams:
                 f"sequence {sequence} was not given out yet, the last is {self.newest_sequence}; acknowledge what was read"
             )
         if not is_pattern(subject):
-            found = self._at_hand(subject) or await self.subject(subject)
+            found = self.directory.at_hand(subject) or await self.directory.subject(subject)
             if not rewind and self.positions.rule(durable_name, subject) is not None:
                 return await self._handing_out.acknowledge(durable_name, found, sequence)
         position = await self.positions.move(durable_name, subject, sequence, rewind=rewind)
@@ -304,7 +276,7 @@ class Streams:
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
         """Change how messages are handed to the members of a durable name."""
-        await self.subject(subject, make=True)
+        await self.directory.subject(subject, make=True)
         if rule is not None and rule.dead_letter:
             check_subject(rule.dead_letter)
             if rule.dead_letter == subject:
@@ -314,14 +286,19 @@ class Streams:
 
     async def last_sequence(self, subject: str) -> int:
         """The last sequence that can be read, of a subject or of all a pattern stands for; 0 if there is none."""
-        subjects = await self.matching(subject) if is_pattern(subject) else [await self._known(subject)]
-        known = [one for one in subjects if one is not None]
-        await _once_there(lambda: [self._sequencer.partition_of(one) for one in known])
-        last = max((self._reader.last_sequence(one) for one in known), default=0)
         if not is_pattern(subject):
-            return last
-        readable_to = await _once_there(lambda: self._reader.readable_to(lambda one: matches(subject, one.name)))
-        return min(last, readable_to - 1)
+            try:
+                return self._reader.last_sequence(await self.directory.complete(subject))
+            except UnknownTopicError:
+                return 0
+        await self.directory.matching(subject)
+
+        def look() -> int:
+            wanted = [one for one in self._sequencer.subjects.values() if matches(subject, one.name)]
+            last = max((self._reader.last_sequence(one) for one in wanted if self.directory.is_current(one)), default=0)
+            return min(last, self._reader.readable_to(lambda one: matches(subject, one.name)) - 1)
+
+        return await once_there(look)
 
     def position(self, durable_name: str, subject: str) -> int:
         """The last sequence a consumer has acknowledged; 0 if none."""
@@ -329,7 +306,7 @@ class Streams:
 
     def offset_after(self, subject: str, sequence: int) -> int | None:
         """Where in the topic of a subject the first message with a higher sequence is; None if there is no such subject."""
-        found = self._at_hand(subject)
+        found = self.directory.at_hand(subject)
         return None if found is None else found.runs.offset_after(sequence)
 
     def consumers(self, subject: str) -> list[ConsumerPosition]:
@@ -382,51 +359,6 @@ class Streams:
         """Let go of what is over, now."""
         await self._sweep.once()
 
-    def _is_current(self, subject: Subject) -> bool:
-        try:
-            return self._broker.catalog.topic(subject.name).id == subject.topic_id
-        except UnknownTopicError:
-            return False
-
-    def _at_hand(self, name: str) -> Subject | None:
-        """A subject that is one already; most are."""
-        found = self._sequencer.subjects.get(name)
-        return found if found is not None and self._is_current(found) else None
-
-    async def _known(self, name: str) -> Subject | None:
-        try:
-            return await self.subject(name)
-        except UnknownTopicError:
-            return None
-
-    async def _make_topic(self, name: str) -> Topic:
-        ttl_s = self._options.ttl_s
-        retention_ms = "-1" if ttl_s is None else str(max(int(ttl_s * 1000), 1))
-        config = TopicConfig({"retention.ms": retention_ms, "max.message.bytes": str(SUBJECT_BATCH_BYTES_MAX)})
-        try:
-            return await self._broker.create_topic(name, 1, config)
-        except TopicExistsError:
-            return self._broker.catalog.topic(name)
-
-    async def _place(self, subject: str) -> tuple[Subject, Route]:
-        """A subject, made if it is not there, and the log to write to."""
-        return await self.subject(subject, make=True), await self._route(subject)
-
-    def _place_at_hand(self, subject: str) -> tuple[Subject, Route] | None:
-        """The same if nothing has to be made or waited for; most times nothing has."""
-        found = self._sequencer.subjects.get(subject)
-        if found is None:
-            return None
-        try:
-            route = self._broker.route(found.topic_key, 0)
-        except (PartitionUnavailableError, UnknownTopicError):
-            return None
-        return found, route
-
-    async def _route(self, subject: str) -> Route:
-        """The log to write to. A topic that is just being made, or whose tablet starts again, is waited for."""
-        return await _once_there(lambda: self._broker.route(subject, 0))
-
     def _inline_max(self, route: Route) -> int:
         return min(self._options.inline_bytes_max, route.partition.config.batch_bytes_max - RECORD_OVERHEAD)
 
@@ -442,7 +374,7 @@ class Streams:
     async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> Published:
         """Write the message of a payload that is there. Should this fail half-way, the sweep finds out what came of it."""
         try:
-            route = await self._route(subject.name)
+            route = await self.directory.route(subject.name)
             payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)
             await self.payloads.expect_message(upload, route.partition.end_offset)
             content = Content(b"", headers, payload)
@@ -472,13 +404,3 @@ class Streams:
             await self.publish_reference(subject, message.payload.object_name, headers)
         else:
             await self.publish_parts(subject, self.read_payload(message), headers)
-
-
-async def _once_there(look: Callable[[], T]) -> T:
-    """What `look` finds, once the partitions it needs are served."""
-    for _ in range(int(START_WAIT_S / START_PAUSE_S)):
-        try:
-            return look()
-        except PartitionUnavailableError:
-            await asyncio.sleep(START_PAUSE_S)
-    return look()

@@ -18,7 +18,7 @@ import asynctnt
 from asynctnt.exceptions import TarantoolError
 
 from penstock.blob import Buffer
-from penstock.broker.streams.engine import Deleted, Published
+from penstock.broker.streams.engine import Deleted, Published, first_messages
 from penstock.broker.streams.errors import InvalidPositionError, PayloadCorruptError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
@@ -216,7 +216,7 @@ class TarantoolStreams:
         if not durable_name:
             raise InvalidRequestError("a fetch needs a durable name; without one, read from a sequence on")
         position = await self.get_position(durable_name, subject)
-        return (await self.read(subject, position + 1, limit, bytes_max)).messages
+        return await first_messages(self, subject, position + 1, limit, bytes_max)
 
     async def acknowledge(self, durable_name: str, subject: str, sequence: int, *, rewind: bool = False) -> int:
         """A consumer has dealt with a message and all before it; its position then."""
