@@ -37,8 +37,9 @@ class Head:
         self.arrived: list[bytes] = []
         self.next_offset = 0
 
-    def write(self, *sizes: int) -> HeadPlan:
+    def write(self, *sizes: int, body_bytes: int = BODY_SIZE) -> HeadPlan:
         """One cycle with batches of these sizes."""
+        held = sum(piece.size for piece in self.head)
         raws: list[bytes] = []
         for size in sizes:
             raws.append(_batch(size, self.next_offset + len(raws)))
@@ -46,9 +47,9 @@ class Head:
         arrived = Piece.parse(data, self.next_offset, len(raws))
         self.next_offset += len(raws)
         self.arrived += raws
-        plan = plan_write(self.head, arrived, self.low_watermark)
+        plan = plan_write(self.head, arrived, self.low_watermark, body_bytes)
         self._take(plan)
-        self._check_plan(plan)
+        self._check_plan(plan, max(body_bytes, held))
         return plan
 
     def _take(self, plan: HeadPlan) -> None:
@@ -66,10 +67,10 @@ class Head:
             self.head.append(plan.piece)
             self.written += plan.piece.size
 
-    def _check_plan(self, plan: HeadPlan) -> None:
+    def _check_plan(self, plan: HeadPlan, body_bytes: int) -> None:
         assert sum(piece.size for piece in self.head) < self.low_watermark
         for body in self.bodies[len(self.bodies) - len(plan.bodies) :]:
-            assert body.size <= BODY_SIZE or span_at(body.buffers[0], 0).size == body.size
+            assert body.size <= body_bytes or span_at(body.buffers[0], 0).size == body.size
 
     def check_everything(self) -> None:
         """All bytes in order, all offsets numbered through, all marks where batches begin."""
@@ -266,6 +267,15 @@ def test_every_plan_keeps_the_bytes_and_the_offsets(cycles: list[list[int]], low
         head.write(*cycle)
     head.check_everything()
     assert len(head.head) <= PIECES_MAX
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(sizes, min_size=1, max_size=4), st.sampled_from([1000, 128 << 10, MIB])), min_size=1))
+def test_bodies_may_become_smaller_or_larger_at_any_time(cycles: list[tuple[list[int], int]]) -> None:
+    head = Head()
+    for cycle, body_bytes in cycles:
+        head.write(*cycle, body_bytes=body_bytes)
+    head.check_everything()
 
 
 @settings(max_examples=15, deadline=None)

@@ -84,6 +84,37 @@ def test_bodies_go_by_size_while_enough_is_left_without_them() -> None:
     on_node(scenario)
 
 
+@pytest.mark.parametrize(("segment", "step"), [(1 << 30, 1 << 20), (300_000, 300_000), (14, 128 << 10)])
+def test_retention_by_size_goes_in_steps_of_a_segment_or_a_quarter_of_what_is_kept(segment: int, step: int) -> None:
+    async def scenario(node: SimNode) -> None:
+        limit = 4 << 20
+        partition = await _new(node, PartitionConfig(segment_bytes=segment, retention_bytes=limit))
+        for number in range(70):
+            await partition.write(make_batch([content(100_000, number)]))
+            if number == 65:
+                await partition.retain()
+                assert limit <= partition.size < limit + step
+        assert max(body.size for body in partition.bodies) <= step
+        await partition.retain()
+        assert limit <= partition.size < limit + step
+        assert _places(await history(partition)) == list(range(partition.start_offset, 70))
+
+    on_node(scenario)
+
+
+def test_what_is_not_a_body_yet_goes_by_size_as_well() -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, _config(size=5000, low=1 << 20))
+        for number in range(20):
+            await partition.write(make_batch([content(2000, number)]))
+        assert not partition.bodies
+        await partition.retain()
+        assert 5000 <= partition.size < 5000 + (16 << 10)
+        assert (await node.queue(2, _config())).partition(0).start_offset == partition.start_offset > 0
+
+    on_node(scenario)
+
+
 def test_an_important_consumer_holds_back_retention_until_it_has_read() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, _config(ms=1, size=1, important=frozenset({"a", "b"})))

@@ -113,10 +113,19 @@ KEYS: dict[str, ConfigKey] = {
         "1", _whole_number(1, 1), "int", "always 1: the storage group below, not brokers, keeps the copies"
     ),
     "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
-    "retention.bytes": ConfigKey("-1", _whole_number(-1), "long", "how much of a partition is kept; -1 without limit"),
+    "retention.bytes": ConfigKey(
+        "-1",
+        _whole_number(-1),
+        "long",
+        "how much of a partition is kept, and at most a quarter or a segment more; -1 without limit",
+    ),
     "retention.ms": ConfigKey(str(7 * DAY_MS), _whole_number(-1), "long", "how long messages are kept; -1 without limit"),
     "segment.bytes": ConfigKey(
-        "1073741824", _whole_number(14, INT_MAX), "int", "in a compacted topic, at most what is written last and not compacted"
+        "1073741824",
+        _whole_number(14, INT_MAX),
+        "int",
+        "what is stored, retained and dropped as one, within 128 KiB and 8 MiB; in a compacted topic, also what is "
+        "written last and not compacted",
     ),
     "segment.ms": ConfigKey(str(7 * DAY_MS), _whole_number(1), "long", "likewise, how old that may become"),
     "penstock.limit.bytes": ConfigKey("-1", _whole_number(-1), "long", "over this a partition refuses writes; -1 never"),

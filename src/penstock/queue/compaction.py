@@ -8,7 +8,7 @@ When the map is full the pass ends there, and the next one goes on.
      | clean bodies   | dirty bodies     | next pass      |  not touched     | head, not touched |
      |<---------- copied if anything goes -->|
 
-Bodies are replaced group by group, from the start on: what is left of some neighbours becomes one body of up to 8 MiB. Its
+Bodies are replaced group by group, from the start on: what is left of some neighbours becomes one body of full size. Its
 bytes are written first, a little at a time under keys of their own, so that nobody who writes waits for long; then a single
 request puts them in place and lets go of the old bodies. A crash in between leaves bytes that the next pass clears away. Every
 group leaves the partition right: a message goes only when a later one of its key is there, and a tombstone only after all before
@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.blob import Buffer
 from penstock.core.clock import Clock
-from penstock.queue import head, keys
+from penstock.queue import keys
 from penstock.queue.body import Body, BodyChange
 from penstock.queue.clean_state import CleanState
 from penstock.queue.errors import BodyReplacedError
@@ -140,7 +140,8 @@ async def compact(
 class _Group:
     """Neighbouring bodies that become one, and what is left of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self.bodies: list[Body] = []
         self.remnants: list[Remnant] = []
         self.forgotten: list[Aborted] = []
@@ -151,7 +152,7 @@ class _Group:
         if not self.bodies:
             return True
         span = body.next_offset - self.bodies[0].first_offset
-        return self.size + remnant.size <= head.BODY_SIZE and span <= SPAN_MAX
+        return self.size + remnant.size <= self._bytes_max and span <= SPAN_MAX
 
     def add(self, body: Body, remnant: Remnant, forgotten: list[Aborted]) -> None:
         """The body that follows."""
@@ -222,7 +223,7 @@ class _Pass:
         """Copy what is left of the bodies; False if a trim or a lease was faster."""
         covered = [body for body in self._dirt.bodies if body.first_offset < noted_to]
         sieve = Sieve(key_map, aborted, noted_to=noted_to, ripe_to=self._ripe_to)
-        group = _Group()
+        group = _Group(self._partition.config.body_bytes)
         waiting = 0
         for body in covered:
             data = await self._read(body)
@@ -231,7 +232,7 @@ class _Pass:
             if not group.takes(body, remnant):
                 if not await self._replace(group):
                     return False
-                group = _Group()
+                group = _Group(self._partition.config.body_bytes)
             forgotten, sieve.forgotten = sieve.forgotten, []
             group.add(body, remnant, forgotten)
         now_ms = int(self._clock.wall() * 1000)

@@ -6,7 +6,7 @@ From 128 KiB up nothing is rewritten any more: at the low watermark the head bec
 lie.
 
      level      0          1           2           3
-     piece    < 1 KiB   < 16 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB
+     piece    < 1 KiB   < 16 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB, or segment.bytes
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ class HeadPlan(NamedTuple):
     piece: Piece | None
 
 
-def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATERMARK) -> HeadPlan:
-    """How the head takes a piece that has just arrived."""
-    total = sum(map(_SIZE, head), arrived.size)
-    if total < low_watermark:
+def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATERMARK, body_bytes: int | None = None) -> HeadPlan:
+    """How the head takes a piece that has just arrived, where bodies have at most so many bytes: 8 MiB unless it is said."""
+    body_bytes = BODY_SIZE if body_bytes is None else body_bytes
+    low_watermark = min(low_watermark, max(body_bytes * LOW_WATERMARK // BODY_SIZE, 1))
+    held = sum(map(_SIZE, head))
+    if held + arrived.size < low_watermark:
         merged = _merge_levels(head, arrived)
         return HeadPlan(len(merged) - 1, (), Piece.joined(merged).rewritten() if len(merged) > 1 else arrived)
-    bodies, rest = _cut_bodies([*head, arrived], low_watermark)
+    # A head that grew while bodies were allowed to be larger becomes one body all the same: its pieces are never split.
+    bodies, rest = _cut_bodies([*head, arrived], low_watermark, max(body_bytes, held))
     return HeadPlan(len(head), bodies, rest)
 
 
@@ -61,19 +64,19 @@ def _merge_levels(head: list[Piece], arrived: Piece) -> list[Piece]:
     return [*head[first:], arrived]
 
 
-def _cut_bodies(pieces: list[Piece], low_watermark: int) -> tuple[tuple[tuple[Piece, ...], ...], Piece | None]:
-    """Runs of pieces for bodies of at most 8 MiB each, and what is left for the head."""
+def _cut_bodies(pieces: list[Piece], low_watermark: int, body_bytes: int) -> tuple[tuple[tuple[Piece, ...], ...], Piece | None]:
+    """Runs of pieces for bodies of at most so many bytes each, and what is left for the head."""
     bodies: list[tuple[Piece, ...]] = []
     run: list[Piece] = []
     size = 0
     waiting = list(reversed(pieces))
     while waiting:
         piece = waiting.pop()
-        if size + piece.size <= BODY_SIZE:
+        if size + piece.size <= body_bytes:
             run.append(piece)
             size += piece.size
             continue
-        first, second = _split(piece, BODY_SIZE - size)
+        first, second = _split(piece, body_bytes - size)
         if first is not None:
             run.append(first)
             size += first.size
@@ -81,7 +84,7 @@ def _cut_bodies(pieces: list[Piece], low_watermark: int) -> tuple[tuple[tuple[Pi
             bodies.append(tuple(run))
             run, size = [], 0
         if second is not None:
-            if first is None and second.size > BODY_SIZE and span_at(second.buffers[0], 0).size >= BODY_SIZE:
+            if first is None and second.size > body_bytes and span_at(second.buffers[0], 0).size >= body_bytes:
                 # A single batch larger than a body is a body of its own.
                 large, second = _split(second, span_at(second.buffers[0], 0).size)
                 if large is not None:

@@ -363,7 +363,7 @@ class Partition:
 
     def plan(self, cycle: WriteCycle) -> tuple[HeadPlan, Request] | None:
         """What a cycle does to the head, and the request that does it; None if it has nothing to write."""
-        plan = cycle.plan(self._head, self.config.low_watermark)
+        plan = cycle.plan(self._head, self.config.low_watermark, self.config.body_bytes)
         return None if plan is None else (plan, Request(cycle.commands(self._head, plan) + self._epoch_commands()))
 
     def _epoch_commands(self) -> tuple[Command, ...]:

@@ -15,8 +15,8 @@ def expired_offset(runs: Sequence[Body | Piece], config: PartitionConfig, *, sta
     offset = start_offset
     for run in runs:
         too_old = config.retention_ms is not None and run.max_timestamp < now_ms - config.retention_ms
-        # By size only whole bodies go, and only while enough is left without them.
-        if not too_old and not (excess >= run.size and isinstance(run, Body)):
+        # By size they go only while enough is left without them.
+        if not too_old and excess < run.size:
             break
         excess -= run.size
         offset = run.next_offset

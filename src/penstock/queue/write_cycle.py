@@ -114,14 +114,14 @@ class WriteCycle:
         self.size += len(batch.data)
         self.next_offset += batch.messages
 
-    def plan(self, head: list[Piece], low_watermark: int) -> HeadPlan | None:
+    def plan(self, head: list[Piece], low_watermark: int, body_bytes: int) -> HeadPlan | None:
         """What the cycle does to the head; None if it has nothing to write."""
         if not self.size:
             return None
         messages = self.next_offset - self._first_offset
         stamps = (min(self._stamps), max(self._stamps))
         arrived = Piece(self._first_offset, messages, self._gathered.buffers(), self._marks, stamps)
-        return plan_write(head, arrived, low_watermark)
+        return plan_write(head, arrived, low_watermark, body_bytes)
 
     def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:
         """All that changes with this cycle."""
