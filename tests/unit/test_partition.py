@@ -336,6 +336,26 @@ def test_too_many_bytes_are_an_overflow_until_some_are_gone() -> None:
     on_node(scenario)
 
 
+@pytest.mark.parametrize("config", [PartitionConfig(limit_messages=20), PartitionConfig(limit_bytes=20 * len(_batch(b"v")))])
+def test_limits_count_what_is_on_its_way_to_the_disk(config: PartitionConfig) -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, config)
+        gate = asyncio.Event()
+        node.hooked.on(LOG, Fate(gate=gate))
+        writing = [asyncio.create_task(partition.write(_batch(b"v"))) for _ in range(15)]
+        await turns()  # a cycle is with the disk
+        writing += [asyncio.create_task(partition.write(_batch(b"v"))) for _ in range(15)]
+        await turns()
+        gate.set()
+        outcomes = await asyncio.gather(*writing, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [WriteResult] * 20 + [PartitionFullError] * 10
+        assert partition.end_offset == 20
+        await partition.trim(20)
+        await partition.write(_batch(b"v"))
+
+    on_node(scenario)
+
+
 def test_a_raised_limit_makes_a_full_partition_writable() -> None:
     async def scenario(node: SimNode) -> None:
         tablet = await node.queue(1, PartitionConfig(limit_messages=1))

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from penstock.blob import BlobId
 from penstock.core.errors import OutOfSpaceError, UnavailableError
 from penstock.queue import OffsetOutOfRangeError, Partition, PartitionConfig, SourceWrite, WriteResult
-from penstock.testing.batches import make_batch
+from penstock.testing.batches import make_batch, make_marker
 from tests.sim_tablet import DATA, ERROR, FINE, FULL, LOG, Fate, SimNode, content, history, on_node, turns
 
 LOW = 3000
@@ -202,6 +203,51 @@ def test_a_trim_that_fails_changes_nothing() -> None:
         node.hooked.on(LOG, FINE)
         await partition.trim(5)
         assert _places(await history(partition)) == list(range(5, 10))
+
+    on_node(scenario)
+
+
+def test_a_trim_of_more_than_one_log_entry_holds_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, _config())
+        await _fill(partition, range(80))
+        kept = await history(partition)
+        bodies = len(partition.bodies)
+        assert bodies > 12
+        # No log entry takes all of these, and a crash may come after each step.
+        monkeypatch.setattr("penstock.tablet.kv_tablet.ENTRY_BYTES_MAX", 400)
+        monkeypatch.setattr("penstock.queue.partition.CUT_KEYS_MAX", 4)
+        entries: list[int] = []
+
+        def lost_at_the_third(blob: BlobId) -> Fate:
+            entries.append(blob.step)
+            return FINE if len(entries) < 3 else ERROR
+
+        node.hooked.fate = lost_at_the_third
+        with pytest.raises(UnavailableError):
+            await partition.trim(75)
+        assert 0 < partition.start_offset < 75
+        again = (await node.queue(2, _config())).partition(0)
+        assert again.start_offset == partition.start_offset == again.bodies[0].first_offset
+        assert await history(again) == kept[again.start_offset :]
+        assert await again.trim(75) == 75
+        assert await history((await node.queue(3, _config())).partition(0)) == kept[75:]
+
+    on_node(scenario)
+
+
+def test_a_trim_over_many_aborted_transactions_is_done_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, _config())
+        for number in range(30):
+            await partition.write(make_batch([b"v"], attributes=0x10, producer_id=number, producer_epoch=0, base_sequence=0))
+            await partition.write(make_marker(commit=False, producer_id=number))
+        assert len(partition.aborted_between(0, 60)) == 30
+        monkeypatch.setattr("penstock.tablet.kv_tablet.ENTRY_BYTES_MAX", 400)
+        monkeypatch.setattr("penstock.queue.partition.CUT_KEYS_MAX", 5)
+        assert await partition.trim(58) == 58
+        again = (await node.queue(2, _config())).partition(0)
+        assert [one.producer_id for one in again.aborted_between(0, 60)] == [29]
 
     on_node(scenario)
 

@@ -12,7 +12,7 @@ Part 0 means that no part is here, only flags. A disk that holds several parts o
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -110,7 +110,7 @@ def _key(item: BarrierItem) -> tuple[int, int]:
 class Channel:
     """The blobs of one channel in key order, with its barriers. Pure state: no I/O, no clock."""
 
-    __slots__ = ("_fresh", "_order", "blobs", "hard", "soft", "swept_hard", "swept_soft")
+    __slots__ = ("_fresh", "_order", "blobs", "hard", "is_swept", "soft", "swept_hard", "swept_soft")
 
     def __init__(self, order: int, disks: int, quorum: Callable[[int], bool]) -> None:
         self.blobs: dict[bytes, Entry | tuple[Entry, ...]] = {}
@@ -118,8 +118,10 @@ class Channel:
         self._fresh: list[bytes] = []  # keys since, in order of arrival
         self.soft = Barrier(order, disks, quorum)
         self.hard = Barrier(order, disks, quorum)
+        # The key up to which what each barrier has ended is forgotten.
         self.swept_soft = NO_BARRIER
         self.swept_hard = NO_BARRIER
+        self.is_swept = True  # whether the last sweep came to its end
 
     def entries(self, key: bytes) -> tuple[Entry, ...]:
         """All entries of a blob; none if it is unknown."""
@@ -127,6 +129,10 @@ class Channel:
         if value is None:
             return ()
         return value if isinstance(value, tuple) else (value,)
+
+    def wanted(self, key: bytes) -> tuple[Entry, ...]:
+        """The same, but none of a blob that a barrier has ended and no sweep has come to yet."""
+        return () if not self.is_swept and self.is_garbage(key) else self.entries(key)
 
     def set_entries(self, key: bytes, entries: tuple[Entry, ...]) -> None:
         """Replace what is known of a blob; an empty tuple forgets it."""
@@ -184,17 +190,26 @@ class Channel:
             return True
         return moment <= self.soft.acting and self.flags(key) != KEEP
 
-    def sweep(self) -> list[bytes]:
-        """Blobs that became garbage since the last sweep because a barrier moved."""
-        found: list[bytes] = []
-        if self.hard.acting > self.swept_hard:
-            self.swept_hard = self.hard.acting
-            found.extend(self.keys(b"", _after(self.hard.acting)))
-        if self.soft.acting > self.swept_soft:
-            begin = _after(self.swept_soft) if self.swept_soft else b""
-            self.swept_soft = self.soft.acting
-            found.extend(key for key in self.keys(begin, _after(self.soft.acting)) if self.is_garbage(key))
+    def sweep(self, limit: int | None = None) -> list[bytes]:
+        """Blobs that became garbage since the last sweep because a barrier moved. With a limit, a sweep looks at so many at most,
+        and the next one goes on from there; `is_swept` tells whether any are left."""
+        found, self.swept_hard = self._pass(self.swept_hard, self.hard.acting, limit)
+        passed, self.swept_soft = self._pass(self.swept_soft, self.soft.acting, limit)
+        found += (key for key in passed if self.is_garbage(key))
+        self.is_swept = self.swept_hard >= _bound(self.hard.acting) and self.swept_soft >= _bound(self.soft.acting)
         return found
+
+    def _pass(self, swept: bytes, acting: bytes, limit: int | None) -> tuple[list[bytes], bytes]:
+        """Known keys after `swept` up to a barrier, as many as the limit allows, and up to where that is."""
+        bound = _bound(acting)
+        if swept >= bound:
+            return [], swept
+        order = self._ordered()
+        low, high = bisect_right(order, swept), bisect_left(order, bound)
+        if limit is not None and high - low > limit:
+            high = low + limit
+            bound = order[high - 1]
+        return [key for key in dict.fromkeys(order[low:high]) if key in self.blobs], bound
 
     def is_tombstone_needed(self, key: bytes) -> bool:
         """Whether another disk may still hold Keep on this blob, and so must hear of DoNotKeep before it is forgotten."""
@@ -228,6 +243,6 @@ class Channel:
         return order
 
 
-def _after(moment: bytes) -> bytes:
-    """A key bound above every key of this generation and step."""
-    return moment + b"\xff\xff\xff\xff\xff"
+def _bound(moment: bytes) -> bytes:
+    """A bound above every key up to this generation and step; nothing is below that of no barrier."""
+    return moment and moment + b"\xff\xff\xff\xff\xff"

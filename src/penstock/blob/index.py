@@ -164,15 +164,15 @@ class DiskIndex:
                 self.state = max(self.state, item.state)
                 return news
 
-    def collect_garbage(self, channel_key: bytes) -> int:
-        """Forget what the acting barriers have ended in a channel; the number of blobs forgotten."""
+    def collect_garbage(self, channel_key: bytes, limit: int | None = None) -> bool:
+        """Forget what the acting barriers have ended in a channel, looking at no more blobs than the limit; whether that was all
+        of it."""
         channel = self.channels.get(channel_key)
         if channel is None:
-            return 0
-        found = channel.sweep()
-        for key in found:
+            return True
+        for key in channel.sweep(limit):
             self._forget(channel_key, channel, key)
-        return len(found)
+        return channel.is_swept
 
     def collect_blob(self, channel_key: bytes, key: bytes) -> None:
         """Forget one blob if it is garbage, as when DoNotKeep comes to a blob below the barrier."""

@@ -31,6 +31,7 @@ from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
 PART = int(RecordKind.PART)
+SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class VDisk:
         self._forgetful_since = 0
         self.failures_covered = 0
         self._synced_to = [-1] * erasure.shape.disks
+        self._sweeping: set[bytes] = set()  # channels in which blobs are left that a barrier has ended
         head = Identity(vdisk_id.group, erasure, vdisk_id.realm, vdisk_id.domain, vdisk_id.vdisk, bytes(16)).pack()
         self.journal = Journal(
             disk, first_chunk=recovered.next_chunk, chunk_size=options.chunk_size, head=head, on_seal=self._chunk_sealed
@@ -165,7 +167,7 @@ class VDisk:
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         part = blob_id[-1] & 0xF
         size = int.from_bytes(blob_id[PREFIX_SIZE:], "big") >> 4
-        entries = () if channel is None else channel.entries(key)
+        entries = () if channel is None else channel.wanted(key)
         found: list[tuple[int, Buffer]] = []
         damaged = False
         for entry in entries:
@@ -245,7 +247,7 @@ class VDisk:
         if channel is None:
             return Status.OK, found
         for key in channel.keys(begin, end, reverse=reverse):
-            entries = [entry for entry in channel.entries(key) if has_part(entry) and place_of(entry)[:2] < self.journal.durable]
+            entries = [entry for entry in channel.wanted(key) if has_part(entry) and place_of(entry)[:2] < self.journal.durable]
             if entries:
                 found.append(_listed(key, entries))
                 if len(found) == limit:
@@ -375,8 +377,8 @@ class VDisk:
             index.apply(item)
             if isinstance(item, BarrierItem):
                 channels.add(item.channel)
-        for channel_key in channels:
-            index.collect_garbage(channel_key)
+        for channel_key in channels - self._sweeping:
+            self._sweep(channel_key)
         for item in items:
             if isinstance(item, FlagsItem) and item.flags & 2:
                 index.collect_blob(item.prefix[:CHANNEL_KEY_SIZE], item.prefix[CHANNEL_KEY_SIZE:])
@@ -385,6 +387,15 @@ class VDisk:
             # They stay in effect here all the same: that they may be forgotten in a crash must not go unnoticed.
             self._forgetful_since = self.journal.failures
         return reply
+
+    def _sweep(self, channel_key: bytes) -> None:
+        """Forget what a barrier has ended, a slice in each turn of the loop. The barrier acts at once: what is not forgotten yet
+        is not given out any more, and if this disk stops before the end, its next opening forgets the rest."""
+        if self.closed or self.index.collect_garbage(channel_key, SWEEP_AT_ONCE):
+            self._sweeping.discard(channel_key)
+        else:
+            self._sweeping.add(channel_key)
+            asyncio.get_running_loop().call_soon(self._sweep, channel_key)
 
     async def _settle(self) -> DiskReply:
         """Wait until all that was logged so far is durable."""

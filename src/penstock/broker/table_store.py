@@ -10,6 +10,7 @@ A table is there when its node is (see namespace): chunks of a table without one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ from penstock.core.format_version import check_version
 from penstock.tablet import DeleteRange, Request, Write
 
 VERSION: Final = 1
+DELETES_AT_ONCE: Final = 4000
 _PLACE = Struct(">Iq")
 _HEAD = Struct(">BqqQ")
 
@@ -65,9 +67,10 @@ class TableStore:
         return memoryview(found)
 
     async def delete(self, table_id: str) -> None:
-        """Let go of a table."""
+        """Delete a table, some chunks at a time: a large one has more of them than one request can delete."""
         prefix = _prefix(table_id)
-        await self._tablet.execute(Request((DeleteRange(prefix, prefix[:-1] + b"\1"),), makes_room=True))
+        while keys := list(islice(self._tablet.keys(prefix, prefix[:-1] + b"\1"), DELETES_AT_ONCE)):
+            await self._tablet.execute(Request((DeleteRange(prefix, keys[-1] + b"\0"),), makes_room=True))
 
     def tables(self) -> set[str]:
         """Every table that has a chunk."""

@@ -37,6 +37,7 @@ from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 
 SOURCES_AT_ONCE = 2000
 SWAP_TURNS_MAX = 100
+CUT_KEYS_MAX = 4000  # that one request deletes: it fits a log entry, and holds the loop for milliseconds
 NEARLY_ALL = 0.9  # of what a reader asked for is enough where a look for more would find little
 
 
@@ -344,10 +345,15 @@ class Partition:
         self.end_offset = max(self.end_offset, own.first_offset + own.messages)
 
     def _check_limits(self) -> None:
+        """Raise PartitionFullError if what is stored and what is on its way to the disk reach a limit of the topic."""
         config = self.config
-        if config.limit_bytes is not None and self.size >= config.limit_bytes:
-            raise PartitionFullError(f"the partition holds {self.size} bytes, its limit is {config.limit_bytes}")
-        messages = self.end_offset - self.start_offset
+        if config.limit_bytes is None and config.limit_messages is None:
+            return
+        messages, size = self._writing.in_flight()
+        size += self.size
+        messages += self.end_offset - self.start_offset
+        if config.limit_bytes is not None and size >= config.limit_bytes:
+            raise PartitionFullError(f"the partition holds {size} bytes, its limit is {config.limit_bytes}")
         if config.limit_messages is not None and messages >= config.limit_messages:
             raise PartitionFullError(f"the partition holds {messages} messages, its limit is {config.limit_messages}")
 
@@ -422,6 +428,19 @@ class Partition:
         return min(positions, default=self.end_offset)
 
     async def _cut_front(self, offset: int) -> None:
+        """Delete everything before an offset, in as many requests as it takes. Each leaves the partition cut at some offset on
+        the way, so a crash between two of them leaves it whole."""
+        while self.start_offset < offset:
+            await self._cut_to(self._next_cut(offset))
+
+    def _next_cut(self, offset: int) -> int:
+        """How far one request may cut on the way to an offset."""
+        if len(self._bodies) > CUT_KEYS_MAX:
+            offset = min(offset, self._bodies[CUT_KEYS_MAX - 1].next_offset)
+        aborted = self._transactions.nth_aborted(CUT_KEYS_MAX)
+        return offset if aborted is None else min(offset, aborted.last_offset)
+
+    async def _cut_to(self, offset: int) -> None:
         bodies = [body for body in self._bodies if body.next_offset <= offset]
         pieces = [piece for piece in self._head if piece.next_offset <= offset]
         gone = [body.key for body in bodies] + [head_key(self.number, piece) for piece in pieces]

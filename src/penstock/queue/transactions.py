@@ -78,6 +78,10 @@ class Transactions:
         """Every aborted transaction, by last offset."""
         return [*self._history.entries, *self._added]
 
+    def nth_aborted(self, number: int) -> Aborted | None:
+        """The aborted transaction that so many durable ones come before; None if there are not so many."""
+        return self._history.entries[number] if number < len(self._history.entries) else None
+
     def load(self, aborted: Iterable[Aborted]) -> None:
         """Take in aborted transactions that are stored, by last offset."""
         self._history.extend(aborted)

@@ -79,6 +79,11 @@ class WriteCycle:
         self._marks = Marks()
         self._stamps: list[int] = []
 
+    @property
+    def messages(self) -> int:
+        """How many messages it writes."""
+        return self.next_offset - self._first_offset
+
     def follow(self, source_of: Callable[[bytes], SourceState | None]) -> None:
         """The cycle before this one is durable: what its sources have written is told by the partition from now on."""
         self._source_of = source_of
@@ -118,9 +123,8 @@ class WriteCycle:
         """What the cycle does to the head; None if it has nothing to write."""
         if not self.size:
             return None
-        messages = self.next_offset - self._first_offset
         stamps = (min(self._stamps), max(self._stamps))
-        arrived = Piece(self._first_offset, messages, self._gathered.buffers(), self._marks, stamps)
+        arrived = Piece(self._first_offset, self.messages, self._gathered.buffers(), self._marks, stamps)
         return plan_write(head, arrived, low_watermark, body_bytes)
 
     def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:

@@ -63,6 +63,15 @@ class Writing:
         """Raise WriteQueueFullError unless another write of this size may wait."""
         self._queue.admit(size, bytes_max, self._current, self._next)
 
+    def in_flight(self) -> tuple[int, int]:
+        """Messages and bytes of all writes that are accepted and not stored yet."""
+        messages, size = self._queue.messages, self._queue.bytes
+        for cycle in (self._current, self._next):
+            if cycle is not None:
+                messages += cycle.messages
+                size += cycle.size
+        return messages, size
+
     def append(self, waiting: WaitingWrite) -> None:
         """A write that comes after all others."""
         self._queue.append(waiting)

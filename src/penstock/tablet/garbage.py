@@ -14,7 +14,7 @@ from penstock.blob.blob_id import STEP_MAX
 from penstock.tablet.boot import DATA, LOG, PAGES
 from penstock.tablet.log_format import Place
 
-FLAGS_AT_ONCE = 10_000
+FLAGS_AT_ONCE = 2_000  # in one command: each disk of the group works through them in one turn of the loop
 
 
 class Garbage:
