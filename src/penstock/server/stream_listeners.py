@@ -62,6 +62,7 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
             admission,
             host=config.host,
             port=config.stream_http_port,
+            advertised_host=config.advertised_host,
             drain_timeout_s=config.drain_timeout_s,
             tls=tls_context(config),
         )

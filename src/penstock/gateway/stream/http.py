@@ -15,17 +15,19 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from ssl import SSLContext
 from typing import Any, Final
 
 from aiohttp import web
 
-from penstock.blob import Buffer
 from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.core.trace_context import TRACEPARENT, current_trace
+from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
+from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import followed
@@ -34,7 +36,7 @@ from penstock.gateway.stream.statuses import answer_to
 log = logging.getLogger(__name__)
 
 HEADER_PREFIX: Final = "penstock-header-"
-CHUNK_BYTES: Final = 1 << 20
+HELD_BYTES_MAX: Final = 4 << 20  # of an upload, until it is in the payload store
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 10_000
 KEEP_ALIVE_S: Final = 15.0
@@ -51,13 +53,24 @@ class StreamHttp:
     """The HTTP form of streams. Make it, `start` it, `stop` it."""
 
     def __init__(
-        self, admission: Admission, *, host: str, port: int, drain_timeout_s: float, tls: SSLContext | None = None
+        self,
+        admission: Admission,
+        *,
+        host: str,
+        port: int,
+        advertised_host: str | None = None,
+        drain_timeout_s: float,
+        tls: SSLContext | None = None,
+        body_limits: BodyLimits | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._admission = admission
         self._host = host
         self.port = port
         self._drain_timeout_s = drain_timeout_s
         self._tls = tls
+        self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
+        self._guard = HttpGuard(own_hosts(host, advertised_host))
         self._runner: web.AppRunner | None = None
         self.probe = admission.probe
 
@@ -69,7 +82,8 @@ class StreamHttp:
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
-        app = web.Application(client_max_size=0, middlewares=[self._measured, _told_errors])
+        app = web.Application(client_max_size=0, middlewares=[self._measured, _told_errors, self._guard.middleware()])
+        app.on_response_prepare.append(add_data_headers)
         app.add_routes(
             [
                 web.get("/streams", self._list),
@@ -124,7 +138,7 @@ class StreamHttp:
         if trace is not None:
             headers.setdefault(TRACEPARENT, trace)
         published = await streams.publish_stream(
-            request.match_info["subject"], _body(request), headers, size=request.content_length
+            request.match_info["subject"], self._bodies.parts(request, HELD_BYTES_MAX), headers, size=request.content_length
         )
         return web.json_response(published._asdict())
 
@@ -220,11 +234,6 @@ async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResp
             log.warning("%s %s: %s", request.method, request.path, error)
         headers = _ANSWER_HEADERS.get(answer.http, {})
         return web.json_response({"error": error.code, "message": str(error)}, status=answer.http, headers=headers)
-
-
-async def _body(request: web.Request) -> AsyncIterator[Buffer]:
-    async for chunk in request.content.iter_chunked(CHUNK_BYTES):
-        yield chunk
 
 
 def _lines(messages: list[StreamMessage], next_sequence: int | None = None) -> web.Response:

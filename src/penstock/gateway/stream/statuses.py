@@ -18,6 +18,8 @@ from penstock.core.errors import (
     UnavailableError,
 )
 from penstock.gateway.basic_sign_in import NotSignedInError
+from penstock.gateway.http_bodies import SlowBodyError
+from penstock.gateway.http_guard import ForeignRequestError
 from penstock.gateway.stream.errors import NotAllowedError
 from penstock.queue import BatchTooLargeError, PartitionFullError, WriteQueueFullError
 
@@ -36,6 +38,7 @@ INTERNAL: Final = Answer(grpc.StatusCode.INTERNAL, 500)
 _ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
     (NotSignedInError, Answer(grpc.StatusCode.UNAUTHENTICATED, 401)),
     (NotAllowedError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
+    (ForeignRequestError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
     (UnknownTopicError, Answer(grpc.StatusCode.NOT_FOUND, 404)),
     (UnknownMessageError, Answer(grpc.StatusCode.NOT_FOUND, 404)),
     (InvalidPositionError, Answer(grpc.StatusCode.OUT_OF_RANGE, 416)),
@@ -45,6 +48,7 @@ _ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
     (PartitionFullError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
     (WriteQueueFullError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 503)),
     (OutOfSpaceError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
+    (SlowBodyError, Answer(grpc.StatusCode.DEADLINE_EXCEEDED, 408)),
     (InvalidRequestError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 400)),
     (PayloadCorruptError, Answer(grpc.StatusCode.DATA_LOSS, 422)),
     (CorruptionError, Answer(grpc.StatusCode.DATA_LOSS, 500)),

@@ -118,11 +118,11 @@ class Command(NamedTuple):
     is_forgotten: bool = False  # what it makes does not outlive the process
 
     @property
-    def method(self) -> str:
-        """The HTTP method by which clients ask for it."""
+    def methods(self) -> tuple[str, ...]:
+        """The HTTP methods by which it is asked for, that of YT's clients first; what changes something is never a GET."""
         if self.input_type is not None:
-            return "PUT"
-        return "POST" if self.is_volatile else "GET"
+            return ("PUT",)
+        return ("POST",) if self.is_volatile else ("GET", "POST")
 
     def listed(self, name: str) -> dict[str, Any]:
         """As it is listed."""

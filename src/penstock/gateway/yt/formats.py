@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from yt import yson
 from yt.yson import YsonEntity, YsonStringProxy, YsonType
 
-from penstock.gateway.yt.errors import INVALID_FORMAT, YtError
+from penstock.gateway.yt.errors import GENERIC, INVALID_FORMAT, YtError
 
 YSON, JSON = "yson", "json"
 YSON_FORMS = ("text", "binary", "pretty")
+ROWS_MAX = 100_000  # of one request: the limit that its own clients know
+JSON_ROW_BYTES_MAX = 32 << 20  # parsed at one go, unlike YSON
 
 
 class Format(NamedTuple):
@@ -80,18 +82,45 @@ def read_value(format_: Format, raw: bytes) -> Any:
 
 
 def read_rows(format_: Format, raw: bytes) -> list[dict[str, Any]]:
-    """The rows in the body of a request; whether YSON is text or binary, its bytes tell."""
-    if format_.name == JSON:
-        rows = [parse_json(line, "a row", is_latin=format_.is_latin) for line in raw.splitlines() if line.strip()]
-    else:
-        try:
-            rows = list(yson.loads(raw, yson_type="list_fragment", always_create_attributes=False))
-        except (yson.YsonError, UnicodeDecodeError, RuntimeError, TypeError) as error:
-            raise YtError(INVALID_FORMAT, f"the rows are not YSON: {error}") from error
-    for row in rows:
+    """The rows in the body of a request, at most ROWS_MAX; whether YSON is text or binary, its bytes tell."""
+    rows: list[dict[str, Any]] = []
+    # One by one in Python, so that a thread which reads many lets others run in between.
+    for row in _json_rows(format_, raw) if format_.name == JSON else _yson_rows(raw):
         if not isinstance(row, dict):
             raise YtError(INVALID_FORMAT, f"a row is a map of columns, not {type(row).__name__}")
+        rows.append(row)
+        if len(rows) > ROWS_MAX:
+            raise YtError(GENERIC, f"there are too many rows for one request; at most {ROWS_MAX} are taken")
     return rows
+
+
+def _json_rows(format_: Format, raw: bytes) -> Iterator[Any]:
+    for line in raw.splitlines():
+        if len(line) > JSON_ROW_BYTES_MAX:
+            raise YtError(INVALID_FORMAT, f"a row has {len(line)} bytes of JSON, at most {JSON_ROW_BYTES_MAX} are read")
+        if line.strip():
+            yield parse_json(line, "a row", is_latin=format_.is_latin)
+
+
+def _yson_rows(raw: bytes) -> Iterator[Any]:
+    try:
+        yield from yson.load(_Blocks(raw), yson_type="list_fragment", always_create_attributes=False)
+    except (yson.YsonError, UnicodeDecodeError, RuntimeError, TypeError) as error:
+        raise YtError(INVALID_FORMAT, f"the rows are not YSON: {error}") from error
+
+
+class _Blocks:
+    """Bytes as a file. The parser holds Python's lock while it parses; each time it asks for more, others have a turn."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = memoryview(raw)
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        block = bytes(self._raw[self._at : self._at + size])
+        self._at += size
+        return block
 
 
 def write_value(format_: Format, value: object) -> bytes:

@@ -21,6 +21,8 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.probe import FAILED, RequestProbe
 from penstock.core.trace_context import TRACEPARENT
+from penstock.gateway.http_bodies import BodiesFullError, BodyLimits, IncomingBodies, SlowBodyError
+from penstock.gateway.http_guard import ForeignRequestError, Handler, HttpGuard, add_data_headers, check_content_type, own_hosts
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.yt import (
     cypress_commands,
@@ -34,15 +36,15 @@ from penstock.gateway.yt import (
 from penstock.gateway.yt.answers import Answer, Answers
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
-from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, YtError, as_yt_error, error_headers
+from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, NOT_AUTHORIZED, YtError, as_yt_error, error_headers
 from penstock.gateway.yt.formats import text_yson, write_value
 from penstock.gateway.yt.peers import PEER_HEADER, Peers
 from penstock.gateway.yt.permissions import BadTokenError, Tokens
-from penstock.gateway.yt.request import parameters_of, read_body
+from penstock.gateway.yt.request import parameters_of, received_body
 
 log = logging.getLogger(__name__)
 
-HEADER_BYTES_MAX = 1 << 20
+HEADER_BYTES_MAX = 256 << 10
 BATCH_MAX = 1000
 
 
@@ -84,6 +86,8 @@ COMMANDS: dict[str, Command] = {
 ANSWERS_TABLET = 9
 HEAVY_AT_ONCE = 16  # each may hold a body of many megabytes
 VERSIONS = ("v3", "v4")
+# Everything else that goes wrong is an error of the command, which clients do not send again.
+_STATUSES: dict[type[PenstockError], int] = {SlowBodyError: 408, BodiesFullError: 503}
 OUTCOME = "penstock.outcome"  # of a response whose status does not tell
 
 
@@ -102,6 +106,7 @@ class YtGateway:
         peer_token: str | None = None,
         drain_timeout_s: float = 10.0,
         tls: SSLContext | None = None,
+        body_limits: BodyLimits | None = None,
         clock: Clock | None = None,
         random: Random,
     ) -> None:
@@ -113,6 +118,8 @@ class YtGateway:
         self._peers = Peers(peers or {}, peer_token)
         self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random)
         self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
+        self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
+        self._guard = HttpGuard(own_hosts(host, advertised_host))
         self._tokens = Tokens(broker, clock or SystemClock())
         self._runner: web.AppRunner | None = None
         self.probe = RequestProbe()
@@ -130,7 +137,8 @@ class YtGateway:
         self._answers = Answers(await self._cluster.broker.system_tablet(ANSWERS_TABLET), self._clock)
         await self._cluster.transactions.recover()
         await producer_sessions.recover_sessions(self._cluster.broker)
-        app = web.Application(client_max_size=0)
+        app = web.Application(client_max_size=0, middlewares=[self._guarded])
+        app.on_response_prepare.append(add_data_headers)
         app.add_routes(
             [
                 web.get("/api", self._versions),
@@ -165,6 +173,14 @@ class YtGateway:
             await self._answers.stop()
         await self._peers.close()
 
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._guard.check(request)
+        except ForeignRequestError as error:
+            return self._failed(request.path, YtError(NOT_AUTHORIZED, str(error)), status=403)
+        return await handler(request)
+
     async def _versions(self, _: web.Request) -> web.Response:
         return web.json_response(list(VERSIONS))
 
@@ -196,32 +212,48 @@ class YtGateway:
     async def _carry_out(self, request: web.Request, name: str) -> web.StreamResponse:
         try:
             command = COMMANDS.get(name)
-            if command is None:
-                raise YtError(GENERIC, f'Command "{name}" is not registered')
+            if command is None or request.match_info["version"] not in VERSIONS:
+                raise YtError(GENERIC, f'Command "{name}" is not registered in {request.match_info["version"]}')
+            if request.method not in command.methods:
+                return self._wrong_method(request.method, name, command)
+            if request.method == "POST":
+                check_content_type(request, "application/json or application/x-yt-yson-text")
             user = await self._tokens.user(request.headers.get("Authorization"))
             peer = await self._tokens.user(request.headers[PEER_HEADER]) if PEER_HEADER in request.headers else ""
-            async with nullcontext() if command.input_type is None else self._heavy:
-                body = await read_body(request)
-                parameters = parameters_of(request, body, in_body=command.input_type is None)
+            async with received_body(self._bodies, request, command) as body:
+                parameters = await parameters_of(request, body, in_body=command.input_type is None)
                 authorization = request.headers.get("Authorization")
                 call = Call(self._cluster, name, parameters, body, user, request.remote or "", peer, authorization)
-                _check_transaction(call, command)
-                mutation_id = _mutation_id(call, command)
-                if mutation_id is not None:
-                    return await self._once(call, command, mutation_id)
-                reply = await command.handler(call)
-                if reply.stream is not None:
-                    return await self._streamed(request, call, reply)
-                return _response(_answer(call, command, reply))
+                # Only now, with all of the body there: those who send it slowly are in the way of no one.
+                async with nullcontext() if command.input_type is None else self._heavy:
+                    return await self._answered(request, call, command)
         except BadTokenError as error:
             return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
         except PenstockError as error:
-            return self._failed(name, error)
+            return self._failed(name, error, status=_STATUSES.get(type(error), 400))
         except Exception:
             log.exception("command %s failed", name)
             answer = self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
             answer[OUTCOME] = FAILED
             return answer
+
+    async def _answered(self, request: web.Request, call: Call, command: Command) -> web.StreamResponse:
+        _check_transaction(call, command)
+        mutation_id = _mutation_id(call, command)
+        if mutation_id is not None:
+            return await self._once(call, command, mutation_id)
+        reply = await command.handler(call)
+        if reply.stream is not None:
+            return await self._streamed(request, call, reply)
+        return _response(_answer(call, command, reply))
+
+    def _wrong_method(self, method: str, name: str, command: Command) -> web.Response:
+        wanted = command.methods[0]
+        answer = self._failed(
+            name, YtError(GENERIC, f'Command "{name}" is called with the HTTP method {wanted}, not with {method}'), status=405
+        )
+        answer.headers["Allow"] = ", ".join(command.methods)
+        return answer
 
     async def _once(self, call: Call, command: Command, mutation_id: str) -> web.Response:
         """Carry a command out, unless it was before."""

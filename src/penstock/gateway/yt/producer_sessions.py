@@ -26,7 +26,6 @@ from penstock.gateway.yt.errors import (
     ZOMBIE_EPOCH,
     YtError,
 )
-from penstock.gateway.yt.formats import read_rows
 from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.schema import SEQUENCE_NUMBER
 from penstock.gateway.yt.stored_values import from_stored, to_stored
@@ -115,12 +114,12 @@ async def remove_session(call: Call) -> Reply:
 
 async def push(call: Call) -> Reply:
     """Store the rows of a session that were not stored before."""
-    from penstock.gateway.yt.table_commands import apply, spread, writable_codec
+    from penstock.gateway.yt.table_commands import apply, sent_rows, spread, writable_codec
 
     key = _key(call)
     call.cluster.check_mounted(key.queue_node, writes=True)
     codec = writable_codec(call, key.queue_node)
-    rows = read_rows(call.input_format(), call.body)
+    rows = await sent_rows(call)
     epoch = call.whole("epoch")
     transaction_id = call.transaction_id
     gathered = None if transaction_id is None else call.cluster.transactions.find(transaction_id).changes

@@ -2,30 +2,80 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
+from penstock.gateway.http_bodies import IncomingBodies
+from penstock.gateway.yt.call import Command
 from penstock.gateway.yt.errors import INVALID_FORMAT, REQUEST_TOO_LARGE, YtError
 from penstock.gateway.yt.formats import parse_json, parse_yson
 
-BODY_BYTES_MAX = 128 << 20
+ROWS_BYTES_MAX = 128 << 20
+VALUE_BYTES_MAX = 16 << 20  # of what is set
+PARAMETERS_BYTES_MAX = 4 << 20
+PLAIN_BYTES_ALWAYS = 16 << 20  # what any body may unpack to
+PACKED_RATIO_MAX = 100  # how many times its size a body may unpack to beyond that
+SMALL_BYTES = 64 << 10  # unpacked and parsed where it arrives; more is left to a thread
 GZIP_OR_ZLIB = 47  # zlib's way of asking for either
 
 
-async def read_body(request: web.Request) -> bytes:
+@asynccontextmanager
+async def received_body(bodies: IncomingBodies, request: web.Request, command: Command) -> AsyncIterator[bytes]:
     """The body of a request without its compression, which may be another than it says."""
-    raw = bytearray()
-    async for chunk in request.content.iter_any():
-        raw += chunk
-        _check_size(len(raw))
-    return _plain(bytes(raw), request.headers.get("Content-Encoding", "identity"))
+    size_max = _size_max(command)
+    async with bodies.read(request, size_max) as raw:
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding == "identity" or not raw:
+            yield raw
+        elif encoding not in ("gzip", "deflate"):
+            raise YtError(INVALID_FORMAT, f"bodies compressed with {encoding!r} are not read; use gzip or identity")
+        else:
+            yield await asyncio.to_thread(unpacked, raw, size_max)
 
 
-def parameters_of(request: web.Request, body: bytes, *, in_body: bool) -> dict[str, Any]:
+async def parameters_of(request: web.Request, body: bytes, *, in_body: bool) -> dict[str, Any]:
     """The parameters of a command, from the query, the headers and, if it has no other body, the body."""
+    if in_body and len(body) > SMALL_BYTES:
+        return await asyncio.to_thread(_parameters, request, body, in_body=True)
+    return _parameters(request, body, in_body=in_body)
+
+
+def unpacked(raw: bytes, size_max: int) -> bytes:
+    """A body without its compression. An error if that is more than is taken, or very much more than was sent."""
+    limit = min(size_max, max(PLAIN_BYTES_ALWAYS, PACKED_RATIO_MAX * len(raw)))
+    parts: list[bytes] = []
+    left = limit + 1
+    try:
+        while raw and left > 0:  # a gzip file may be several, one after another
+            unpacker = zlib.decompressobj(GZIP_OR_ZLIB)
+            parts.append(unpacker.decompress(raw, left))
+            left -= len(parts[-1])
+            if left > 0 and not unpacker.eof:
+                raise YtError(INVALID_FORMAT, "the body ends within its compression: not all of it was sent")
+            raw = unpacker.unused_data
+    except zlib.error as error:
+        raise YtError(INVALID_FORMAT, f"the body does not decompress: {error}") from error
+    if left <= 0:
+        raise YtError(
+            REQUEST_TOO_LARGE,
+            f"the body unpacks to more than {limit} bytes; at most {size_max} are taken, and beyond {PLAIN_BYTES_ALWAYS} at most "
+            f"{PACKED_RATIO_MAX} times what was sent: send fewer rows at a time",
+        )
+    return b"".join(parts) if len(parts) > 1 else parts[0]
+
+
+def _size_max(command: Command) -> int:
+    """How large a body a command takes."""
+    sizes = {"tabular": ROWS_BYTES_MAX, "structured": VALUE_BYTES_MAX}
+    return PARAMETERS_BYTES_MAX if command.input_type is None else sizes[command.input_type]
+
+
+def _parameters(request: web.Request, body: bytes, *, in_body: bool) -> dict[str, Any]:
     found: dict[str, Any] = dict(request.query)
     is_json = "json" in request.headers.get("X-YT-Header-Format", "yson")
     header = _header(request.headers)
@@ -51,22 +101,3 @@ def _map(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise YtError(INVALID_FORMAT, f"parameters are a map, not {type(value).__name__}")
     return value
-
-
-def _plain(raw: bytes, encoding: str) -> bytes:
-    if encoding == "identity" or not raw:
-        return raw
-    if encoding not in ("gzip", "deflate"):
-        raise YtError(INVALID_FORMAT, f"bodies compressed with {encoding!r} are not read; use gzip or identity")
-    unpacker = zlib.decompressobj(GZIP_OR_ZLIB)
-    try:
-        plain = unpacker.decompress(raw, BODY_BYTES_MAX + 1)
-    except zlib.error as error:
-        raise YtError(INVALID_FORMAT, f"the body does not decompress: {error}") from error
-    _check_size(len(plain))
-    return plain
-
-
-def _check_size(size: int) -> None:
-    if size > BODY_BYTES_MAX:
-        raise YtError(REQUEST_TOO_LARGE, f"the body has more than {BODY_BYTES_MAX} bytes; send fewer rows at a time")

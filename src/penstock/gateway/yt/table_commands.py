@@ -14,14 +14,14 @@ from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_rows
 from penstock.gateway.yt.permissions import check
+from penstock.gateway.yt.request import SMALL_BYTES
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
 from penstock.gateway.yt.select_command import select_rows
 from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.tablet_transactions import Changes
 
-ROWS_AT_ONCE = 5000  # encoded before others are served
-ROWS_MAX = 100_000  # the limit that its own clients know
+ROWS_AT_ONCE = 2000  # encoded before others are served
 
 
 async def mount_table(call: Call) -> Reply:
@@ -81,7 +81,7 @@ async def insert_rows(call: Call) -> Reply:
     node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
     check(call, Operation.WRITE, node)
     codec = writable_codec(call, node)
-    rows = read_rows(call.input_format(), call.body)
+    rows = await sent_rows(call)
     if not rows:
         return Reply({})
     changes = Changes()
@@ -127,6 +127,14 @@ async def get_tablet_infos(call: Call) -> Reply:
     return Reply({"tablets": tablets})
 
 
+async def sent_rows(call: Call) -> list[dict[str, Any]]:
+    """The rows in the body of a request; many are parsed in a thread, while others are served."""
+    format_ = call.input_format()
+    if len(call.body) <= SMALL_BYTES:
+        return read_rows(format_, call.body)
+    return await asyncio.to_thread(read_rows, format_, call.body)
+
+
 def writable_codec(call: Call, node: Node) -> RowCodec:
     """What encodes rows of a queue; an error if it is a topic of Kafka's clients, who have no rows."""
     codec = call.cluster.codec(node)
@@ -137,8 +145,6 @@ def writable_codec(call: Call, node: Node) -> RowCodec:
 
 async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[Queue, list[EncodedRows]]:
     """Rows by the partitions they say, or all others in one that is chosen at random."""
-    if len(rows) > ROWS_MAX:
-        raise YtError(GENERIC, f"{len(rows)} rows are too many for one request; at most {ROWS_MAX} are taken")
     topic = call.cluster.broker.namespace.topic(node)
     anywhere = call.cluster.random.randrange(topic.partitions)
     numbers = [row.pop(TABLET_INDEX, anywhere) for row in rows]
@@ -149,9 +155,8 @@ async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, A
         raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {wrong!r}: {node.path} has 0..{topic.partitions - 1}")
     found: dict[Queue, list[EncodedRows]] = {}
     for first in range(0, len(rows), ROWS_AT_ONCE):
-        if first:
-            await asyncio.sleep(0)
-        encoded = codec.encode_all(rows[first : first + ROWS_AT_ONCE])
+        part = rows[first : first + ROWS_AT_ONCE]
+        encoded = codec.encode_all(part) if len(call.body) <= SMALL_BYTES else await asyncio.to_thread(codec.encode_all, part)
         if len(tablets) == 1:
             found.setdefault(Queue(topic.id, int(tablets[0])), []).append(encoded)
             continue

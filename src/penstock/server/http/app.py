@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -14,19 +13,19 @@ from aiohttp.typedefs import Middleware
 from penstock.broker import Broker
 from penstock.core.errors import PenstockError
 from penstock.gateway.basic_sign_in import BasicSignIn
+from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
+from penstock.gateway.http_guard import HttpGuard
 from penstock.server.http.caller import Caller
-from penstock.server.http.errors import ForeignRequestError, told, told_error
+from penstock.server.http.errors import told, told_error
 from penstock.server.http.openapi import openapi
-from penstock.server.http.route import Call, Nothing, Route
+from penstock.server.http.route import BODIES, BODY_BYTES_MAX, Call, Nothing, Route
 
 log = logging.getLogger(__name__)
 
 API_PREFIX: Final = "/api/v1"
-BODY_BYTES_MAX: Final = 8 << 20
 # Answered to anyone: those who ask whether a node lives have no password.
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 CALLER: Final = web.RequestKey("caller", Caller)
-SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 CONTENT_POLICY: Final = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; img-src 'self' data:"
 )
@@ -49,8 +48,9 @@ def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | No
     is any. What `mounts` add is behind the same doors, and comes after the API."""
     app = web.Application(
         client_max_size=BODY_BYTES_MAX,
-        middlewares=[_told_errors, _from_here(hosts), _signed_in(broker)],
+        middlewares=[_told_errors, HttpGuard(hosts, serves_pages=True).middleware(), _signed_in(broker)],
     )
+    app[BODIES] = IncomingBodies(BodyLimits(), broker.clock)
     app.on_response_prepare.append(_add_headers)
     document = openapi(routes, API_PREFIX, is_secured=broker.options.security is not None)
 
@@ -67,18 +67,6 @@ def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | No
 def caller_of(request: web.Request) -> Caller:
     """Who makes a request; of those behind the doors, that is known."""
     return request[CALLER]
-
-
-def own_hosts(bound: str, *others: str | None) -> frozenset[str] | None:
-    """The names by which a listener may be called that is bound to this address. One that only this machine reaches knows them
-    all, and so can tell when a page elsewhere has a browser call it by another; None if anyone may be calling."""
-    try:
-        is_loopback = ipaddress.ip_address(bound).is_loopback
-    except ValueError:
-        is_loopback = bound == "localhost"
-    if not is_loopback:
-        return None
-    return frozenset({"localhost", "127.0.0.1", "::1", bound, *(name for name in others if name is not None)})
 
 
 def _handler_of(route: Route) -> Handler:
@@ -129,33 +117,6 @@ def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Respons
     if "Allow" in error.headers:
         answer.headers["Allow"] = error.headers["Allow"]
     return answer
-
-
-def _from_here(hosts: frozenset[str] | None) -> Middleware:
-    """No page of another site can have a browser do something here, by its own name or by one that it has pointed at us."""
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if hosts is not None and _host_name(request.host) not in hosts:
-            raise ForeignRequestError(
-                f"the request is for host {request.host!r}; this listener is for this machine alone, by the names "
-                f"{', '.join(sorted(hosts))}"
-            )
-        origin = request.headers.get("Origin")
-        if request.method not in SAFE_METHODS and origin is not None and origin != f"{request.scheme}://{request.host}":
-            raise ForeignRequestError(
-                f"the request was sent by a page of {origin!r}; only our own console may change anything here"
-            )
-        return await handler(request)
-
-    return check
-
-
-def _host_name(host: str) -> str:
-    """The name in a Host header, without a port and without the brackets of IPv6."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
 
 
 def _signed_in(broker: Broker) -> Middleware:

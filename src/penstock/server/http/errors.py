@@ -20,6 +20,8 @@ from penstock.core.errors import (
     UnavailableError,
 )
 from penstock.gateway.basic_sign_in import NotSignedInError
+from penstock.gateway.http_bodies import BodyTooLargeError, SlowBodyError
+from penstock.gateway.http_guard import ForeignRequestError, WrongContentTypeError
 from penstock.queue import BatchTooLargeError, UnknownPartitionError
 
 REALM: Final = 'Basic realm="Penstock", charset="UTF-8"'
@@ -37,28 +39,10 @@ class NotAllowedError(InvalidRequestError):
     code = "not_allowed"
 
 
-class ForeignRequestError(InvalidRequestError):
-    """A request that another site may have had a browser send."""
-
-    code = "foreign_request"
-
-
 class NotFoundError(InvalidRequestError):
     """There is nothing of that name."""
 
     code = "not_found"
-
-
-class RequestTooLargeError(InvalidRequestError):
-    """A body that is larger than what is taken."""
-
-    code = "request_too_large"
-
-
-class WrongContentTypeError(InvalidRequestError):
-    """A body that does not say that it is JSON."""
-
-    code = "wrong_content_type"
 
 
 class NotSupportedHereError(InvalidRequestError):
@@ -83,7 +67,8 @@ STATUSES: Final[dict[type[PenstockError], int]] = {
     NonEmptyGroupError: 409,
     SubscribedTopicError: 409,
     NotSupportedHereError: 409,
-    RequestTooLargeError: 413,
+    SlowBodyError: 408,
+    BodyTooLargeError: 413,
     BatchTooLargeError: 413,
     WrongContentTypeError: 415,
     InvalidRequestError: 422,

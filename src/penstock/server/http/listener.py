@@ -11,8 +11,9 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from penstock.gateway.http_guard import own_hosts
 from penstock.server.http.api import api_resources
-from penstock.server.http.app import Mount, make_app, own_hosts
+from penstock.server.http.app import Mount, make_app
 from penstock.server.http.ending import ENDING
 from penstock.server.http.served import Served
 

@@ -15,11 +15,15 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_type_hints
 import msgspec
 from aiohttp import web
 
+from penstock.gateway.http_bodies import IncomingBodies
+from penstock.gateway.http_guard import WrongContentTypeError
 from penstock.server.http.caller import Caller
-from penstock.server.http.errors import MalformedRequestError, RequestTooLargeError, WrongContentTypeError
+from penstock.server.http.errors import MalformedRequestError
 
 JSON_TYPE = "application/json"
 INT64_MAX = (1 << 63) - 1
+BODY_BYTES_MAX = 8 << 20
+BODIES = web.AppKey("bodies", IncomingBodies)
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
@@ -164,12 +168,11 @@ def _read_strings(given: Mapping[str, str], kind: type[Asked], place: str) -> As
 async def _read_body(request: web.Request, kind: type[Asked]) -> Asked:
     if request.content_type != JSON_TYPE:
         raise WrongContentTypeError(f"the body must be JSON, and say so: send the header Content-Type: {JSON_TYPE}")
-    try:
-        raw = await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise RequestTooLargeError(
-            f"the body is larger than {request.client_max_size} bytes; send less at once, or use a Kafka client"
-        ) from error
+    async with request.app[BODIES].read(request, BODY_BYTES_MAX) as raw:
+        return _parse_body(raw, kind)
+
+
+def _parse_body(raw: bytes, kind: type[Asked]) -> Asked:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:

@@ -1,0 +1,171 @@
+"""Bodies of requests as they arrive: no one can hold much memory, or a place in the node, by sending slowly or not to the end.
+
+A body is read before its request takes a slot of anything. It must keep arriving: each part within a time, all of it at a least
+rate and within a deadline. All bodies of a listener together have a budget of memory; when it is used up, the body that arrives
+slowest is refused, so that clients which do send are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+import aiohttp
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError, UnavailableError
+
+WINDOW_S: Final = 1.0  # over which the rate of a body is told
+
+
+class BodyTooLargeError(InvalidRequestError):
+    """A body that is larger than what is taken."""
+
+    code = "request_too_large"
+
+
+class SlowBodyError(InvalidRequestError):
+    """A body that did not arrive in time."""
+
+    code = "slow_body"
+
+
+class BrokenBodyError(InvalidRequestError):
+    """A body that ended before its end, or is not HTTP."""
+
+    code = "broken_body"
+
+
+class BodiesFullError(UnavailableError):
+    """There is no memory left for bodies that arrive more slowly than others; send it again."""
+
+    code = "too_many_bodies"
+
+
+class BodyLimits(NamedTuple):
+    """How bodies may arrive at one listener."""
+
+    memory_bytes: int = 256 << 20  # of all of them together, until their requests are answered
+    idle_s: float = 30.0  # the longest wait for the next part of a body
+    deadline_s: float = 600.0  # the longest time for all of it
+    rate_min: int = 16 << 10  # bytes a second, on average after `idle_s`
+
+
+class IncomingBody:
+    """One body that is being read, or that was read and is still in use."""
+
+    __slots__ = ("_counted", "_noted_s", "content", "held", "is_whole", "received", "started_s")
+
+    def __init__(self, content: aiohttp.StreamReader, now_s: float) -> None:
+        self.content = content
+        self.started_s = self._noted_s = now_s
+        self.received = self.held = self._counted = 0
+        self.is_whole = False
+
+    def rate(self, now_s: float) -> float:
+        """Bytes a second that arrived lately; it falls while nothing does."""
+        return (self.received - self._counted) / max(now_s - self._noted_s, WINDOW_S)
+
+    def note(self, size: int, now_s: float) -> None:
+        """Count a part that has arrived."""
+        if now_s - self._noted_s > WINDOW_S:
+            self._counted, self._noted_s = self.received, now_s
+        self.received += size
+
+
+class IncomingBodies:
+    """All bodies of one listener."""
+
+    def __init__(self, limits: BodyLimits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._bodies: set[IncomingBody] = set()
+        self.held_bytes = 0
+
+    @asynccontextmanager
+    async def read(self, request: web.Request, size_max: int) -> AsyncIterator[bytes]:
+        """A whole body, which counts until this is left. BodyTooLargeError, SlowBodyError, BrokenBodyError, BodiesFullError."""
+        if (request.content_length or 0) > size_max:
+            raise _too_large(size_max)
+        if not request.can_read_body:
+            yield b""
+            return
+        body = self._begin(request)
+        try:
+            raw = bytearray()
+            async for part in self._parts(body, size_max, size_max):
+                raw += part
+            yield bytes(raw)
+        finally:
+            self._end(body)
+
+    async def parts(self, request: web.Request, held_max: int) -> AsyncIterator[bytes]:
+        """The parts of a body of any size, of which the caller holds at most so many bytes at a time."""
+        body = self._begin(request)
+        try:
+            async for part in self._parts(body, None, held_max):
+                yield part
+        finally:
+            self._end(body)
+
+    async def _parts(self, body: IncomingBody, size_max: int | None, held_max: int) -> AsyncIterator[bytes]:
+        while part := await self._next(body):
+            body.note(len(part), self._clock.monotonic())
+            if size_max is not None and body.received > size_max:
+                raise _too_large(size_max)
+            self._hold(body, min(body.received, held_max))
+            yield part
+        body.is_whole = True
+
+    async def _next(self, body: IncomingBody) -> bytes:
+        limits = self._limits
+        passed_s = self._clock.monotonic() - body.started_s
+        late = passed_s - limits.idle_s
+        if passed_s > limits.deadline_s or (late > 0 and body.received < late * limits.rate_min):
+            raise SlowBodyError(
+                f"{body.received} bytes of the body arrived in {passed_s:.0f} s; it must arrive with {limits.rate_min} bytes a "
+                f"second and within {limits.deadline_s:.0f} s: send less at once"
+            )
+        try:
+            async with asyncio.timeout(limits.idle_s):
+                return await body.content.readany()
+        except TimeoutError as error:
+            raise SlowBodyError(f"nothing of the body arrived for {limits.idle_s:.0f} s; the request is given up") from error
+        except (aiohttp.ClientError, HttpProcessingError, ConnectionError, EOFError) as error:
+            raise BrokenBodyError(f"the body broke off after {body.received} bytes: {error!r}") from error
+
+    def _begin(self, request: web.Request) -> IncomingBody:
+        body = IncomingBody(request.content, self._clock.monotonic())
+        self._bodies.add(body)
+        return body
+
+    def _end(self, body: IncomingBody) -> None:
+        self._bodies.discard(body)
+        self._release(body)
+
+    def _hold(self, body: IncomingBody, size: int) -> None:
+        self.held_bytes += size - body.held
+        body.held = size
+        now_s = self._clock.monotonic()
+        while self.held_bytes > self._limits.memory_bytes:
+            slowest = min((one for one in self._bodies if one.held and not one.is_whole), key=lambda one: one.rate(now_s))
+            error = BodiesFullError(
+                f"bodies of requests hold {self.held_bytes} bytes, at most {self._limits.memory_bytes} are taken, and this one "
+                f"arrives slowest; send it again, or in smaller parts"
+            )
+            self._release(slowest)
+            if slowest is body:
+                raise error
+            slowest.content.set_exception(error)
+
+    def _release(self, body: IncomingBody) -> None:
+        self.held_bytes -= body.held
+        body.held = 0
+
+
+def _too_large(size_max: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"the body has more than {size_max} bytes; send less at once")
