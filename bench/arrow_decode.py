@@ -51,9 +51,9 @@ def _decoded(data: bytes) -> float:
     """Decode it all to record batches; records a second."""
     import pyarrow as pa
 
+    from penstock.kafka.client import TopicPartition
     from penstock.kernels.arrow_decode import BatchDecoder
     from penstock.spark.arrow_batches import BatchMaker
-    from penstock.spark.cluster import TopicPartition
     from penstock.spark.columns import Layout
     from penstock.spark.decompression import Decompressor
 

@@ -288,7 +288,7 @@ def test_something_that_does_not_answer_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         done = penstock("topic", "list", "--bootstrap", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "0.5")
     assert done.returncode == 3
-    assert b"did not answer within 0.5 s" in done.stderr
+    assert b"did not answer ApiVersions within 0.5 s" in done.stderr
 
 
 def test_something_that_is_no_kafka_is_told() -> None:

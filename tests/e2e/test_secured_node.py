@@ -70,7 +70,7 @@ def test_commands_sign_in(node: RunningNode) -> None:
 def test_a_wrong_password_is_told(node: RunningNode) -> None:
     done = run(node, "topic", "list", password="wrong")
     assert done.returncode == 1
-    assert b"signing in as 'admin': authentication failed: wrong user name or password" in done.stderr
+    assert b"does not let 'admin' in: authentication failed: wrong user name or password" in done.stderr
 
 
 def test_whoever_does_not_sign_in_is_told_how(node: RunningNode) -> None:

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from penstock.core.errors import PenstockError
-from penstock.spark.cluster import RefusedError
-from penstock.spark.errors import BrokerUnreachableError, DataLossError, MalformedValueError, OptionError
+from penstock.kafka.client import BrokerUnreachableError, RequestRefusedError
+from penstock.spark.errors import DataLossError, MalformedValueError, OptionError
 from penstock.spark.options import COLUMNS
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.spark.reads import batch_reader, produce, read, rows_of, schema, source, values
@@ -155,7 +155,7 @@ def test_an_empty_topic_has_no_rows(gateway: RunningGateway, topic: str) -> None
 
 @pytest.mark.parametrize("options", [{"subscribe": "no-such"}, {"assign": '{"no-such":[0]}'}])
 def test_a_topic_that_does_not_exist_is_named(gateway: RunningGateway, options: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError, match="topic 'no-such': UNKNOWN_TOPIC_OR_PARTITION; there is no such topic"):
+    with pytest.raises(RequestRefusedError, match="topic 'no-such': UNKNOWN_TOPIC_OR_PARTITION; there is no such topic"):
         read(gateway.bootstrap, **options)
 
 

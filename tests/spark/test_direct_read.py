@@ -9,13 +9,11 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from penstock.kafka.client import BlockingClient, ClientOptions, parse_addresses
 from penstock.kafka.protocol import errors, private_keys
 from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
-from penstock.spark.cluster import Cluster
-from penstock.spark.connection import ClientOptions
 from penstock.spark.direct_reading import OpenFiles
 from penstock.spark.fetching import FetchSource
-from penstock.spark.kafka_options import parse_addresses
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.spark.reads import batch_reader, produce, read, rows_of, values
 
@@ -47,9 +45,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def cluster(gateway: RunningGateway) -> Iterator[Cluster]:
+def cluster(gateway: RunningGateway) -> Iterator[BlockingClient]:
     """A client of the broker."""
-    made = Cluster(ClientOptions(parse_addresses(gateway.bootstrap)))
+    made = BlockingClient(ClientOptions(parse_addresses(gateway.bootstrap, "bootstrap")))
     yield made
     made.close()
 
@@ -126,7 +124,7 @@ def test_records_deleted_after_planning_are_data_loss_or_still_read(gateway: Run
     assert values(rows_of(reader, planned)) == MANY[9000:12_000]
 
 
-def test_pieces_are_told_of_only_where_there_are_some(gateway: RunningGateway, cluster: Cluster) -> None:
+def test_pieces_are_told_of_only_where_there_are_some(gateway: RunningGateway, cluster: BlockingClient) -> None:
     topic = cluster.topics([TOPIC])[TOPIC]
     connection = cluster.connect(topic.leaders[0])
 

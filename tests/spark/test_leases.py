@@ -15,13 +15,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.blob import GroupOptions, VDiskOptions
 from penstock.broker import BrokerOptions, LeaseOptions, Topic, TopicConfig
+from penstock.kafka.client import BlockingClient, ClientOptions, TopicPartition, parse_addresses
+from penstock.kafka.client.connection import Connection
 from penstock.kafka.protocol import private_keys
 from penstock.kafka.protocol.private_reads import FoundPiece
 from penstock.spark import leases
-from penstock.spark.cluster import Cluster, TopicPartition
-from penstock.spark.connection import ClientOptions, Connection
 from penstock.spark.direct_reading import OpenFiles
-from penstock.spark.kafka_options import parse_addresses
 from penstock.spark.leases import LeaseKeeper, hold, new_lease_id, renewing
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.spark.reads import batch_reader, produce, rows_of, stream_reader, values
@@ -76,8 +75,8 @@ def topic_of(gateway: RunningGateway, name: str = "t") -> Topic:
     return gateway.broker.catalog.topic(name)
 
 
-def cluster_of(gateway: RunningGateway) -> Cluster:
-    return Cluster(ClientOptions(parse_addresses(gateway.bootstrap)))
+def cluster_of(gateway: RunningGateway) -> BlockingClient:
+    return BlockingClient(ClientOptions(parse_addresses(gateway.bootstrap, "bootstrap")))
 
 
 @pytest.mark.parametrize("direct", [True, False])

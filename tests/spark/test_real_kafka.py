@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.kafka_peer.brokers import KafkaProcess
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.errors import DataLossError
 from tests.spark.reads import batch_reader, produce, read, rows_of, stream_reader, values
 

@@ -9,11 +9,10 @@ import confluent_kafka
 import pytest
 
 from penstock.broker import Credential, Mechanism
+from penstock.kafka.client import BrokerRefusedError, BrokerUnreachableError, RequestRefusedError
 from penstock.kafka.protocol import errors, private_keys
 from penstock.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
 from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse
-from penstock.spark.cluster import RefusedError
-from penstock.spark.errors import BrokerRefusedError, BrokerUnreachableError
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.secured import ADMIN, CERTIFICATE, PASSWORD, authenticate, confluent_options, secured, server_tls
@@ -71,7 +70,7 @@ def test_a_certificate_that_is_not_trusted_ends_it(gateway: RunningGateway, is_e
 def test_who_may_not_read_is_told_neither_rows_nor_files(gateway: RunningGateway, is_encrypted: bool) -> None:
     credential = Credential.of_password(Mechanism.SCRAM_SHA_256, 4096, b"salt", "bob")
     gateway.run(gateway.broker.users.change([("bob", credential)]))
-    with pytest.raises(RefusedError, match="TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(RequestRefusedError, match="TOPIC_AUTHORIZATION_FAILED"):
         read(gateway.bootstrap, **sign_in("SCRAM-SHA-256", is_encrypted, "bob", "bob"))
     if not is_encrypted:
         topic_id = gateway.broker.catalog.topic(TOPIC).id.bytes

@@ -13,11 +13,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.core.errors import PenstockError
-from penstock.spark.cluster import RefusedError
+from penstock.kafka.client import BlockingClient, OpenTransaction, RequestRefusedError
 from penstock.spark.errors import FencedTaskError, OptionError, RowError
 from penstock.spark.sink import BATCH_JOB, TaskWrote, abort_rows, commit_rows, send_rows
 from penstock.spark.write_options import WriteOptions, write_options
-from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
 from tests.e2e.kafka.running_gateway import RunningGateway
 
 Read = list[tuple[int, bytes | None, bytes | None]]
@@ -33,7 +32,7 @@ def _rows(**columns: Any) -> pa.RecordBatch:
 
 
 def _send(options: WriteOptions, *batches: pa.RecordBatch, name: str | None = None) -> TaskWrote:
-    with closing(WritingCluster(options.client)) as cluster:
+    with closing(BlockingClient(options.client)) as cluster:
         producer, rows = send_rows(iter(batches), cluster, options, name, 0)
     if name is None or producer is None:
         return TaskWrote("q", None, rows)
@@ -126,7 +125,7 @@ def test_rows_that_cannot_be_written_are_told(gateway: RunningGateway, topic: st
         _send(_options(gateway, None), _rows(value=["x", "y"], topic=[topic, None]))
     with pytest.raises(OptionError, match="column value is"):
         _send(_options(gateway, topic), _rows(value=[[1], [2]]))
-    with pytest.raises(RefusedError, match="MESSAGE_TOO_LARGE"):
+    with pytest.raises(RequestRefusedError, match="MESSAGE_TOO_LARGE"):
         _send(_options(gateway, topic), _rows(value=["x" * (2 << 20)]))
     assert _read(gateway, topic) == []
 
@@ -177,7 +176,7 @@ def test_what_lost_attempts_left_open_is_aborted_with_the_commit(gateway: Runnin
     won = _send(options, _rows(value=["of its successor"]), name=f"spark/{topic}/0/1")
     commit_rows(options, [TaskWrote(topic, won.transaction, 1)], 0)
     assert [value for _, _, value in _read(gateway, topic)] == [b"of its successor"]
-    with closing(WritingCluster(options.client)) as cluster:
+    with closing(BlockingClient(options.client)) as cluster:
         assert cluster.open_transactions(f"spark/{topic}/") == []
 
 
@@ -193,7 +192,7 @@ def test_the_next_attempt_fences_the_one_before(gateway: RunningGateway, topic: 
 
     def zombie() -> None:
         try:
-            with closing(WritingCluster(options.client)) as cluster:
+            with closing(BlockingClient(options.client)) as cluster:
                 send_rows(rows(), cluster, options, f"spark/{topic}/0/0", 0)
             outcome.append(None)
         except PenstockError as error:
@@ -236,7 +235,7 @@ def test_each_row_is_there_once_though_the_broker_restarts_while_they_are_sent(g
     thread = threading.Thread(target=restarts)
     thread.start()
     try:
-        with closing(WritingCluster(options.client)) as cluster:
+        with closing(BlockingClient(options.client)) as cluster:
             producer, count = send_rows(rows(), cluster, options, f"spark/{topic}/0/0", 0)
     finally:
         stop.set()

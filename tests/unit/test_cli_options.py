@@ -9,9 +9,10 @@ import pytest
 
 from penstock.cli import consume, produce, stream, topic, up
 from penstock.cli.failure import CommandError
-from penstock.cli.kafka_client import Address, parse_addresses
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output
 from penstock.cli.positions import EARLIEST, LATEST, Position, position
+from penstock.kafka.client import Address
 from penstock.server import SETTINGS
 
 
@@ -26,16 +27,16 @@ from penstock.server import SETTINGS
     ],
 )
 def test_addresses_are_read(text: str, addresses: list[Address]) -> None:
-    assert parse_addresses(text) == addresses
+    assert list(CommandClient(text).options.bootstrap) == addresses
 
 
 @pytest.mark.parametrize("text", ["", ",", ":1", "host:", "host:0", "host:65536", "host:port", "a:1:2", "[::1]x"])
 def test_what_is_no_address_is_a_usage_error(text: str) -> None:
     if text == "host:":
-        assert parse_addresses(text) == [Address("host", 9092)]
+        assert CommandClient(text).options.bootstrap == (Address("host", 9092),)
         return
     with pytest.raises(CommandError) as caught:
-        parse_addresses(text)
+        CommandClient(text)
     assert caught.value.exit_code == 2
 
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker import Credential, Mechanism
-from penstock.cli.sign_in import Identity
 from penstock.gateway.kafka.security.scram import AuthenticationError, ScramServer
+from penstock.kafka.scram import ScramClient
 
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -132,7 +132,8 @@ def test_a_command_signs_in_whatever_its_name_and_password(name: str, password: 
         return Credential.of_password(Mechanism.SCRAM_SHA_256, 1, SALT, password)
 
     exchange = ScramServer(credential_of, SERVER_NONCE)
-    Identity(name, password).prove(exchange.step)
+    client = ScramClient("SCRAM-SHA-256", name, password, "nonce")
+    client.check(exchange.step(client.answer(exchange.step(client.first()))))
     assert exchange.is_complete
     assert users == [name]
 

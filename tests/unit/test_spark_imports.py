@@ -29,7 +29,7 @@ def test_the_columns_of_a_task_are_made_without_pandas() -> None:
         """
 import pyarrow as pa
 from penstock.spark.arrow_batches import BatchMaker
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.columns import Layout
 maker = BatchMaker(Layout(pa.schema([])), TopicPartition("a topic", 7), None)
 assert maker.constant("topic", 3).to_pylist() == maker.constant("topic", 5).to_pylist()[:3] == ["a topic"] * 3

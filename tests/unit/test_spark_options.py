@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.cluster import EARLIEST, LATEST, TopicPartition
-from penstock.spark.connection import Address
+from penstock.kafka.client import EARLIEST, LATEST, Address, TopicPartition
 from penstock.spark.errors import OptionError
-from penstock.spark.kafka_options import HARMLESS, REFUSED, parse_addresses
+from penstock.spark.kafka_options import HARMLESS, REFUSED, client_options
 from penstock.spark.options import COLUMNS, ReadOptions, Wanted, read_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -153,7 +152,7 @@ def test_a_user_is_read_from_the_form_that_java_takes() -> None:
 
 
 def test_addresses_have_a_port_of_their_own_or_kafkas() -> None:
-    assert parse_addresses("a:1, b,[::1]:3,[::2]") == (
+    assert client_options({"kafka.bootstrap.servers": "a:1, b,[::1]:3,[::2]"}).bootstrap == (
         Address("a", 1),
         Address("b", 9092),
         Address("::1", 3),
@@ -164,4 +163,4 @@ def test_addresses_have_a_port_of_their_own_or_kafkas() -> None:
 @pytest.mark.parametrize("text", ["", " , ", "a:b", "a:0", "a:70000", ":1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
-        parse_addresses(text)
+        client_options({"kafka.bootstrap.servers": text})

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.cluster import TopicPartition
-from penstock.spark.connection import Address
+from penstock.kafka.client import Address, TopicPartition
 from penstock.spark.errors import CheckpointError
 from penstock.spark.ranges import TASK_OFFSETS_MIN, OffsetRange, StreamOffset, limit_offsets, share_tasks, split_ranges
 

@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 from penstock.cli.access import OPERATIONS
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import usage
-from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import acls, keys
 
 ANY: Final = 1
@@ -20,7 +21,7 @@ KINDS: Final = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id"}
 CLUSTER_NAME: Final = "kafka-cluster"
 _NAMES: Final = {number: name for name, number in OPERATIONS.items()}
 
-Action = Callable[[Client, Namespace, Output], int]
+Action = Callable[[CommandClient, Namespace, Output], int]
 
 
 class Rule(NamedTuple):
@@ -33,7 +34,7 @@ class Rule(NamedTuple):
     host: str
 
 
-def add(client: Client, arguments: Namespace, output: Output) -> int:
+def add(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """One rule for each operation."""
     kind, name, pattern = _resource(arguments)
     creations = [
@@ -51,7 +52,7 @@ def add(client: Client, arguments: Namespace, output: Output) -> int:
     answer = client.call(keys.CREATE_ACLS, acls.CreateAclsRequest(creations=creations), acls.CreateAclsResponse)
     for operation, result in zip(arguments.operations, answer.results, strict=True):
         if result.error_code:
-            raise KafkaError(f"{arguments.action} {operation}", result.error_code, result.error_message)
+            raise RequestRefusedError(f"{arguments.action} {operation}", result.error_code, result.error_message)
     made = [_shown((one.resource_type, one.resource_name, one.resource_pattern_type), one) for one in creations]
     for rule in made:
         output.say(f"{rule.user}: {rule.operation} on {rule.resource} is {'allowed' if rule.permission == 'allow' else 'denied'}")
@@ -60,11 +61,11 @@ def add(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def list_rules(client: Client, arguments: Namespace, output: Output) -> int:
+def list_rules(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """The rules that match, by what they are about."""
     answer = client.call(keys.DESCRIBE_ACLS, acls.DescribeAclsRequest(**_filter(arguments)), acls.DescribeAclsResponse)
     if answer.error_code:
-        raise KafkaError("access rules", answer.error_code, answer.error_message)
+        raise RequestRefusedError("access rules", answer.error_code, answer.error_message)
     found = [
         _shown((resource.resource_type, resource.resource_name, resource.pattern_type), rule)
         for resource in answer.resources
@@ -74,7 +75,7 @@ def list_rules(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def remove(client: Client, arguments: Namespace, output: Output) -> int:
+def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Remove the rules that match; those removed are shown."""
     if _resource(arguments)[0] == ANY and arguments.who is None and arguments.from_host is None:
         raise usage("say which rules: --of a user, or about a topic, group, transactional id or the cluster")
@@ -82,7 +83,7 @@ def remove(client: Client, arguments: Namespace, output: Output) -> int:
     answer = client.call(keys.DELETE_ACLS, acls.DeleteAclsRequest(filters=[wanted]), acls.DeleteAclsResponse)
     result = answer.filter_results[0]
     if result.error_code:
-        raise KafkaError("access rules", result.error_code, result.error_message)
+        raise RequestRefusedError("access rules", result.error_code, result.error_message)
     _show([_shown((one.resource_type, one.resource_name, one.pattern_type), one) for one in result.matching_acls], output)
     return ExitCode.OK
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.cli.failure import usage
 
 if TYPE_CHECKING:
-    from penstock.cli.kafka_client import Client
+    from penstock.cli.kafka_client import CommandClient
     from penstock.cli.sign_in import Identity
 
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP"
@@ -57,12 +57,12 @@ def client_options() -> argparse.ArgumentParser:
     return parent
 
 
-def make_client(arguments: argparse.Namespace) -> Client:
+def make_client(arguments: argparse.Namespace) -> CommandClient:
     """The client that the options ask for; it connects when it is first used."""
-    from penstock.cli.kafka_client import DEFAULT_BOOTSTRAP, Client, parse_addresses
+    from penstock.cli.kafka_client import DEFAULT_BOOTSTRAP, CommandClient
 
     bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    return Client(parse_addresses(bootstrap), arguments.timeout, identity_of(arguments))
+    return CommandClient(bootstrap, arguments.timeout, identity_of(arguments))
 
 
 def identity_of(arguments: argparse.Namespace) -> Identity:

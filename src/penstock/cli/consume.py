@@ -23,9 +23,10 @@ from penstock.cli.positions import (
     list_offsets,
     position,
 )
+from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.cli.kafka_client import Client
+    from penstock.cli.kafka_client import CommandClient
     from penstock.cli.record_batch import Record
     from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
@@ -90,7 +91,7 @@ def run(argv: list[str]) -> int:
             return ExitCode.OK if arguments.follow else ExitCode.INTERRUPTED
 
 
-def _consume(client: Client, arguments: argparse.Namespace) -> int:
+def _consume(client: CommandClient, arguments: argparse.Namespace) -> int:
     from penstock.cli.consumer import Consumer
 
     topic = client.topic(arguments.topic)
@@ -101,7 +102,7 @@ def _consume(client: Client, arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _consume_in_group(client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> int:
+def _consume_in_group(client: CommandClient, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> int:
     from penstock.cli.group_reader import GroupReader
 
     if arguments.partition or arguments.last is not None or arguments.end is not None:
@@ -109,10 +110,10 @@ def _consume_in_group(client: Client, topic: MetadataResponseTopic, arguments: a
     reader = GroupReader(client, topic, arguments.group, begin=arguments.begin, goes_on=arguments.follow)
     try:
         _write(reader.read(), arguments, reader.printed)
-    except CommandError:  # the node cannot be told any more
+    except (CommandError, PenstockError):  # the node cannot be told any more
         raise
     except BaseException:
-        client.close()  # an answer may be under way that nobody waits for now
+        client.close()  # an reply may still be in flight
         reader.leave()
         raise
     reader.leave()
@@ -144,7 +145,9 @@ def _write(rounds: Iterator[Found], arguments: argparse.Namespace, written_out: 
         progress.end()
 
 
-def _range(client: Client, topic: MetadataResponseTopic, arguments: argparse.Namespace) -> tuple[dict[int, int], dict[int, int]]:
+def _range(
+    client: CommandClient, topic: MetadataResponseTopic, arguments: argparse.Namespace
+) -> tuple[dict[int, int], dict[int, int]]:
     """Where to begin in each partition and, unless it is to go on for ever, where to stop."""
     numbers = chosen_partitions(topic, arguments.partition)
     earliest = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))

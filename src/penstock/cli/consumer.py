@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from penstock.cli.kafka_client import Client, KafkaError, LostConnectionError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.positions import EARLIEST, READ_COMMITTED, list_offsets
 from penstock.cli.record_batch import Reader, Record
+from penstock.kafka.client import BrokerUnreachableError, RequestRefusedError, is_retriable
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.kafka.protocol.metadata import MetadataResponseTopic
@@ -22,7 +23,7 @@ RESPONSE_BYTES: Final = 8 << 20
 class Consumer:
     """Reads what is committed. `ends` are the offsets to stop before; a partition without one is read for ever."""
 
-    def __init__(self, client: Client, topic: MetadataResponseTopic, starts: dict[int, int], ends: dict[int, int]) -> None:
+    def __init__(self, client: CommandClient, topic: MetadataResponseTopic, starts: dict[int, int], ends: dict[int, int]) -> None:
         self._client = client
         self._name = topic.name or ""
         self._topic = topic
@@ -40,7 +41,7 @@ class Consumer:
         found: list[tuple[int, Record]] = []
         for leader in sorted(set(wanted.values())):
             numbers = [number for number, led_by in wanted.items() if led_by == leader]
-            for item in self._client.persist(partial(self._fetch, leader, numbers)):
+            for item in self._client.retry(partial(self._fetch, leader, numbers)):
                 found += ((item.partition_index, record) for record in self._records(item))
         return found
 
@@ -91,12 +92,12 @@ class Consumer:
         try:
             answer = self._client.node_call(leader, keys.FETCH, request, FetchResponse, wait_s=WAIT_MS / 1000)
             if answer.error_code:
-                raise KafkaError(f"topic {self._name!r}", answer.error_code)
+                raise RequestRefusedError(f"topic {self._name!r}", answer.error_code)
             found = [item for topic in answer.responses for item in topic.partitions]
             for item in found:
                 self._check(item)
-        except (KafkaError, LostConnectionError) as error:
-            if isinstance(error, LostConnectionError) or error.is_passing:
+        except (RequestRefusedError, BrokerUnreachableError) as error:
+            if is_retriable(error):
                 self._topic = self._client.topic(self._name)
             raise
         return found
@@ -107,13 +108,13 @@ class Consumer:
             reader = self._readers[number]
             start = list_offsets(self._client, self._topic, {number: EARLIEST})[number]
             if start <= reader.position:
-                raise KafkaError(f"partition {number} of {self._name!r}", item.error_code)
+                raise RequestRefusedError(f"partition {number} of {self._name!r}", item.error_code)
             sys.stderr.write(
                 f"partition {number}: messages {reader.position}..{start - 1} are gone since; going on from {start}\n"
             )
             reader.position = start
         elif item.error_code:
-            raise KafkaError(f"partition {number} of {self._name!r}", item.error_code)
+            raise RequestRefusedError(f"partition {number} of {self._name!r}", item.error_code)
 
     def _records(self, item: PartitionData) -> Iterator[Record]:
         if item.error_code or not item.records:

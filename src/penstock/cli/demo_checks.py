@@ -10,7 +10,7 @@ from penstock.cli.consumer import Consumer
 from penstock.cli.demo_pipeline import LATE_MS, WINDOW_MS
 from penstock.cli.demo_traffic import PATIENCE_S, Sender, SlowReader
 from penstock.cli.group_view import coordinator, positions
-from penstock.cli.kafka_client import Client, parse_addresses
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, list_offsets
 from penstock.cli.record_batch import Record
 
@@ -135,5 +135,5 @@ def _read(bootstrap: str, name: str) -> Iterator[tuple[int, Record]]:
             yield from found
 
 
-def _client(bootstrap: str) -> Client:
-    return Client(parse_addresses(bootstrap), PATIENCE_S)
+def _client(bootstrap: str) -> CommandClient:
+    return CommandClient(bootstrap, PATIENCE_S)

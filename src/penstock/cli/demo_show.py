@@ -15,7 +15,8 @@ from penstock.cli.demo_node import DemoNode
 from penstock.cli.demo_spark import DemoSpark, missing
 from penstock.cli.demo_traffic import SLOW_SHARE, TICK_S, Sender, SlowReader, wait_until
 from penstock.cli.failure import CommandError
-from penstock.cli.kafka_client import Client, KafkaError, parse_addresses
+from penstock.cli.kafka_client import CommandClient
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import errors, keys, topics
 
 EVENTS, TOTALS, GROUP = "shop.events", "shop.totals", "slow-reader"
@@ -197,7 +198,7 @@ class Lines:
 
 def _make_topics(bootstrap: str) -> None:
     wanted = [topics.CreatableTopic(name=name, num_partitions=count, replication_factor=-1) for name, count in PARTITIONS.items()]
-    with Client(parse_addresses(bootstrap)) as client:
+    with CommandClient(bootstrap) as client:
         answer = client.call(
             keys.CREATE_TOPICS, topics.CreateTopicsRequest(topics=wanted, timeout_ms=30_000), topics.CreateTopicsResponse
         )
@@ -205,7 +206,7 @@ def _make_topics(bootstrap: str) -> None:
         if item.error_code == errors.TOPIC_ALREADY_EXISTS:
             raise CommandError(f"a demo has run in this directory before: topic {item.name!r} is there; name another --dir")
         if item.error_code:
-            raise KafkaError(f"topic {item.name!r}", item.error_code, item.error_message)
+            raise RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message)
 
 
 def _interrupt(*_: object) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.cli.demo_pipeline import TABLE_PIPELINE, TOTALS_PIPELINE, table_format, write_files
 from penstock.cli.failure import CommandError
 from penstock.cli.group_view import coordinator, positions
-from penstock.cli.kafka_client import Client, parse_addresses
+from penstock.cli.kafka_client import CommandClient
 
 CATCH_UP_S: Final = 240.0
 LOOK_S: Final = 0.5
@@ -39,7 +39,7 @@ class DemoSpark:
 
     def __init__(self, bootstrap: str, events: str, totals: str, folder: Path) -> None:
         self._folder = folder
-        self._client = Client(parse_addresses(bootstrap))
+        self._client = CommandClient(bootstrap)
         self._topic = events
         self.files = write_files(folder, bootstrap, events, totals)
         self.format = table_format()

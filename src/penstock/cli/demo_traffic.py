@@ -13,12 +13,14 @@ from typing import Final
 
 from penstock.cli.consumer import Consumer
 from penstock.cli.demo_shop import shop_events
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import CommandError, as_command_error
 from penstock.cli.group_view import coordinator
-from penstock.cli.kafka_client import Client, KafkaError, parse_addresses
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.message_input import Draft
 from penstock.cli.producer import Producer
 from penstock.cli.record_batch import Record
+from penstock.core.errors import PenstockError
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import keys, offsets
 from penstock.kafka.protocol.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -56,8 +58,8 @@ class _Thread(ABC):
     def _run(self) -> None:
         try:
             self._work()
-        except CommandError as error:
-            self.failure = error
+        except (CommandError, PenstockError) as error:
+            self.failure = as_command_error(error)
 
     @abstractmethod
     def _work(self) -> None:
@@ -69,7 +71,7 @@ class Sender(_Thread):
 
     def __init__(self, bootstrap: str, topic: str, rate: float, random: Random) -> None:
         super().__init__("sender")
-        self._client = Client(parse_addresses(bootstrap), PATIENCE_S)
+        self._client = CommandClient(bootstrap, PATIENCE_S)
         self._topic = topic
         self._rate = rate
         self._events = shop_events(random)
@@ -121,7 +123,7 @@ class SlowReader(_Thread):
 
     def __init__(self, bootstrap: str, topic: str, group: str, rate: float, random: Random) -> None:
         super().__init__("slow reader")
-        self._client = Client(parse_addresses(bootstrap), PATIENCE_S)
+        self._client = CommandClient(bootstrap, PATIENCE_S)
         self._topic_name = topic
         self._group = group
         self._rate = rate
@@ -168,10 +170,10 @@ class SlowReader(_Thread):
         def ask() -> ConsumerGroupHeartbeatResponse:
             answer = self._client.node_call(node, keys.CONSUMER_GROUP_HEARTBEAT, request, ConsumerGroupHeartbeatResponse)
             if answer.error_code:
-                raise KafkaError(f"group {self._group!r}", answer.error_code, answer.error_message)
+                raise RequestRefusedError(f"group {self._group!r}", answer.error_code, answer.error_message)
             return answer
 
-        self._epoch = self._client.persist(ask).member_epoch
+        self._epoch = self._client.retry(ask).member_epoch
         self._heard = time.monotonic()
 
     def _commit(self, node: int, reached: dict[int, int]) -> None:
@@ -190,9 +192,9 @@ class SlowReader(_Thread):
             answer = self._client.node_call(node, keys.OFFSET_COMMIT, request, offsets.OffsetCommitResponse)
             code = next((item.error_code for topic in answer.topics for item in topic.partitions if item.error_code), 0)
             if code:
-                raise KafkaError(f"group {self._group!r}", code)
+                raise RequestRefusedError(f"group {self._group!r}", code)
 
-        self._client.persist(ask)
+        self._client.retry(ask)
         self.positions |= reached
 
 

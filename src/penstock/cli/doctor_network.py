@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.doctor_finding import EVERYWHERE, Finding, fail, ok, warn
-from penstock.cli.failure import CommandError
+from penstock.core.errors import PenstockError
 from penstock.server import SETTINGS, NodeConfig
 
 if TYPE_CHECKING:
-    from penstock.cli.kafka_client import Client
+    from penstock.cli.kafka_client import CommandClient
 
 Address = IPv4Address | IPv6Address
 
@@ -36,12 +36,12 @@ def check_ports(config: NodeConfig) -> Iterator[Finding]:
             yield _port(setting.key, setting.option, config.host, port)
 
 
-def check_node(client: Client, *, is_asked_for: bool) -> Finding:
+def check_node(client: CommandClient, *, is_asked_for: bool) -> Finding:
     """A node that answers. That there is none is a failure only if one was named."""
     try:
         with client:
             answer = client.metadata(None)
-    except CommandError as error:
+    except PenstockError as error:
         if is_asked_for:
             return fail("node", str(error), "start it there, or name another --bootstrap")
         return ok("node", "none is running here", "penstock up")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli.exit_codes import ExitCode
+from penstock.core.errors import PenstockError
 
 
 class CommandError(Exception):
@@ -14,5 +15,39 @@ class CommandError(Exception):
 
 
 def usage(message: str) -> CommandError:
-    """What was asked for is not as it must be."""
+    """Return the error for arguments that are not as they must be."""
     return CommandError(message, ExitCode.USAGE)
+
+
+def as_command_error(error: CommandError | PenstockError) -> CommandError:
+    """Turn an error of a client into a sentence that names commands and options, with its exit code."""
+    if isinstance(error, CommandError):
+        return error
+    from penstock.kafka.client import BrokerUnreachableError, RequestRefusedError
+
+    if isinstance(error, RequestRefusedError):
+        return CommandError(_explain(error.subject, error.error_code, error.reason))
+    if isinstance(error, BrokerUnreachableError):
+        return CommandError(str(error), ExitCode.NO_CONNECTION)
+    return CommandError(str(error))
+
+
+def _explain(subject: str, error_code: int, reason: str | None) -> str:
+    from penstock.kafka.protocol import errors
+
+    name = errors.error_name(error_code)
+    if reason:
+        return f"{subject}: {reason} ({name})"
+    denied = "no access rule allows it ({name}); the administrator adds one with `penstock access allow`"
+    sentences = {
+        errors.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `penstock topic list` shows what there is",
+        errors.OFFSET_OUT_OF_RANGE: "there is no such offset ({name}); `penstock topic describe` shows which there are",
+        errors.MESSAGE_TOO_LARGE: "the message is too large for the topic ({name}); raise its max.message.bytes",
+        errors.TOPIC_ALREADY_EXISTS: "the topic exists already ({name})",
+        errors.INVALID_TOPIC_EXCEPTION: "that cannot name a topic ({name}); use letters, digits, '.', '_' and '-'",
+        errors.KAFKA_STORAGE_ERROR: "the node cannot store it ({name}); `penstock status` says why",
+        errors.TOPIC_AUTHORIZATION_FAILED: denied,
+        errors.GROUP_AUTHORIZATION_FAILED: denied,
+        errors.CLUSTER_AUTHORIZATION_FAILED: denied,
+    }
+    return f"{subject}: {sentences.get(error_code, '{name}').format(name=name)}"

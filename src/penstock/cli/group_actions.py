@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError, usage
+from penstock.cli.failure import CommandError, as_command_error, usage
 from penstock.cli.group_view import (
     NO_STATES,
     GroupView,
@@ -21,12 +21,13 @@ from penstock.cli.group_view import (
     list_groups,
     positions,
 )
-from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output, confirm
 from penstock.cli.positions import EARLIEST, LATEST, Position, chosen_partitions, find_offsets, list_offsets
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import errors, groups, keys
 
-Action = Callable[[Client, Namespace, Output], int]
+Action = Callable[[CommandClient, Namespace, Output], int]
 
 
 class Move(NamedTuple):
@@ -38,7 +39,7 @@ class Move(NamedTuple):
     to: int
 
 
-def list_all(client: Client, arguments: Namespace, output: Output) -> int:
+def list_all(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Names, kinds and states, in order of names."""
     shown = [
         item
@@ -54,7 +55,7 @@ def list_all(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def describe(client: Client, arguments: Namespace, output: Output) -> int:
+def describe(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Members with their partitions, and positions with how far behind they are."""
     described = []
     for name in arguments.names:
@@ -85,7 +86,7 @@ def describe(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def reset(client: Client, arguments: Namespace, output: Output) -> int:
+def reset(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Set positions, or show what they would be set to."""
     name = arguments.name
     node = coordinator(client, name)
@@ -104,7 +105,7 @@ def reset(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def delete(client: Client, arguments: Namespace, output: Output) -> int:
+def delete(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Delete groups; each is tried, whatever becomes of the others."""
     if not confirm(f"Delete {', '.join(arguments.names)} with their positions?", yes=arguments.yes):
         raise CommandError("nothing was deleted")
@@ -113,9 +114,9 @@ def delete(client: Client, arguments: Namespace, output: Output) -> int:
     for name in arguments.names:
         try:
             _delete(client, name)
-        except KafkaError as error:
-            if error.code != errors.GROUP_ID_NOT_FOUND or not arguments.if_exists:
-                failures.append(error)
+        except RequestRefusedError as error:
+            if error.error_code != errors.GROUP_ID_NOT_FOUND or not arguments.if_exists:
+                failures.append(as_command_error(error))
             else:
                 output.say(f"there is no group {name}")
         else:
@@ -134,7 +135,7 @@ _MEMBER_COLUMNS: Final = ("member", "instance", "client", "host", "partitions")
 _LAG_COLUMNS: Final = ("topic", "partition", "position", "end", "lag", "lag s", "member")
 
 
-def _moves(client: Client, arguments: Namespace, committed: dict[Place, int]) -> list[Move]:
+def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, int]) -> list[Move]:
     """The new position in every partition that is asked for, within what the partition holds."""
     names = arguments.topic or sorted({topic for topic, _ in committed})
     if not names:
@@ -164,7 +165,7 @@ def _moves(client: Client, arguments: Namespace, committed: dict[Place, int]) ->
     return moves
 
 
-def _delete(client: Client, name: str) -> None:
+def _delete(client: CommandClient, name: str) -> None:
     node = coordinator(client, name)
 
     def ask() -> None:
@@ -173,16 +174,16 @@ def _delete(client: Client, name: str) -> None:
         if result.error_code == errors.GROUP_ID_NOT_FOUND:
             raise _absent(name)
         if result.error_code == errors.NON_EMPTY_GROUP:
-            raise KafkaError(f"group {name!r}", result.error_code, "it has members; stop them first")
+            raise RequestRefusedError(f"group {name!r}", result.error_code, "it has members; stop them first")
         if result.error_code:
-            raise KafkaError(f"group {name!r}", result.error_code)
+            raise RequestRefusedError(f"group {name!r}", result.error_code)
 
-    client.persist(ask)
+    client.retry(ask)
 
 
-def _absent(name: str) -> KafkaError:
+def _absent(name: str) -> RequestRefusedError:
     message = "there is no such group; `penstock group list` shows those there are"
-    return KafkaError(f"group {name!r}", errors.GROUP_ID_NOT_FOUND, message)
+    return RequestRefusedError(f"group {name!r}", errors.GROUP_ID_NOT_FOUND, message)
 
 
 def _document(group: GroupView, found: list[Lag]) -> dict[str, object]:

@@ -14,9 +14,10 @@ from uuid import uuid4
 
 from penstock.cli.consumer import Consumer
 from penstock.cli.group_view import coordinator, positions
-from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.positions import EARLIEST, LATEST, Position, find_offsets, list_offsets
 from penstock.cli.record_batch import Record
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import consumer_groups, errors, keys, offsets
 from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
@@ -32,7 +33,7 @@ class GroupReader:
     """One member of a group, from joining to leaving. `read` brings messages; say with `printed` which of them are dealt with."""
 
     def __init__(
-        self, client: Client, topic: MetadataResponseTopic, group: str, *, begin: Position | None, goes_on: bool
+        self, client: CommandClient, topic: MetadataResponseTopic, group: str, *, begin: Position | None, goes_on: bool
     ) -> None:
         self._client = client
         self._topic = topic
@@ -86,9 +87,9 @@ class GroupReader:
         """Say what this member has, hear what it should have, and see to it."""
         owned = [] if self._epoch == JOINING else sorted(self._owned)
         try:
-            answer = self._client.persist(lambda: self._send(owned))
-        except KafkaError as error:
-            if error.code not in _THROWN_OUT or self._epoch == JOINING:
+            answer = self._client.retry(lambda: self._send(owned))
+        except RequestRefusedError as error:
+            if error.error_code not in _THROWN_OUT or self._epoch == JOINING:
                 raise
             self._forget()
             return
@@ -116,7 +117,7 @@ class GroupReader:
         key, response = keys.CONSUMER_GROUP_HEARTBEAT, consumer_groups.ConsumerGroupHeartbeatResponse
         answer = self._client.node_call(self._node, key, request, response)
         if answer.error_code:
-            raise KafkaError(f"group {self._group!r}", answer.error_code, answer.error_message)
+            raise RequestRefusedError(f"group {self._group!r}", answer.error_code, answer.error_message)
         return answer
 
     def _give_up(self, numbers: set[int]) -> None:
@@ -153,11 +154,11 @@ class GroupReader:
         if not self._printed:
             return
         try:
-            self._client.persist(self._send_positions)
-        except KafkaError as error:
-            if error.code in _THROWN_OUT:
+            self._client.retry(self._send_positions)
+        except RequestRefusedError as error:
+            if error.error_code in _THROWN_OUT:
                 self._forget()
-            elif error.code != errors.STALE_MEMBER_EPOCH:  # the next heartbeat tells which it is; they are sent again then
+            elif error.error_code != errors.STALE_MEMBER_EPOCH:  # the next heartbeat tells which it is; they are sent again then
                 raise
         else:
             self._printed.clear()
@@ -176,7 +177,7 @@ class GroupReader:
         answer = self._client.node_call(self._node, keys.OFFSET_COMMIT, request, offsets.OffsetCommitResponse)
         for item in (item for topic in answer.topics for item in topic.partitions):
             if item.error_code:
-                raise KafkaError(f"group {self._group!r} in partition {item.partition_index}", item.error_code)
+                raise RequestRefusedError(f"group {self._group!r} in partition {item.partition_index}", item.error_code)
 
     def _forget(self) -> None:
         """The group has gone on without this member, which was silent for too long: it joins anew."""

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from penstock.cli.consumer import Consumer
 from penstock.cli.failure import CommandError
-from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.positions import EARLIEST, LATEST, list_offsets
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import cluster, consumer_groups, errors, groups, keys, offsets
 
 GROUP_KEY: Final = 0
@@ -63,18 +64,18 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
-def list_groups(client: Client) -> list[Listed]:
+def list_groups(client: CommandClient) -> list[Listed]:
     """Every group of every node, by name."""
     found: list[Listed] = []
     for node in client.metadata([]).brokers:
         answer = client.node_call(node.node_id, keys.LIST_GROUPS, groups.ListGroupsRequest(), groups.ListGroupsResponse)
         if answer.error_code:
-            raise KafkaError("groups", answer.error_code)
+            raise RequestRefusedError("groups", answer.error_code)
         found += (Listed(item.group_id, item.group_type.lower(), item.group_state) for item in answer.groups)
     return sorted(found)
 
 
-def coordinator(client: Client, name: str) -> int:
+def coordinator(client: CommandClient, name: str) -> int:
     """The node that looks after a group."""
 
     def ask() -> int:
@@ -83,16 +84,16 @@ def coordinator(client: Client, name: str) -> int:
         answer = client.call(keys.FIND_COORDINATOR, request, cluster.FindCoordinatorResponse)
         for item in answer.coordinators:
             if item.error_code:
-                raise KafkaError(f"group {name!r}", item.error_code, item.error_message)
+                raise RequestRefusedError(f"group {name!r}", item.error_code, item.error_message)
             return item.node_id
         raise CommandError("the node is too old to say who looks after a group; upgrade it")
 
-    return client.persist(ask)
+    return client.retry(ask)
 
 
-def find_group(client: Client, node: int, name: str) -> GroupView | None:
+def find_group(client: CommandClient, node: int, name: str) -> GroupView | None:
     """A group of either kind; None if there is none of that name."""
-    if client.node(node).serves(keys.CONSUMER_GROUP_DESCRIBE):
+    if client.node(node).version_of(keys.CONSUMER_GROUP_DESCRIBE) >= 0:
         request = consumer_groups.ConsumerGroupDescribeRequest(group_ids=[name])
         answer = client.node_call(node, keys.CONSUMER_GROUP_DESCRIBE, request, consumer_groups.ConsumerGroupDescribeResponse)
         (group,) = answer.groups
@@ -100,11 +101,11 @@ def find_group(client: Client, node: int, name: str) -> GroupView | None:
             members = tuple(_member(member) for member in group.members)
             return GroupView(name, "consumer", group.group_state, group.assignor_name, members)
         if group.error_code != errors.GROUP_ID_NOT_FOUND:
-            raise KafkaError(f"group {name!r}", group.error_code, group.error_message)
+            raise RequestRefusedError(f"group {name!r}", group.error_code, group.error_message)
     return _find_classic(client, node, name)
 
 
-def positions(client: Client, node: int, name: str) -> dict[Place, int]:
+def positions(client: CommandClient, node: int, name: str) -> dict[Place, int]:
     """Every position of a group."""
 
     def ask() -> dict[Place, int]:
@@ -112,20 +113,20 @@ def positions(client: Client, node: int, name: str) -> dict[Place, int]:
         request = offsets.OffsetFetchRequest(groups=[asked])
         (group,) = client.node_call(node, keys.OFFSET_FETCH, request, offsets.OffsetFetchResponse).groups
         if group.error_code:
-            raise KafkaError(f"group {name!r}", group.error_code)
+            raise RequestRefusedError(f"group {name!r}", group.error_code)
         found = {}
         for topic in group.topics:
             for item in topic.partitions:
                 if item.error_code:
-                    raise KafkaError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
+                    raise RequestRefusedError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
                 if item.committed_offset >= 0:
                     found[topic.name, item.partition_index] = item.committed_offset
         return found
 
-    return client.persist(ask)
+    return client.retry(ask)
 
 
-def lags(client: Client, committed: Mapping[Place, int], assigned: set[Place]) -> list[Lag]:
+def lags(client: CommandClient, committed: Mapping[Place, int], assigned: set[Place]) -> list[Lag]:
     """How far behind each position is, and which assigned partitions have none."""
     found = []
     for name in sorted({topic for topic, _ in committed.keys() | assigned}):
@@ -160,15 +161,15 @@ def _first_times(consumer: Consumer, limits: dict[int, int]) -> dict[int, int]:
     return found
 
 
-def _find_classic(client: Client, node: int, name: str) -> GroupView | None:
+def _find_classic(client: CommandClient, node: int, name: str) -> GroupView | None:
     def ask() -> groups.DescribedGroup:
         request = groups.DescribeGroupsRequest(groups=[name])
         (group,) = client.node_call(node, keys.DESCRIBE_GROUPS, request, groups.DescribeGroupsResponse).groups
         if group.error_code and group.error_code != errors.GROUP_ID_NOT_FOUND:
-            raise KafkaError(f"group {name!r}", group.error_code, group.error_message)
+            raise RequestRefusedError(f"group {name!r}", group.error_code, group.error_message)
         return group
 
-    group = client.persist(ask)
+    group = client.retry(ask)
     if group.error_code or group.group_state == "Dead":
         return None
     members = tuple(
@@ -213,7 +214,7 @@ def _parse(raw: bytes) -> Iterator[Place]:
         at += count * _U32.size
 
 
-def commit(client: Client, node: int, name: str, wanted: Mapping[Place, int]) -> None:
+def commit(client: CommandClient, node: int, name: str, wanted: Mapping[Place, int]) -> None:
     """Set positions of a group that has no members."""
     topics: dict[str, list[offsets.OffsetCommitRequestPartition]] = {}
     for (topic, number), offset in wanted.items():
@@ -223,14 +224,16 @@ def commit(client: Client, node: int, name: str, wanted: Mapping[Place, int]) ->
         group_id=name,
         topics=[offsets.OffsetCommitRequestTopic(name=topic, partitions=items) for topic, items in topics.items()],
     )
-    client.persist(partial(_commit, client, node, name, request))
+    client.retry(partial(_commit, client, node, name, request))
 
 
-def _commit(client: Client, node: int, name: str, request: offsets.OffsetCommitRequest) -> None:
+def _commit(client: CommandClient, node: int, name: str, request: offsets.OffsetCommitRequest) -> None:
     answer = client.node_call(node, keys.OFFSET_COMMIT, request, offsets.OffsetCommitResponse)
     for topic in answer.topics:
         for item in topic.partitions:
             if item.error_code in (errors.UNKNOWN_MEMBER_ID, errors.STALE_MEMBER_EPOCH, errors.REBALANCE_IN_PROGRESS):
-                raise KafkaError(f"group {name!r}", item.error_code, "it has members by now; stop them first")
+                raise RequestRefusedError(f"group {name!r}", item.error_code, "it has members by now; stop them first")
             if item.error_code:
-                raise KafkaError(f"group {name!r} in partition {item.partition_index} of {topic.name!r}", item.error_code)
+                raise RequestRefusedError(
+                    f"group {name!r} in partition {item.partition_index} of {topic.name!r}", item.error_code
+                )

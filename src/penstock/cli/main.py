@@ -15,7 +15,8 @@ from typing import Final
 
 from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import CommandError, as_command_error
+from penstock.core.errors import PenstockError
 
 COMMANDS: Final = {
     "up": "start a node",
@@ -47,9 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_code: int = import_module(f"penstock.cli.{command}").run(arguments[1:])
         sys.stdout.flush()
         return exit_code
-    except CommandError as error:
-        print(f"penstock {command}: {error}", file=sys.stderr)
-        return error.exit_code
+    except (CommandError, PenstockError) as error:
+        failure = as_command_error(error)
+        print(f"penstock {command}: {failure}", file=sys.stderr)
+        return failure.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:

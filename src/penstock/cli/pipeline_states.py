@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.cli.consumer import Consumer
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
-from penstock.cli.kafka_client import Client
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output
 from penstock.cli.positions import EARLIEST, LATEST, list_offsets
 
@@ -20,11 +20,11 @@ TOPIC: Final = "__penstock_pipelines"
 SILENT_MS: Final = 15_000
 RUNNING: Final = frozenset({"starting", "running", "waiting", "restarting"})
 
-Action = Callable[[Client, Namespace, Output], int]
+Action = Callable[[CommandClient, Namespace, Output], int]
 State = dict[str, Any]
 
 
-def list_pipelines(client: Client, arguments: Namespace, output: Output) -> int:
+def list_pipelines(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """A line a pipeline."""
     states = [_seen(state) for _, state in sorted(read_states(client).items())]
     if output.as_json:
@@ -50,7 +50,7 @@ def list_pipelines(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def status(client: Client, arguments: Namespace, output: Output) -> int:
+def status(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """All that some pipelines have reported."""
     states = read_states(client)
     found = []
@@ -68,7 +68,7 @@ def status(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def read_states(client: Client) -> dict[str, State]:
+def read_states(client: CommandClient) -> dict[str, State]:
     """The last word of every pipeline, by name."""
     if not any(topic.name == TOPIC and topic.error_code == 0 for topic in client.metadata([TOPIC]).topics):
         return {}

@@ -13,7 +13,7 @@ from penstock.cli.client_options import INT64_MAX
 from penstock.cli.sizes import duration_ms
 
 if TYPE_CHECKING:
-    from penstock.cli.kafka_client import Client
+    from penstock.cli.kafka_client import CommandClient
     from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 LATEST: Final = -1
@@ -58,7 +58,7 @@ def _at(timestamp_ms: int) -> Position:
 position.__name__ = "position"
 
 
-def find_offsets(client: Client, topic: MetadataResponseTopic, wanted: Mapping[int, Position]) -> dict[int, int]:
+def find_offsets(client: CommandClient, topic: MetadataResponseTopic, wanted: Mapping[int, Position]) -> dict[int, int]:
     """The offset of a position in each partition; where nothing is as late as the time asked for, that is the end."""
     found = {number: place.offset for number, place in wanted.items() if place.offset is not None}
     asked = {number: place.timestamp_ms for number, place in wanted.items() if place.timestamp_ms is not None}
@@ -67,9 +67,9 @@ def find_offsets(client: Client, topic: MetadataResponseTopic, wanted: Mapping[i
     return found | answers | list_offsets(client, topic, late)
 
 
-def list_offsets(client: Client, topic: MetadataResponseTopic, asked: Mapping[int, int]) -> dict[int, int]:
+def list_offsets(client: CommandClient, topic: MetadataResponseTopic, asked: Mapping[int, int]) -> dict[int, int]:
     """The offset at a timestamp in each partition, -1 where there is none."""
-    from penstock.cli.kafka_client import KafkaError
+    from penstock.kafka.client import RequestRefusedError
     from penstock.kafka.protocol import keys, offsets
 
     leaders = {item.partition_index: item.leader_id for item in topic.partitions}
@@ -89,13 +89,13 @@ def list_offsets(client: Client, topic: MetadataResponseTopic, asked: Mapping[in
         found = {}
         for item in answer.topics[0].partitions:
             if item.error_code:
-                raise KafkaError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
+                raise RequestRefusedError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
             found[item.partition_index] = item.offset
         return found
 
     found: dict[int, int] = {}
     for leader in sorted({leaders[number] for number in asked}):
-        found |= client.persist(partial(ask, leader))
+        found |= client.retry(partial(ask, leader))
     return found
 
 

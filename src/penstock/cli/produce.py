@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.client_options import client_options, make_client, pair, partition, required, separator
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import CommandError, as_command_error
 from penstock.cli.message_input import FORMATS, Draft, InputFormat, read_pieces
 from penstock.cli.output import Output, Progress
+from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.producer import Producer
@@ -69,9 +70,10 @@ def run(argv: list[str]) -> int:
         progress = Progress(shown=not arguments.messages and not os.isatty(STANDARD_INPUT))
         try:
             _send_all(producer, arguments, form, progress)
-        except CommandError as error:
+        except (CommandError, PenstockError) as error:
+            failure = as_command_error(error)
             written = sum(producer.written.values())
-            raise CommandError(f"{error}; {written} messages were written before that", error.exit_code) from error
+            raise CommandError(f"{failure}; {written} messages were written before that", failure.exit_code) from error
         finally:
             progress.end()
     _report(producer, arguments.topic, output)

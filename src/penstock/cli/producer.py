@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
-from penstock.cli.kafka_client import RETRY_PAUSE_S, Client, KafkaError, LostConnectionError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.message_input import Draft
 from penstock.cli.record_batch import NOBODY, Record, Source, encode_batch
+from penstock.core.errors import PenstockError
 from penstock.core.key_hash import partition_of_key
+from penstock.kafka.client import BrokerUnreachableError, RequestRefusedError, is_retriable
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.produce import (
     PartitionProduceData,
@@ -24,6 +27,7 @@ from penstock.kafka.protocol.transactions import InitProducerIdRequest, InitProd
 
 BATCH_BYTES: Final = 256 << 10
 ALL_IN_SYNC: Final = -1
+RETRY_PAUSE_S: Final = 0.1
 SEQUENCE_MAX: Final = (1 << 31) - 1
 _RECORD_OVERHEAD: Final = 32
 
@@ -33,7 +37,7 @@ Waiting = dict[int, deque[list[Record]]]
 class Producer:
     """Writes to one topic. What was sent and not acknowledged is sent again under the same sequence number."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: CommandClient, name: str) -> None:
         self._client = client
         self._name = name
         self._topic = client.topic(name, create=True)
@@ -90,18 +94,18 @@ class Producer:
             return partition_of_key(draft.key, self.partitions)
         return self._sticky
 
-    def _round(self, waiting: Waiting) -> CommandError | None:
+    def _round(self, waiting: Waiting) -> PenstockError | None:
         """Send the first batch of every partition, to each leader at once. The failure, if one may pass."""
         leaders = {item.partition_index: item.leader_id for item in self._topic.partitions}
-        failure: CommandError | None = None
+        failure: PenstockError | None = None
         for leader in sorted({leaders[number] for number in waiting}):
             numbers = [number for number in waiting if leaders[number] == leader]
             try:
                 answers = self._produce(leader, {number: waiting[number][0] for number in numbers})
-            except LostConnectionError as error:
+            except BrokerUnreachableError as error:
                 if self._source is NOBODY:
                     raise CommandError(
-                        f"{error}; whether the last messages were written is not known", error.exit_code
+                        f"{error}; whether the last messages were written is not known", ExitCode.NO_CONNECTION
                     ) from error
                 failure = error
                 continue
@@ -122,7 +126,7 @@ class Producer:
         answer = self._client.node_call(leader, keys.PRODUCE, request, ProduceResponse)
         return answer.responses[0].partition_responses
 
-    def _take(self, answer: PartitionProduceResponse, waiting: Waiting) -> CommandError | None:
+    def _take(self, answer: PartitionProduceResponse, waiting: Waiting) -> PenstockError | None:
         number = answer.index
         records = waiting[number][0]
         if answer.error_code in (errors.NONE, errors.DUPLICATE_SEQUENCE_NUMBER):
@@ -138,8 +142,8 @@ class Producer:
             waiting[number][0] = records[half:]
             waiting[number].appendleft(records[:half])
             return None
-        error = KafkaError(f"partition {number} of {self._name!r}", answer.error_code, answer.error_message)
-        if not error.is_passing:
+        error = RequestRefusedError(f"partition {number} of {self._name!r}", answer.error_code, answer.error_message)
+        if not is_retriable(error):
             raise error
         return error
 
@@ -148,12 +152,12 @@ class Producer:
 
         def ask() -> Source:
             connection = self._client.any_node()
-            if not connection.serves(keys.INIT_PRODUCER_ID):
+            if connection.version_of(keys.INIT_PRODUCER_ID) < 0:
                 return NOBODY
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
             answer = self._client.call(keys.INIT_PRODUCER_ID, request, InitProducerIdResponse)
             if answer.error_code:
-                raise KafkaError("asking for a producer id", answer.error_code)
+                raise RequestRefusedError("asking for a producer id", answer.error_code)
             return Source(answer.producer_id, answer.producer_epoch)
 
-        return self._client.persist(ask)
+        return self._client.retry(ask)

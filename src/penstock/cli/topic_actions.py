@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError, usage
-from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.failure import CommandError, as_command_error, usage
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output, confirm
 from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, find_offsets, list_offsets
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import configs, errors, keys, offsets, topics
 from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
@@ -19,10 +20,10 @@ TOPIC_RESOURCE: Final = 2
 OWN_CONFIG: Final = 1  # DescribeConfigs' source: set on the topic itself
 SET, UNSET = 0, 1
 
-Action = Callable[[Client, Namespace, Output], int]
+Action = Callable[[CommandClient, Namespace, Output], int]
 
 
-def create(client: Client, arguments: Namespace, output: Output) -> int:
+def create(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Make topics; each is tried, whatever becomes of the others."""
     settings = [topics.CreatableTopicConfig(name=name, value=value) for name, value in arguments.configs]
     wanted = [
@@ -37,7 +38,7 @@ def create(client: Client, arguments: Namespace, output: Output) -> int:
         if item.error_code == errors.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
             output.say(f"topic {item.name} is there already")
         elif item.error_code:
-            failures.add(KafkaError(f"topic {item.name!r}", item.error_code, item.error_message))
+            failures.add(RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message))
         else:
             made.append({"name": item.name, "id": _uuid(item.topic_id), "partitions": item.num_partitions})
             output.say(f"made topic {item.name} with {_partitions(item.num_partitions)}")
@@ -46,7 +47,7 @@ def create(client: Client, arguments: Namespace, output: Output) -> int:
     return failures.finish()
 
 
-def list_topics(client: Client, arguments: Namespace, output: Output) -> int:
+def list_topics(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Names, ids and sizes, in order of names."""
     found = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
     shown = [topic for topic in found if (topic.name or "").startswith(arguments.prefix) and not topic.is_internal]
@@ -57,7 +58,7 @@ def list_topics(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def describe(client: Client, arguments: Namespace, output: Output) -> int:
+def describe(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Partitions with leaders and offsets, and the configuration."""
     described = []
     for name in arguments.names:
@@ -85,7 +86,7 @@ def describe(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def alter(client: Client, arguments: Namespace, output: Output) -> int:
+def alter(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Set some configurations and put others back."""
     if not arguments.configs and not arguments.unset:
         raise usage("nothing to change; give --set KEY=VALUE or --unset KEY")
@@ -100,14 +101,14 @@ def alter(client: Client, arguments: Namespace, output: Output) -> int:
     answer = client.call(keys.INCREMENTAL_ALTER_CONFIGS, request, configs.IncrementalAlterConfigsResponse)
     for item in answer.responses:
         if item.error_code:
-            raise KafkaError(f"topic {arguments.name!r}", item.error_code, item.error_message)
+            raise RequestRefusedError(f"topic {arguments.name!r}", item.error_code, item.error_message)
     if output.as_json:
         output.document({"name": arguments.name, "config": _configs(client, arguments.name, everything=False)})
     output.say(f"changed {len(changes)} configuration{'s' if len(changes) > 1 else ''} of topic {arguments.name}")
     return ExitCode.OK
 
 
-def delete(client: Client, arguments: Namespace, output: Output) -> int:
+def delete(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Delete topics; each is tried, whatever becomes of the others."""
     names = ", ".join(arguments.names)
     if not confirm(f"Delete {names} with all messages?", yes=arguments.yes):
@@ -120,7 +121,7 @@ def delete(client: Client, arguments: Namespace, output: Output) -> int:
         if item.error_code == errors.UNKNOWN_TOPIC_OR_PARTITION and arguments.if_exists:
             output.say(f"there is no topic {item.name}")
         elif item.error_code:
-            failures.add(KafkaError(f"topic {item.name!r}", item.error_code, item.error_message))
+            failures.add(RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message))
         else:
             gone.append(item.name)
             output.say(f"deleted topic {item.name}")
@@ -129,21 +130,21 @@ def delete(client: Client, arguments: Namespace, output: Output) -> int:
     return failures.finish()
 
 
-def add_partitions(client: Client, arguments: Namespace, output: Output) -> int:
+def add_partitions(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Give a topic more partitions."""
     wanted = topics.CreatePartitionsTopic(name=arguments.name, count=arguments.total, assignments=None)
     request = topics.CreatePartitionsRequest(topics=[wanted], timeout_ms=_milliseconds(client))
     answer = client.call(keys.CREATE_PARTITIONS, request, topics.CreatePartitionsResponse)
     for item in answer.results:
         if item.error_code:
-            raise KafkaError(f"topic {arguments.name!r}", item.error_code, item.error_message)
+            raise RequestRefusedError(f"topic {arguments.name!r}", item.error_code, item.error_message)
     if output.as_json:
         output.document({"name": arguments.name, "partitions": arguments.total})
     output.say(f"topic {arguments.name} now has {_partitions(arguments.total)}")
     return ExitCode.OK
 
 
-def trim(client: Client, arguments: Namespace, output: Output) -> int:
+def trim(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Drop what is before a position."""
     topic = client.topic(arguments.name)
     numbers = chosen_partitions(topic, arguments.partition)
@@ -186,8 +187,8 @@ class _Failures:
     def __init__(self) -> None:
         self._all: list[CommandError] = []
 
-    def add(self, failure: CommandError) -> None:
-        self._all.append(failure)
+    def add(self, failure: RequestRefusedError) -> None:
+        self._all.append(as_command_error(failure))
 
     def finish(self) -> int:
         if self._all:
@@ -195,7 +196,7 @@ class _Failures:
         return ExitCode.OK
 
 
-def _delete_records(client: Client, topic: MetadataResponseTopic, before: dict[int, int]) -> dict[int, int]:
+def _delete_records(client: CommandClient, topic: MetadataResponseTopic, before: dict[int, int]) -> dict[int, int]:
     leaders = {item.partition_index: item.leader_id for item in topic.partitions}
     low: dict[int, int] = {}
     for leader in sorted({leaders[number] for number in before}):
@@ -210,17 +211,17 @@ def _delete_records(client: Client, topic: MetadataResponseTopic, before: dict[i
         answer = client.node_call(leader, keys.DELETE_RECORDS, request, offsets.DeleteRecordsResponse)
         for item in answer.topics[0].partitions:
             if item.error_code:
-                raise KafkaError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
+                raise RequestRefusedError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
             low[item.partition_index] = item.low_watermark
     return low
 
 
-def _configs(client: Client, name: str, *, everything: bool) -> dict[str, str | None]:
+def _configs(client: CommandClient, name: str, *, everything: bool) -> dict[str, str | None]:
     resource = configs.DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
     request = configs.DescribeConfigsRequest(resources=[resource])
     (answer,) = client.call(keys.DESCRIBE_CONFIGS, request, configs.DescribeConfigsResponse).results
     if answer.error_code:
-        raise KafkaError(f"topic {name!r}", answer.error_code, answer.error_message)
+        raise RequestRefusedError(f"topic {name!r}", answer.error_code, answer.error_message)
     shown = (item for item in answer.configs if everything or item.config_source == OWN_CONFIG)
     return {item.name: item.value for item in sorted(shown, key=lambda item: item.name)}
 
@@ -241,5 +242,5 @@ def _partitions(number: int) -> str:
     return f"{number} partition{'' if number == 1 else 's'}"
 
 
-def _milliseconds(client: Client) -> int:
+def _milliseconds(client: CommandClient) -> int:
     return int(client.timeout_s * 1000)

@@ -13,18 +13,19 @@ from typing import Final
 
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
-from penstock.cli.kafka_client import Client, KafkaError
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output
+from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import keys, sasl
 
 MECHANISMS: Final = {1: ("SCRAM-SHA-256", "sha256"), 2: ("SCRAM-SHA-512", "sha512")}
 ITERATIONS: Final = 8192
 SALT_SIZE: Final = 24
 
-Action = Callable[[Client, Namespace, Output], int]
+Action = Callable[[CommandClient, Namespace, Output], int]
 
 
-def set_password(client: Client, arguments: Namespace, output: Output) -> int:
+def set_password(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Give a user a credential of every kind there is."""
     password = _new_password(arguments.name, arguments.new_password_file).encode()
     upsertions = []
@@ -43,7 +44,7 @@ def set_password(client: Client, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def list_users(client: Client, _arguments: Namespace, output: Output) -> int:
+def list_users(client: CommandClient, _arguments: Namespace, output: Output) -> int:
     """Names and mechanisms; the administrator is not among them."""
     found = _users(client)
     if output.as_json:
@@ -54,7 +55,7 @@ def list_users(client: Client, _arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def remove(client: Client, arguments: Namespace, output: Output) -> int:
+def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Take all credentials of users away."""
     known = _users(client)
     for name in arguments.names:
@@ -72,19 +73,19 @@ def remove(client: Client, arguments: Namespace, output: Output) -> int:
 ACTIONS: Final[dict[str, Action]] = {"set": set_password, "list": list_users, "remove": remove}
 
 
-def _users(client: Client) -> dict[str, list[int]]:
+def _users(client: CommandClient) -> dict[str, list[int]]:
     request = sasl.DescribeUserScramCredentialsRequest(users=None)
     answer = client.call(keys.DESCRIBE_USER_SCRAM_CREDENTIALS, request, sasl.DescribeUserScramCredentialsResponse)
     if answer.error_code:
-        raise KafkaError("users", answer.error_code, answer.error_message)
+        raise RequestRefusedError("users", answer.error_code, answer.error_message)
     return {one.user: [info.mechanism for info in one.credential_infos] for one in answer.results}
 
 
-def _alter(client: Client, request: sasl.AlterUserScramCredentialsRequest) -> None:
+def _alter(client: CommandClient, request: sasl.AlterUserScramCredentialsRequest) -> None:
     answer = client.call(keys.ALTER_USER_SCRAM_CREDENTIALS, request, sasl.AlterUserScramCredentialsResponse)
     for result in answer.results:
         if result.error_code:
-            raise KafkaError(f"user {result.user!r}", result.error_code, result.error_message)
+            raise RequestRefusedError(f"user {result.user!r}", result.error_code, result.error_message)
 
 
 def _new_password(name: str, file: str | None) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.kafka.client import TopicPartition
 from penstock.kernels.arrow_decode import ArrowRoom, OctetsRoom
-from penstock.spark.cluster import TopicPartition
 from penstock.spark.columns import Layout
 from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, Malformed
 from penstock.spark.value_formats import ValueFormat

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import compress_like
+from penstock.kafka.client import ProducerIdentity, TopicPartition
 from penstock.kernels.arrow_encode import BinaryColumn, HeaderColumn, RecordColumns, choose_partitions, encode_records
-from penstock.spark.cluster import TopicPartition
 from penstock.spark.errors import OptionError, RowError
 
 HEADER_SIZE: Final = 61
@@ -25,14 +25,6 @@ _MAGIC: Final = 2
 _TRANSACTIONAL: Final = 0x10
 _ROW_BYTES_MAX: Final = 64 << 20
 _FIELDS: Final = ("key", "value", "headers", "topic", "partition")
-
-
-class Producer(NamedTuple):
-    """Who writes, as brokers know it."""
-
-    id: int
-    epoch: int
-    is_transactional: bool
 
 
 class Built(NamedTuple):
@@ -53,7 +45,7 @@ class BatchBuilder:
         self._partitions_of = partitions_of
         self._turn = turn
 
-    def build(self, rows: pa.RecordBatch, producer: Producer, now_ms: int) -> Iterator[Built]:
+    def build(self, rows: pa.RecordBatch, producer: ProducerIdentity, now_ms: int) -> Iterator[Built]:
         """The batches that hold these rows; within a partition rows keep their order."""
         if not rows.num_rows:
             return
@@ -104,7 +96,7 @@ class BatchBuilder:
         return chosen
 
     def _cut(
-        self, place: TopicPartition, columns: RecordColumns, rows: NDArray[np.int64], producer: Producer, now_ms: int
+        self, place: TopicPartition, columns: RecordColumns, rows: NDArray[np.int64], producer: ProducerIdentity, now_ms: int
     ) -> Iterator[Built]:
         size = self._batch_bytes
         begin = 0
@@ -121,7 +113,7 @@ class BatchBuilder:
             yield Built(place, self._sealed(data, end - begin, producer, now_ms), end - begin)
             begin, size = end, self._batch_bytes
 
-    def _sealed(self, data: bytearray, count: int, producer: Producer, now_ms: int) -> bytearray:
+    def _sealed(self, data: bytearray, count: int, producer: ProducerIdentity, now_ms: int) -> bytearray:
         attributes = _TRANSACTIONAL if producer.is_transactional else 0
         if self._codec:
             data[HEADER_SIZE:] = compress_like(self._codec, memoryview(b""), memoryview(data)[HEADER_SIZE:])

@@ -13,14 +13,21 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import (
+    Address,
+    BlockingClient,
+    BlockingConnection,
+    BrokerUnreachableError,
+    RequestRefusedError,
+    SentRequest,
+    TopicInfo,
+    TopicPartition,
+)
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.spark.batch_building import Built, with_sequence
-from penstock.spark.cluster import RefusedError, TopicInfo, TopicPartition
-from penstock.spark.connection import Address, Connection, Sent
-from penstock.spark.errors import BrokerUnreachableError, FencedTaskError
+from penstock.spark.errors import FencedTaskError
 from penstock.spark.write_options import WriteOptions
-from penstock.spark.writing_cluster import WritingCluster
 
 IN_FLIGHT_MAX: Final = 5
 REQUEST_BYTES: Final = 4 << 20
@@ -42,15 +49,15 @@ _log = logging.getLogger(__name__)
 class _InFlight(NamedTuple):
     """A request on its way."""
 
-    connection: Connection
-    sent: Sent
+    connection: BlockingConnection
+    sent: SentRequest
     batches: list[Built]
 
 
 class BatchSender:
     """Sends batches in the order in which they are given; `finish` waits until all are stored."""
 
-    def __init__(self, cluster: WritingCluster, options: WriteOptions, transactional_id: str | None) -> None:
+    def __init__(self, cluster: BlockingClient, options: WriteOptions, transactional_id: str | None) -> None:
         self._cluster = cluster
         self._options = options
         self._transactional_id = transactional_id
@@ -94,7 +101,7 @@ class BatchSender:
                     self._take_answer()
                 return
             except PenstockError as error:
-                passing = _may_pass(error.error_code) if isinstance(error, RefusedError) else error.retriable
+                passing = _may_pass(error.error_code) if isinstance(error, RequestRefusedError) else error.retriable
                 self._take_back(error)
                 if not passing or time.monotonic() + pause >= deadline:
                     raise
@@ -135,7 +142,7 @@ class BatchSender:
         )
 
     def _take_answer(self) -> None:
-        """The answer to the oldest request; RefusedError if a batch of it is not stored."""
+        """The answer to the oldest request; RequestRefusedError if a batch of it is not stored."""
         connection, sent, batches = self._in_flight[0]
         answer = connection.receive(sent, ProduceResponse)
         codes = {
@@ -154,7 +161,7 @@ class BatchSender:
                 f"the transaction of this task is over ({errors.error_name(code)}): another attempt has taken its place, or it "
                 "took longer than transactionTimeoutMs"
             )
-        raise RefusedError(f"the rows for {failed[0].place} were not stored", code, reason or "")
+        raise RequestRefusedError(f"the rows for {failed[0].place} were not stored", code, reason or "")
 
     def _take_back(self, error: PenstockError) -> None:
         """Everything that is on its way and not known to be stored is to be sent again, in order."""
@@ -168,7 +175,7 @@ class BatchSender:
         # Answers may be left on them that belong to nobody now.
         self._cluster.close()
 
-    def _unstored(self, connection: Connection, sent: Sent, batches: list[Built]) -> list[Built]:
+    def _unstored(self, connection: BlockingConnection, sent: SentRequest, batches: list[Built]) -> list[Built]:
         """What of a later request is not stored; if that cannot be told any more, all of it."""
         try:
             answer = connection.receive(sent, ProduceResponse)
@@ -185,7 +192,7 @@ class BatchSender:
     def _leader(self, place: TopicPartition) -> Address:
         leader = self._topics[place.topic].leaders.get(place.partition)
         if leader is None:
-            raise RefusedError(f"partition {place}", errors.LEADER_NOT_AVAILABLE)
+            raise RequestRefusedError(f"partition {place}", errors.LEADER_NOT_AVAILABLE)
         return leader
 
 

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import BlockingClient, BlockingConnection, ReceiveBuffer
 from penstock.kafka.protocol import ZERO_UUID, private_keys
 from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.kernels.arrow_decode import find_end
-from penstock.spark.cluster import Cluster
-from penstock.spark.connection import Connection, ReceiveBuffer
 from penstock.spark.fetching import FetchSource, Stretch
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
@@ -30,7 +29,7 @@ _log = logging.getLogger(__name__)
 class DirectSource(FetchSource):
     """A range of offsets, from files as long as that works, and fetched otherwise."""
 
-    def __init__(self, cluster: Cluster, options: ReadOptions, wanted: OffsetRange) -> None:
+    def __init__(self, cluster: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
         super().__init__(cluster, options, wanted)
         self._is_direct = wanted.topic_id != ZERO_UUID
         self._files = OpenFiles()
@@ -73,7 +72,7 @@ class DirectSource(FetchSource):
         aborted = [(one.producer_id, one.first_offset) for one in answer.aborted_transactions]
         return Stretch(view.toreadonly(), aborted, position, end)
 
-    def _find(self, connection: Connection, position: int) -> FindPiecesResponse | None:
+    def _find(self, connection: BlockingConnection, position: int) -> FindPiecesResponse | None:
         if connection.version_of(private_keys.FIND_PIECES) < 0:
             self._is_direct = False
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import ConfigError, CorruptionError, PenstockError, UnavailableError
+from penstock.core.errors import ConfigError, CorruptionError, PenstockError
 
 
 class OptionError(ConfigError):
@@ -21,18 +21,6 @@ class CheckpointError(ConfigError):
     """A checkpoint does not belong to what the query reads."""
 
     code = "spark_checkpoint"
-
-
-class BrokerUnreachableError(UnavailableError):
-    """No node could be reached, or none answered in time."""
-
-    code = "broker_unreachable"
-
-
-class BrokerRefusedError(PenstockError):
-    """A node answered with an error that trying again does not mend."""
-
-    code = "broker_refused"
 
 
 class RowError(PenstockError):

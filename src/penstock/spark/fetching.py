@@ -9,12 +9,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import (
+    EARLIEST,
+    FRAME_BYTES_MAX,
+    LATEST,
+    Address,
+    BlockingClient,
+    BrokerRefusedError,
+    BrokerUnreachableError,
+    ReceiveBuffer,
+    RequestRefusedError,
+)
 from penstock.kafka.protocol import ZERO_UUID, errors, keys
 from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.kernels.arrow_decode import find_end
-from penstock.spark.cluster import EARLIEST, LATEST, Cluster, RefusedError
-from penstock.spark.connection import FRAME_BYTES_MAX, Address, ReceiveBuffer
-from penstock.spark.errors import BrokerRefusedError, BrokerUnreachableError, DataLossError
+from penstock.spark.errors import DataLossError
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 
@@ -47,7 +56,7 @@ class ByteSource(Protocol):
 class FetchSource:
     """A range of offsets, fetched from whoever leads the partition."""
 
-    def __init__(self, cluster: Cluster, options: ReadOptions, wanted: OffsetRange) -> None:
+    def __init__(self, cluster: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
         self._cluster = cluster
         self._options = options
         self._wanted = wanted
@@ -95,7 +104,7 @@ class FetchSource:
     def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
         deadline = time.monotonic() + self._options.poll_timeout_s
         while position < self._wanted.stop:
-            data = self._cluster.persist(lambda position=position: self._ask(position, buffer))  # type: ignore[misc] # bound now
+            data = self._cluster.retry(lambda position=position: self._ask(position, buffer))  # type: ignore[misc] # bound now
             if data.error_code == errors.OFFSET_OUT_OF_RANGE:
                 position = self._skip_lost(position)
                 continue
@@ -124,7 +133,7 @@ class FetchSource:
             (data,) = (partition for topic in answer.responses for partition in topic.partitions)
             code = answer.error_code or data.error_code
             if code and code != errors.OFFSET_OUT_OF_RANGE:
-                raise RefusedError(f"fetching offset {position} of {self._wanted.place}", code)
+                raise RequestRefusedError(f"fetching offset {position} of {self._wanted.place}", code)
         except PenstockError:
             if self._leader is not None:
                 self._cluster.forget(self._leader)

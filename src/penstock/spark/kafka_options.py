@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.spark.connection import DEFAULT_PORT, Address, ClientOptions, Security
+from penstock.kafka.client import Address, AddressError, ClientOptions, ClientSecurity, SettingNames, parse_addresses
+from penstock.kafka.scram import DIGESTS
 from penstock.spark.errors import OptionError
-from penstock.spark.scram import DIGESTS
 
 USED: Final = frozenset(
     {
@@ -67,22 +67,14 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 
 _PROTOCOLS: Final = {"PLAINTEXT": (False, False), "SSL": (True, False), "SASL_PLAINTEXT": (False, True), "SASL_SSL": (True, True)}
+_NAMES: Final = SettingNames(
+    bootstrap="kafka.bootstrap.servers",
+    timeout="kafka.request.timeout.ms",
+    mechanism="kafka.sasl.mechanism",
+    sign_in="kafka.sasl.jaas.config",
+    tls="kafka.ssl.truststore.location",
+)
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
-
-
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Addresses as in kafka.bootstrap.servers: `host:port`, several separated by commas, the port 9092 if left out."""
-    found = []
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        bracketed = item.startswith("[")
-        host, _, port = item[1:].partition("]") if bracketed else item.rpartition(":") if ":" in item else (item, "", "")
-        port = port.removeprefix(":")
-        if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
-            raise OptionError(f"kafka.bootstrap.servers: {item!r} is not an address; write HOST:PORT, such as 127.0.0.1:9092")
-        found.append(Address(host, int(port or DEFAULT_PORT)))
-    if not found:
-        raise OptionError("kafka.bootstrap.servers is empty; write HOST:PORT, such as 127.0.0.1:9092")
-    return tuple(found)
 
 
 def client_options(options: Mapping[str, str]) -> ClientOptions:
@@ -91,12 +83,20 @@ def client_options(options: Mapping[str, str]) -> ClientOptions:
     if not servers:
         raise OptionError("say where the broker is: option kafka.bootstrap.servers, such as 127.0.0.1:9092")
     return ClientOptions(
-        bootstrap=parse_addresses(servers),
+        bootstrap=_addresses(servers),
         client_id=options.get("kafka.client.id", "penstock-spark"),
         request_timeout_s=number(options, "kafka.request.timeout.ms", 30_000) / 1000,
         api_timeout_s=number(options, "kafka.default.api.timeout.ms", 60_000) / 1000,
         security=_security(options),
+        names=_NAMES,
     )
+
+
+def _addresses(text: str) -> tuple[Address, ...]:
+    try:
+        return parse_addresses(text, _NAMES.bootstrap)
+    except AddressError as error:
+        raise OptionError(str(error)) from error
 
 
 def number(options: Mapping[str, str], name: str, default: int, *, least: int = 1) -> int:
@@ -127,7 +127,7 @@ def choice(options: Mapping[str, str], name: str, *values: str) -> str:
     return text
 
 
-def _security(options: Mapping[str, str]) -> Security:
+def _security(options: Mapping[str, str]) -> ClientSecurity:
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
         raise OptionError(f"kafka.security.protocol is {protocol!r}; it takes {', '.join(_PROTOCOLS)}")
@@ -140,7 +140,7 @@ def _security(options: Mapping[str, str]) -> Security:
                 "be read here"
             )
     username, password = _credentials(options) if sasl else (None, None)
-    return Security(
+    return ClientSecurity(
         tls=tls,
         ca_file=options.get("kafka.ssl.truststore.location"),
         certificate_file=options.get("kafka.ssl.keystore.location"),

@@ -19,6 +19,15 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import (
+    Address,
+    BlockingClient,
+    BrokerRefusedError,
+    ClientOptions,
+    RequestRefusedError,
+    TopicInfo,
+    TopicPartition,
+)
 from penstock.kafka.protocol import ZERO_UUID, errors, private_keys
 from penstock.kafka.protocol.private_leases import (
     LeasedPartition,
@@ -30,9 +39,6 @@ from penstock.kafka.protocol.private_leases import (
     TakeLeaseRequest,
     TakeLeaseResponse,
 )
-from penstock.spark.cluster import Cluster, RefusedError, TopicInfo, TopicPartition
-from penstock.spark.connection import Address, ClientOptions
-from penstock.spark.errors import BrokerRefusedError
 
 BATCH_S: Final = 600.0
 STREAM_S: Final = 120.0
@@ -65,7 +71,7 @@ def new_lease_id() -> bytes:
 
 
 def take_lease(
-    cluster: Cluster, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
+    cluster: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int]:
     """Take a lease, or move it, in one attempt; where its partitions begin from then on."""
     has_ids = all(topics[place.topic].id != ZERO_UUID for place in positions)
@@ -82,7 +88,7 @@ def take_lease(
     )
     answer = cluster.call(private_keys.TAKE_LEASE, request, TakeLeaseResponse)
     if answer.error_code:
-        raise RefusedError("the broker gives no lease", answer.error_code, answer.error_message or "")
+        raise RequestRefusedError("the broker gives no lease", answer.error_code, answer.error_message or "")
     names = {topics[name].id: name for name in by_topic}
     return {
         TopicPartition(names[topic.topic_id], one.partition): one.offset for topic in answer.topics for one in topic.partitions
@@ -90,14 +96,14 @@ def take_lease(
 
 
 def hold(
-    cluster: Cluster, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
+    cluster: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int] | None:
     """As `take_lease`, trying again while what fails may pass. None if there is no lease to be had: then it is done without, and
     what is lost is told of when it is to be read."""
     if not positions:
         return None
     try:
-        return cluster.persist(lambda: take_lease(cluster, lease_id, duration_s, positions, topics))
+        return cluster.retry(lambda: take_lease(cluster, lease_id, duration_s, positions, topics))
     except NoLeasesError:
         return None
     except PenstockError as error:
@@ -115,7 +121,7 @@ class LeaseKeeper:
     """The lease of a stream. `hold` it where the stream stands, again whenever it has moved on, and `release` it at the end."""
 
     def __init__(self, options: ClientOptions, duration_s: float = STREAM_S) -> None:
-        self._cluster = Cluster(replace(options, request_timeout_s=min(options.request_timeout_s, REQUEST_TIMEOUT_S)))
+        self._cluster = BlockingClient(replace(options, request_timeout_s=min(options.request_timeout_s, REQUEST_TIMEOUT_S)))
         self._duration_s = duration_s
         self._id = new_lease_id()
         self._wanted = Wanted({}, {})
@@ -125,7 +131,9 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._is_needless = False
 
-    def hold(self, cluster: Cluster, positions: Offsets, topics: Mapping[str, TopicInfo]) -> dict[TopicPartition, int] | None:
+    def hold(
+        self, cluster: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]
+    ) -> dict[TopicPartition, int] | None:
         """Hold everything from these offsets on. What was not held before is when this returns, and then it is told where
         partitions begin. Where a stream has only moved on the lease follows in a moment: until then it holds more."""
         wanted = Wanted({place: offset for place, offset in positions.items() if place.topic in topics}, dict(topics))
@@ -139,7 +147,7 @@ class LeaseKeeper:
         else:
             try:
                 with self._taking:
-                    begins = cluster.persist(lambda: take_lease(cluster, self._id, self._duration_s, *wanted))
+                    begins = cluster.retry(lambda: take_lease(cluster, self._id, self._duration_s, *wanted))
             except NoLeasesError:
                 self._is_needless = True
                 return None
@@ -150,7 +158,7 @@ class LeaseKeeper:
             self._thread.start()
         return begins
 
-    def cover(self, cluster: Cluster, positions: Offsets, topics: Mapping[str, TopicInfo]) -> None:
+    def cover(self, cluster: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]) -> None:
         """Hold these too, if they are not held already."""
         if not self._covers(positions):
             self.hold(cluster, {**self._wanted.positions, **positions}, {**self._wanted.topics, **topics})
@@ -199,7 +207,7 @@ class LeaseKeeper:
 
 
 @contextmanager
-def renewing(cluster: Cluster, leader: Address, lease_id: bytes) -> Iterator[None]:
+def renewing(cluster: BlockingClient, leader: Address, lease_id: bytes) -> Iterator[None]:
     """Keep the lease of a batch read alive while one of its tasks reads from a node."""
     if not lease_id:
         yield
@@ -226,12 +234,12 @@ _renewed: dict[bytes, float] = {}
 
 def _renew_until(is_over: threading.Event, options: ClientOptions, leader: Address, lease_id: bytes) -> None:
     while not is_over.wait(BATCH_S / RENEWALS):
-        cluster = Cluster(options)
+        cluster = BlockingClient(options)
         _renew(cluster, leader, lease_id)
         cluster.close()
 
 
-def _renew(cluster: Cluster, leader: Address, lease_id: bytes) -> None:
+def _renew(cluster: BlockingClient, leader: Address, lease_id: bytes) -> None:
     """One attempt: if it fails, the next comes early enough."""
     try:
         connection = cluster.connect(leader)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
+from penstock.kafka.client import EARLIEST, LATEST, ClientOptions, TopicPartition
 from penstock.spark import kafka_options
-from penstock.spark.cluster import EARLIEST, LATEST, TopicPartition
-from penstock.spark.connection import ClientOptions
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import boolean, choice, number
 

@@ -6,8 +6,8 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 
+from penstock.kafka.client import EARLIEST, LATEST, NO_OFFSET, BlockingClient, TopicInfo, TopicPartition
 from penstock.kafka.protocol import ZERO_UUID
-from penstock.spark.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster, TopicInfo, TopicPartition
 from penstock.spark.errors import CheckpointError, DataLossError, OptionError
 from penstock.spark.leases import BATCH_S, hold, is_late, new_lease_id
 from penstock.spark.options import Position, ReadOptions
@@ -21,7 +21,7 @@ Offsets = dict[TopicPartition, int]
 class Planner:
     """Answers for one query. `topics` is what is known of the topics it reads since `look` was last called."""
 
-    def __init__(self, options: ReadOptions, cluster: Cluster) -> None:
+    def __init__(self, options: ReadOptions, cluster: BlockingClient) -> None:
         self._options = options
         self._cluster = cluster
         self.topics: dict[str, TopicInfo] = {}

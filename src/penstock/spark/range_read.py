@@ -9,11 +9,10 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from penstock.core.memory import keep_freed_memory
+from penstock.kafka.client import BlockingClient, ClientOptions
 from penstock.kernels.arrow_decode import BatchDecoder
 from penstock.spark.arrow_batches import BatchMaker, RowsInMaking
-from penstock.spark.cluster import Cluster
 from penstock.spark.columns import Layout
-from penstock.spark.connection import ClientOptions
 from penstock.spark.decompression import Decompressor
 from penstock.spark.direct_reading import DirectSource
 from penstock.spark.fetching import ByteSource, FetchSource
@@ -84,11 +83,11 @@ def _decode_all(
 
 
 # Connections outlive a task: the processes that run tasks are used for many, one after another.
-_clusters: dict[ClientOptions, Cluster] = {}
+_clusters: dict[ClientOptions, BlockingClient] = {}
 
 
-def _cluster(options: ClientOptions) -> Cluster:
-    found = _clusters.pop(options, None) or Cluster(options)
+def _cluster(options: ClientOptions) -> BlockingClient:
+    found = _clusters.pop(options, None) or BlockingClient(options)
     _clusters[options] = found
     while len(_clusters) > CLUSTERS_MAX:
         _clusters.pop(next(iter(_clusters))).close()

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from penstock.spark.cluster import TopicPartition
-from penstock.spark.connection import Address
+from penstock.kafka.client import Address, TopicPartition
 from penstock.spark.errors import CheckpointError
 
 # No topic can have these names. What else is in the JSON is as Spark's Kafka source writes it.

@@ -24,10 +24,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.core.errors import PenstockError
-from penstock.spark.batch_building import BatchBuilder, Producer
+from penstock.kafka.client import BlockingClient, OpenTransaction, ProducerIdentity
+from penstock.spark.batch_building import BatchBuilder
 from penstock.spark.batch_sender import BatchSender
 from penstock.spark.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
-from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -58,7 +58,7 @@ class _TaskWriter:
         context = TaskContext.get()
         assert context is not None, "tasks run in Spark"
         query = context.getLocalProperty("sql.streaming.queryId") or self._job
-        with closing(WritingCluster(self._options.client)) as cluster:
+        with closing(BlockingClient(self._options.client)) as cluster:
             name = None
             if self._options.guarantee == EXACTLY_ONCE:
                 name = f"{_prefix(query)}{context.partitionId()}/{context.attemptNumber()}"
@@ -69,13 +69,13 @@ class _TaskWriter:
 
 
 def send_rows(
-    rows: Iterator[RecordBatch], cluster: WritingCluster, options: WriteOptions, transactional_id: str | None, turn: int
-) -> tuple[Producer | None, int]:
+    rows: Iterator[RecordBatch], cluster: BlockingClient, options: WriteOptions, transactional_id: str | None, turn: int
+) -> tuple[ProducerIdentity | None, int]:
     """Write rows, in a transaction if it has an id; who wrote them, None if there were none, and how many. They are stored when
     this returns. `turn` is the partition at which rows without a key begin."""
     sender = BatchSender(cluster, options, transactional_id)
     builder = BatchBuilder(options.topic, options.batch_bytes, options.codec, sender.partitions_of, turn)
-    producer: Producer | None = None
+    producer: ProducerIdentity | None = None
     count = 0
     for batch in rows:
         if not batch.num_rows:
@@ -129,7 +129,7 @@ def commit_rows(options: WriteOptions, told: list[TaskWrote], batch: int) -> Non
     query = told[0].query
     transactions = [one.transaction for one in told if one.transaction is not None]
     key = f"spark/{query}"
-    with closing(WritingCluster(options.client)) as cluster:
+    with closing(BlockingClient(options.client)) as cluster:
         stored = cluster.record(key)
         last = _batch_of(stored)
         if last is not None and batch <= last:
@@ -143,7 +143,7 @@ def commit_rows(options: WriteOptions, told: list[TaskWrote], batch: int) -> Non
         _abort_left_behind(cluster, query)
 
 
-def _forget_job(cluster: WritingCluster, key: str, value: bytes) -> None:
+def _forget_job(cluster: BlockingClient, key: str, value: bytes) -> None:
     """A job that is no stream is never repeated under its name, so its record has served."""
     try:
         cluster.commit_together([], (key, b""), value)
@@ -155,11 +155,11 @@ def abort_rows(options: WriteOptions, told: list[TaskWrote]) -> None:
     """Take back what tasks have written. A commit that took effect is not undone: its transactions are over."""
     if options.guarantee == AT_LEAST_ONCE or not told:
         return
-    with closing(WritingCluster(options.client)) as cluster:
+    with closing(BlockingClient(options.client)) as cluster:
         _abort_all(cluster, [one.transaction for one in told if one.transaction is not None])
 
 
-def _abort_all(cluster: WritingCluster, transactions: list[OpenTransaction]) -> None:
+def _abort_all(cluster: BlockingClient, transactions: list[OpenTransaction]) -> None:
     for transaction in transactions:
         try:
             cluster.abort(transaction)
@@ -168,7 +168,7 @@ def _abort_all(cluster: WritingCluster, transactions: list[OpenTransaction]) -> 
             _log.warning("%s stays open until it times out: %s", transaction.transactional_id, error)
 
 
-def _abort_left_behind(cluster: WritingCluster, query: str) -> None:
+def _abort_left_behind(cluster: BlockingClient, query: str) -> None:
     """Attempts that failed or lost a race have left transactions open, and readers wait for those."""
     for name in cluster.open_transactions(_prefix(query)):
         try:
@@ -182,7 +182,7 @@ def _settle_guarantee(options: WriteOptions) -> WriteOptions:
     once, which is said."""
     if options.guarantee == AT_LEAST_ONCE:
         return options
-    with closing(WritingCluster(options.client)) as cluster:
+    with closing(BlockingClient(options.client)) as cluster:
         if cluster.commits_together():
             return options
     _log.warning(

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartition
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
 from penstock.spark.leases import LeaseKeeper, is_late
@@ -93,7 +93,7 @@ class PenstockReader(DataSourceReader):
         self._layout = columns
 
     def partitions(self) -> list[InputPartition]:
-        cluster = Cluster(self._options.client)
+        cluster = BlockingClient(self._options.client)
         try:
             return [InputPartition([one]) for one in Planner(self._options, cluster).scan()]
         finally:
@@ -110,7 +110,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._layout = columns
         self._open: Planner | None = None
-        self._cluster: Cluster | None = None
+        self._cluster: BlockingClient | None = None
         self._lease: LeaseKeeper | None = None
         self._initial: StreamOffset | None = None
         self._latest: StreamOffset | None = None
@@ -196,7 +196,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> Planner:
         if self._open is None:
-            self._cluster = Cluster(self._options.client)
+            self._cluster = BlockingClient(self._options.client)
             self._open = Planner(self._options, self._cluster)
         return self._open
 

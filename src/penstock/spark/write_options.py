@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from penstock.kafka.client import ClientOptions
 from penstock.spark import kafka_options
-from penstock.spark.connection import ClientOptions
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import choice, number
 

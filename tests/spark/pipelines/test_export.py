@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import fastavro
 import pytest
 
+from penstock.kafka.client import BlockingClient
 from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, PipelineFencedError, SpecError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.tables.errors import TableConflictError
 from penstock.spark.tables.export import ExportJob
 from penstock.spark.tables.table import TableFencedError, table_of
 from penstock.spark.tables.table_target import TableTarget
-from penstock.spark.writing_cluster import WritingCluster
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.spark.pipelines.table_pipelines import (
     CLICKS,
@@ -160,7 +160,7 @@ def test_who_takes_over_goes_on_after_a_last_commit_of_the_one_before(
 def test_without_the_record_in_the_broker_the_table_alone_fences_and_tells_where_to_go_on(
     spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path, *, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WritingCluster, "commits_together", lambda self: False)
+    monkeypatch.setattr(BlockingClient, "commits_together", lambda self: False)
     spec = declare(gateway.bootstrap, tmp_path, topic, form, dead_letters="stop")
     send(gateway.bootstrap, topic, range(10))
     first = started(spark, spec)
@@ -178,7 +178,7 @@ def test_a_lost_record_doubles_nothing(spark: SparkSession, gateway: RunningGate
     spec = declare(gateway.bootstrap, tmp_path, topic, "delta")
     send(gateway.bootstrap, topic, range(10))
     run(spark, spec)
-    with closing(WritingCluster(target_options(spec).client)) as cluster:
+    with closing(BlockingClient(target_options(spec).client)) as cluster:
         key = f"pipeline/{spec.name}"
         cluster.commit_together([], (key, b""), cluster.record(key))
     send(gateway.bootstrap, topic, range(10, 20))

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli.pipeline import KINDS
 from penstock.cli.pipeline_templates import template
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.errors import SpecError
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import read_spec

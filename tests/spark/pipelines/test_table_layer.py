@@ -14,7 +14,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.spec import TableSpec
 from penstock.spark.tables.errors import TableLogError, TableOptionError, TableSchemaError
 from penstock.spark.tables.parquet import Parquet

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, PipelineFencedError, SpecError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.kinds import make_job
-from penstock.spark.writing_cluster import WritingCluster
 from tests.spark.pipelines.runs import CLICKS, Runs, transform
 from tests.spark.reads import read, schema
 
@@ -28,7 +28,7 @@ def click(number: int) -> dict[str, Any]:
 
 def record_of(runs: Runs, name: str) -> dict[str, Any]:
     """A pipeline's record in the broker."""
-    cluster = WritingCluster(target_options(runs.declare(name, "kind: replay\nsource: {topics: [x]}\ntarget: {topic: y}")).client)
+    cluster = BlockingClient(target_options(runs.declare(name, "kind: replay\nsource: {topics: [x]}\ntarget: {topic: y}")).client)
     stored = cluster.record(f"pipeline/{name}")
     cluster.close()
     return json.loads(stored or b"{}")  # type: ignore[no-any-return] # JSON

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.ranges import StreamOffset
 
 if TYPE_CHECKING:

@@ -15,13 +15,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from penstock.kafka.client import BlockingClient, OpenTransaction, RequestRefusedError
 from penstock.kafka.protocol import errors
-from penstock.spark.cluster import RefusedError
 from penstock.spark.pipelines.errors import PipelineFencedError
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import writing_options
 from penstock.spark.write_options import WriteOptions, write_options
-from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
 
 # Runs that this process has begun: when a job of theirs is made anew, it must not take the record back from another.
 _begun: Final[set[str]] = set()
@@ -38,7 +37,7 @@ def target_options(spec: PipelineSpec, topic: str | None = None) -> WriteOptions
 class Fence:
     """A pipeline's record, held by one run."""
 
-    def __init__(self, spec: PipelineSpec, cluster: WritingCluster) -> None:
+    def __init__(self, spec: PipelineSpec, cluster: BlockingClient) -> None:
         self.name = spec.name
         self.run = spec.run.id or uuid4().hex
         self.key = f"pipeline/{spec.name}"
@@ -67,7 +66,7 @@ class Fence:
             own = {"run": self.run, "host": socket.gethostname(), "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
             try:
                 self._set([], {**before, **own})
-            except RefusedError as error:
+            except RequestRefusedError as error:
                 if error.error_code != errors.INVALID_UPDATE_VERSION:
                     raise
                 continue  # somebody was quicker; look again
@@ -82,7 +81,7 @@ class Fence:
         content = {**self._content, **changes, "batch": int(self._content.get("batch", 0)) + 1}
         try:
             self._set(transactions, content)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             self.check()
             if error.error_code == errors.INVALID_UPDATE_VERSION:
                 raise self._fenced() from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.spark.cluster import LATEST
+from penstock.kafka.client import LATEST
 from penstock.spark.pipelines.errors import Fault
 from penstock.spark.pipelines.spec import PipelineSpec
 

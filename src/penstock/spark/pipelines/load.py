@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from penstock.kafka.client import OpenTransaction
 from penstock.spark.pipelines.batch_rows import CountsParam
 from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
@@ -24,7 +25,6 @@ from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_target import TopicTarget
 from penstock.spark.sink import send_rows
 from penstock.spark.write_options import WriteOptions
-from penstock.spark.writing_cluster import OpenTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

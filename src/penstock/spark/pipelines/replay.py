@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import BlockingClient, TopicPartition
 from penstock.spark.columns import Layout
 from penstock.spark.options import Position, ReadOptions
 from penstock.spark.pipelines.fence import Fence, target_options
@@ -23,7 +23,6 @@ from penstock.spark.pipelines.topic_source import TopicSource, positions_from_js
 from penstock.spark.pipelines.topic_target import TopicTarget
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.write_options import WriteOptions
-from penstock.spark.writing_cluster import WritingCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,7 +141,7 @@ class TableReplay:
     def start(self, spark: SparkSession) -> None:
         """As `Job` says."""
         client = target_options(self.spec).client
-        with closing(WritingCluster(client)) as cluster, closing(TopicSource(self.spec, cluster)) as source:
+        with closing(BlockingClient(client)) as cluster, closing(TopicSource(self.spec, cluster)) as source:
             fence = Fence(self.spec, cluster)
             fixed = _fixed_range(self.spec, source, fence.take())
             if cluster.commits_together():

@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.spark.batch_building import BatchBuilder, Producer
+from penstock.kafka.client import BlockingClient, ClientOptions, OpenTransaction, ProducerIdentity
+from penstock.spark.batch_building import BatchBuilder
 from penstock.spark.batch_sender import BatchSender
-from penstock.spark.connection import ClientOptions
 from penstock.spark.write_options import WriteOptions
-from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
 
 TOLD: Final = "transactional_id STRING, producer_id BIGINT, producer_epoch INT, rows_read BIGINT, rows BIGINT, dead BIGINT"
 _TOLD: Final = pa.schema(
@@ -69,7 +68,7 @@ class TaskTransaction:
         self._name = f"{prefix}{context.partitionId()}/{context.attemptNumber()}"
         self._sender = BatchSender(self._cluster, options, self._name)
         self._builders: dict[str | None, BatchBuilder] = {}
-        self._producer: Producer | None = None
+        self._producer: ProducerIdentity | None = None
 
     def send(self, topic: str | None, rows: pa.RecordBatch) -> None:
         """Send rows to a topic; without one they name their own."""
@@ -107,14 +106,14 @@ class SendRows:
 
 
 # Connections outlive a task: the processes that run tasks are used for many, one after another.
-_clusters: dict[ClientOptions, WritingCluster] = {}
+_clusters: dict[ClientOptions, BlockingClient] = {}
 
 
-def _cluster(options: ClientOptions) -> WritingCluster:
+def _cluster(options: ClientOptions) -> BlockingClient:
     found = _clusters.get(options)
     if found is None:
         _hang_up()
-        found = _clusters[options] = WritingCluster(options)
+        found = _clusters[options] = BlockingClient(options)
     return found
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from penstock.core.errors import CorruptionError, FencedError
-from penstock.spark.cluster import Cluster
+from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
 from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError
 from penstock.spark.pipelines.fence import target_options
@@ -189,7 +189,7 @@ class Runner:
     def _refuse_second_copy(self) -> None:
         if self._takes_over:
             return
-        with closing(Cluster(target_options(self.spec).client)) as cluster:
+        with closing(BlockingClient(target_options(self.spec).client)) as cluster:
             other = read_states(cluster).get(self.spec.name)
         if other is not None and is_alive(other, int(time.time() * 1000)) and not _is_dead_here(other):
             raise AlreadyRunningError(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import EARLIEST, LATEST, TopicPartition
 from penstock.spark import kafka_options
 from penstock.spark import write_options as sink_options
-from penstock.spark.cluster import EARLIEST, LATEST, TopicPartition
 from penstock.spark.options import Position, read_options
 from penstock.spark.pipelines.errors import Fault, SpecError
 from penstock.spark.pipelines.kind_rules import check_kind

@@ -14,13 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.core.errors import PenstockError
-from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
-from penstock.spark.connection import ClientOptions
+from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, ClientOptions, TopicPartition
 from penstock.spark.options import Position, ReadOptions, Subscription
 from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.write_options import AT_LEAST_ONCE, WriteOptions
-from penstock.spark.writing_cluster import WritingCluster
 
 TOPIC: Final = "__penstock_pipelines"
 SETTINGS: Final = {"cleanup.policy": "compact"}
@@ -80,19 +78,19 @@ class StateReport:
             schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]),
         )
         try:
-            with closing(WritingCluster(self._options.client)) as cluster:
+            with closing(BlockingClient(self._options.client)) as cluster:
                 make_topic(cluster, TOPIC, 1, SETTINGS)
                 send_rows(iter([rows]), cluster, self._options, None, 0)
         except PenstockError as error:
             _log.warning("the state of pipeline %s could not be reported: %s", self.state["name"], error)
 
 
-def read_states(cluster: Cluster) -> dict[str, dict[str, Any]]:
+def read_states(cluster: BlockingClient) -> dict[str, dict[str, Any]]:
     """The last word of every pipeline, by name."""
     return {name: json.loads(value) for name, value in read_last_values(cluster, TOPIC).items()}
 
 
-def read_last_values(cluster: Cluster, topic: str, prefix: str = "") -> dict[str, bytes]:
+def read_last_values(cluster: BlockingClient, topic: str, prefix: str = "") -> dict[str, bytes]:
     """The last value of every key of a topic of one partition; none of keys whose last value is null."""
     from penstock.spark.columns import Layout
     from penstock.spark.range_read import read_range

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.columns import TYPES
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.checkpoint import Checkpoint

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.dead_letters import send_dead
 from penstock.spark.pipelines.job import BatchDone
 from penstock.spark.pipelines.spec import PipelineSpec

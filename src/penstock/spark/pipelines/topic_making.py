@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from penstock.kafka.client import BlockingClient, RequestRefusedError
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.configs import (
     IncrementalAlterableConfig,
@@ -18,14 +19,15 @@ from penstock.kafka.protocol.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from penstock.spark.cluster import Cluster, RefusedError
 
 TOPIC_RESOURCE: Final = 2
 APPEND: Final = 2
 IMPORTANT: Final = "penstock.important.consumers"
 
 
-def make_topic(cluster: Cluster, name: str, partitions: int | None = None, settings: Mapping[str, str] | None = None) -> bool:
+def make_topic(
+    cluster: BlockingClient, name: str, partitions: int | None = None, settings: Mapping[str, str] | None = None
+) -> bool:
     """Make a topic if it is not there; whether it was made now. Without a number of partitions it has the broker's default."""
     if name in cluster.known_topics([name]):
         return False
@@ -36,15 +38,15 @@ def make_topic(cluster: Cluster, name: str, partitions: int | None = None, setti
         answer = cluster.call(keys.CREATE_TOPICS, CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
         for item in answer.topics:
             if item.error_code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):
-                raise RefusedError(f"topic {name!r} cannot be made", item.error_code, item.error_message or "")
+                raise RequestRefusedError(f"topic {name!r} cannot be made", item.error_code, item.error_message or "")
         return all(item.error_code == errors.NONE for item in answer.topics)
 
-    made = cluster.persist(attempt)
+    made = cluster.retry(attempt)
     cluster.topics([name])  # until it is known everywhere
     return made
 
 
-def keep_until_read(cluster: Cluster, topics: Iterable[str], consumer: str) -> None:
+def keep_until_read(cluster: BlockingClient, topics: Iterable[str], consumer: str) -> None:
     """Have topics keep messages until a consumer has read them, whatever their retention."""
     change = IncrementalAlterableConfig(name=IMPORTANT, config_operation=APPEND, value=consumer)
     resources = [
@@ -57,10 +59,10 @@ def keep_until_read(cluster: Cluster, topics: Iterable[str], consumer: str) -> N
         answer = cluster.call(keys.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
         for item in answer.responses:
             if item.error_code:
-                raise RefusedError(
+                raise RequestRefusedError(
                     f"topic {item.resource_name!r} cannot be told to wait for consumer {consumer!r}",
                     item.error_code,
                     item.error_message or "vital needs a Penstock broker, and the right to change the topic",
                 )
 
-    cluster.persist(attempt)
+    cluster.retry(attempt)

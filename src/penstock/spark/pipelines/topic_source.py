@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import EARLIEST, LATEST, Address, BlockingClient, TopicPartition
 from penstock.kafka.protocol import ZERO_UUID
-from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
-from penstock.spark.connection import Address
 from penstock.spark.errors import DataLossError
 from penstock.spark.leases import LeaseKeeper
 from penstock.spark.options import ReadOptions, read_options
@@ -49,13 +48,13 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
 class TopicSource:
     """Where a pipeline stands in its topics. `begin` once; then `next_ranges`, and `advance` when those are committed."""
 
-    def __init__(self, spec: PipelineSpec, cluster: Cluster | None = None) -> None:
+    def __init__(self, spec: PipelineSpec, cluster: BlockingClient | None = None) -> None:
         self.spec = spec
         self.options = source_options(spec)
         self.positions: Offsets = {}
         self.ids: dict[str, str] = {}
         self.ends: Offsets | None = None  # where it ends by itself; None: never
-        self._cluster = Cluster(self.options.client) if cluster is None else cluster
+        self._cluster = BlockingClient(self.options.client) if cluster is None else cluster
         self._planner = Planner(self.options, self._cluster)
         self._lease = LeaseKeeper(self.options.client) if self.options.is_leased else None
         self._latest: Offsets = {}

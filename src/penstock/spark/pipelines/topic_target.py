@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import BlockingClient
 from penstock.spark.pipelines.fence import Fence, target_options
 from penstock.spark.pipelines.row_sending import TOLD, SendRows, Told, unpack_told
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.write_options import WriteOptions
-from penstock.spark.writing_cluster import WritingCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ class TopicTarget:
         self.spec = spec
         self.topic = spec.target.topic
         self.options: WriteOptions = target_options(spec, self.topic)
-        self.cluster = WritingCluster(self.options.client)
+        self.cluster = BlockingClient(self.options.client)
         self.fence = Fence(spec, self.cluster)
         self._checked_at = time.monotonic()
 

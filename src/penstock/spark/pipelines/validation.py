@@ -9,13 +9,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark.errors import BrokerUnreachableError
+from penstock.kafka.client import BlockingClient, BrokerUnreachableError
 from penstock.spark.pipelines.errors import Fault, SpecError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.job import Checked
 from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.spec import PipelineSpec
-from penstock.spark.writing_cluster import WritingCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +26,7 @@ def check_broker(spec: PipelineSpec) -> None:
     """SpecError if the broker has not what the file names, or cannot do what it asks."""
     client = replace(target_options(spec).client, api_timeout_s=CONNECT_S)
     faults: list[Fault] = []
-    with closing(WritingCluster(client)) as cluster:
+    with closing(BlockingClient(client)) as cluster:
         try:
             there = set(cluster.known_topics(None))
         except BrokerUnreachableError as error:

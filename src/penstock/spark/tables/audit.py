@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartition
 from penstock.kafka.protocol import keys
 from penstock.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from penstock.spark.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from penstock.spark.pipelines.job import BatchDone, Job
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -161,7 +161,7 @@ class _Comparison:
     def _bounds(self) -> tuple[list[OffsetRange], dict[TopicPartition, PlaceReport]]:
         """What both sides should hold: from where the topic begins to where the table's commits say it is read up to."""
         options = next(iter(self._reads.values())).options
-        with closing(Cluster(options.client)) as cluster:
+        with closing(BlockingClient(options.client)) as cluster:
             planner = Planner(replace(options, fails_on_data_loss=False), cluster)
             places = planner.look()
             first, last = planner.ends(places, EARLIEST), planner.ends(places, LATEST)
@@ -250,13 +250,13 @@ def _shared(files: Sequence[DataFile], tasks: int) -> list[list[DataFile]]:
     return groups
 
 
-def _compacted(cluster: Cluster, topics: Iterable[str]) -> set[str]:
+def _compacted(cluster: BlockingClient, topics: Iterable[str]) -> set[str]:
     """The topics from which compaction removes records."""
     wanted = [
         DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["cleanup.policy"])
         for name in topics
     ]
-    answer = cluster.persist(
+    answer = cluster.retry(
         lambda: cluster.call(keys.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=wanted), DescribeConfigsResponse)
     )
     return {

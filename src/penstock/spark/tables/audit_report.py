@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.tables.row_digest import Digests
 
 LISTED_MAX: Final = 20

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.range_read import read_range_with_dead
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.tables.record_columns import TopicRead

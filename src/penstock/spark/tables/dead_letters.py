@@ -9,14 +9,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.kafka.client import BlockingClient, OpenTransaction, ProducerIdentity, TopicPartition
 from penstock.spark.batch_building import BatchBuilder
 from penstock.spark.batch_sender import BatchSender
-from penstock.spark.cluster import TopicPartition
 from penstock.spark.malformed import DEAD_SCHEMA
 from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
@@ -30,10 +30,6 @@ from penstock.spark.tables.table import Table, table_of
 from penstock.spark.tables.table_target import commit_fenced
 from penstock.spark.tables.task_writer import DataFile, OpenFiles, TaskWriter
 from penstock.spark.write_options import WriteOptions
-from penstock.spark.writing_cluster import OpenTransaction, WritingCluster
-
-if TYPE_CHECKING:
-    from penstock.spark.batch_building import Producer
 
 RECORD: Final = "dead"  # in the pipeline's record
 
@@ -113,10 +109,10 @@ class _TopicSink:
         self._task = task
         self._id = f"{task.fence[1]}dead/{name}"
         self._number = number
-        self._cluster: WritingCluster | None = None
+        self._cluster: BlockingClient | None = None
         self._sender: BatchSender | None = None
         self._builder: BatchBuilder | None = None
-        self._producer: Producer | None = None
+        self._producer: ProducerIdentity | None = None
         self._counted = _Counted(self._send)
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -135,7 +131,7 @@ class _TopicSink:
     def _send(self, rows: pa.RecordBatch) -> None:
         options = self._task.options
         if self._cluster is None:
-            self._cluster = WritingCluster(options.client)
+            self._cluster = BlockingClient(options.client)
             self._sender = BatchSender(self._cluster, options, self._id)
             self._builder = BatchBuilder(
                 options.topic, options.batch_bytes, options.codec, self._sender.partitions_of, self._number
@@ -184,7 +180,7 @@ class DeadLetters:
         self._known: dict[TopicPartition, int] = {}
         self._form = form_digest(spec)
 
-    def start(self, cluster: WritingCluster, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
+    def start(self, cluster: BlockingClient, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
         """See how far the letters are that were committed."""
         where = self._spec.dead_letters
         if where.table is not None:

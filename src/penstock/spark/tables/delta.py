@@ -25,7 +25,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.tables.errors import TableConflictError, TableLogError
 from penstock.spark.tables.files import LocalStore, make_directory, object_options, sync_directory
 from penstock.spark.tables.progress import Progress

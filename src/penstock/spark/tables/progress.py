@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import TopicPartition
 from penstock.spark.tables.errors import TableLogError
 
 RUN_DIGITS = 15  # of a run's id: a number that fits where formats keep 63 bits

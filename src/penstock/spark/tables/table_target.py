@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.spark.cluster import TopicPartition
+from penstock.kafka.client import BlockingClient, TopicPartition
 from penstock.spark.pipelines.fence import Fence, target_options
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_making import keep_until_read
@@ -19,7 +19,6 @@ from penstock.spark.tables.errors import TableConflictError
 from penstock.spark.tables.progress import Progress, run_number
 from penstock.spark.tables.table import Table, TableFencedError, table_of
 from penstock.spark.tables.task_writer import DataFile
-from penstock.spark.writing_cluster import WritingCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +58,7 @@ class TableTarget:
         assert spec.target.table is not None, "the target is a table"
         self.spec = spec
         self.table: Table = table_of(spec, spec.target.table)
-        self.cluster = WritingCluster(target_options(spec).client)
+        self.cluster = BlockingClient(target_options(spec).client)
         self.fence = Fence(spec, self.cluster)
         self.progress: Progress | None = None
         self._compacted_at = self._vacuumed_at = float("-inf")
