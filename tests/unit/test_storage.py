@@ -117,6 +117,29 @@ def test_a_tablet_discovers_its_newest_blob_in_an_older_group_if_the_newer_has_n
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("channels", [([(0, 0), (3, 1)],), ([(0, 1)], [(0, 0)])], ids=["one channel", "two channels"])
+def test_a_tablet_starts_after_a_starter_that_died_between_blocking_two_groups(
+    tmp_path: Path, channels: tuple[list[tuple[int, int]], ...]
+) -> None:
+    async def main() -> None:
+        async with _storage([_group(tmp_path, 0), _group(tmp_path, 1)]) as storage:
+            tablet = storage.tablet(TabletInfo(7, tuple(map(ChannelHistory, channels))))
+            assert (await tablet.block(3, 11)).status is Status.OK
+            assert (await tablet.put(BlobId(7, 0, 3, 1, 0, 1), b"x")).status is Status.OK
+            # The next two starters get no further than the group that holds no newest blob.
+            old = await storage.proxy(0)
+            for generation, issuer in ((4, 12), (5, 13)):
+                assert (await old.block(7, generation, issuer)).status is Status.OK
+            found = await tablet.discover(with_data=False)
+            assert (found.blocked_generation, [blob for blob, _ in found.blobs]) == (4, [BlobId(7, 0, 3, 1, 0, 1)])
+            generation = await tablet.next_generation()
+            assert generation == 6
+            assert (await tablet.block(generation, 14)).status is Status.OK
+            assert (await tablet.put(BlobId(7, 0, 6, 1, 0, 1), b"y")).status is Status.OK
+
+    asyncio.run(main())
+
+
 def test_a_tablet_is_blocked_and_collected_in_every_group_of_its_history(tmp_path: Path) -> None:
     async def main() -> None:
         async with _storage([_group(tmp_path, 0), _group(tmp_path, 1)]) as storage:

@@ -173,7 +173,7 @@ class GroupProxy:
         self, tablet: int, *, min_generation: int = 0, limit: int = 1, with_data: bool = True, deadline_s: float | None = None
     ) -> DiscoverResult:
         """The newest blobs of channel 0 that are certainly written, at most `limit`, and what the tablet is blocked to. NODATA if
-        there is none."""
+        there is none; a limit of 0 asks for the block alone."""
         if trouble := _field_trouble(BlobId(tablet, 0, min_generation, 0, 0, 0)):
             return DiscoverResult(Status.ERROR, -1, (), trouble)
         work = self._discover(tablet, min_generation, limit, with_data=with_data)
@@ -263,6 +263,8 @@ class GroupProxy:
         blobs: list[Given] = []
         try:
             blocked = await self._blocked_generation(channel_key[:8])
+            if limit == 0:
+                return DiscoverResult(Status.NODATA, blocked)
             async for seen in MergedListing(self.group, channel_key, reverse=True).blobs(begin, None):
                 verdict = judge(self.group, seen)
                 if verdict is None:

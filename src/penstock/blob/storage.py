@@ -232,13 +232,14 @@ class TabletStorage:
         return RangeResult(Status.OK, tuple(found))
 
     async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:
-        """The newest blobs of the tablet's log and what it is blocked to, from the newest group of channel 0 back."""
+        """The newest blobs of the tablet's log, from the newest group of channel 0 back, and what it is blocked to in any of its
+        groups: a starter may have died between blocking one group and the next."""
         blocked = -1
         found: list[tuple[BlobId, bytes | memoryview | None]] = []
-        groups = dict.fromkeys(interval.group for interval in reversed(list(self.info.history(0).intervals())))
-        for group_id in groups:
+        of_log = [interval.group for interval in reversed(list(self.info.history(0).intervals()))]
+        for group_id in dict.fromkeys((*of_log, *self.info.groups())):
             proxy = await self._proxy(group_id)
-            rest = limit - len(found)
+            rest = limit - len(found) if group_id in of_log else 0
             asked = functools.partial(
                 proxy.discover, self.info.tablet, min_generation=min_generation, limit=rest, with_data=with_data
             )
@@ -247,8 +248,6 @@ class TabletStorage:
                 return part
             blocked = max(blocked, part.blocked_generation)
             found.extend(part.blobs)
-            if len(found) >= limit:
-                break
         found.sort(key=lambda blob: blob[0], reverse=True)
         return DiscoverResult(Status.OK if found else Status.NODATA, blocked, tuple(found))
 
