@@ -106,7 +106,7 @@ class Controller:
         """Take over from any earlier controller and make its groups known to the storage."""
         generation = await storage.tablet(_tablet_info(static_group)).next_generation()
         controller = cls(storage, static_group, generation, clock)
-        _expect_ok(await controller._tablet.block(controller._generation, random.getrandbits(63)))
+        _expect_ok(await controller._tablet.block(controller._generation, 1 + random.getrandbits(63)))
         # Only now is it certain that no earlier controller writes any more.
         latest = await controller._tablet.discover()
         if latest.status not in (Status.OK, Status.NODATA):

@@ -23,6 +23,7 @@ from penstock.core.errors import CorruptionError
 
 KEEP = 1
 DO_NOT_KEEP = 2
+HEARSAY = 0  # the issuer of a block that a disk has learned from a sister
 
 _BLOCK = Struct(">B8sIQ")
 _BARRIER = Struct(">B9sBII8sB")
@@ -40,7 +41,11 @@ class DiskState(IntEnum):
 
 
 class BlockItem(NamedTuple):
-    """Generations of a tablet up to this one may change nothing; `issuer` tells a retry from a rival."""
+    """Generations of a tablet up to this one may change nothing; `issuer` tells a retry from a rival.
+
+    A disk that learned of a block by sync keeps it with the issuer HEARSAY, and confirms it to nobody: otherwise a disk that was
+    wiped and has learned of a rival's block, or of half of one, would make up the quorum of a second owner.
+    """
 
     tablet: bytes
     generation: int

@@ -29,7 +29,7 @@ from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
 
-_DECISIVE = (Status.BLOCKED, Status.RACE, Status.ALREADY)  # as one disk says, so it is
+_DECISIVE = (Status.BLOCKED, Status.RACE)  # as one disk says, so it is
 READS_AT_ONCE = 64
 
 Result = TypeVar("Result")
@@ -128,9 +128,11 @@ class GroupProxy:
         """Start generation `generation` of a tablet: all older ones may change nothing from now on. `issuer` is a number that
         the starter draws once, so that its retry is not taken for a rival."""
         trouble = _field_trouble(BlobId(tablet, 0, generation, 0, 0, 0)) or ("" if generation else "generations count from 1")
+        if not trouble and not 0 < issuer < 1 << 64:
+            trouble = f"issuer {issuer} is out of range: it is drawn from 1..{(1 << 64) - 1}"
         if trouble:
             return Reply(Status.ERROR, f"cannot block the tablet: {trouble}")
-        item = BlockItem(tablet.to_bytes(8, "big"), generation - 1, issuer & (1 << 64) - 1)
+        item = BlockItem(tablet.to_bytes(8, "big"), generation - 1, issuer)
         return await self._broadcast(lambda link: link.block(self.group.generation, item), deadline_s)
 
     async def collect_garbage(
@@ -210,8 +212,9 @@ class GroupProxy:
             _, reply = await ask(0)
             if reply.status is Status.OK:
                 return OK
-            return Reply(reply.status if reply.status in _DECISIVE else Status.ERROR, reply.reason)
+            return Reply(reply.status if reply.status in (*_DECISIVE, Status.ALREADY) else Status.ERROR, reply.reason)
         answered = failed = 0
+        status = Status.ERROR
         reasons: list[str] = []
         pending = {self.group.spawn(ask(order)) for order in range(len(self.group.links))}
         while pending:
@@ -225,11 +228,13 @@ class GroupProxy:
                 else:
                     failed |= 1 << order
                     reasons.append(reply.reason)
+                    if reply.status is Status.ALREADY:
+                        status = reply.status
             if group_quorum(erasure, answered):
                 return OK
             if not fits_fail_model(erasure, failed):
                 break
-        return Reply(Status.ERROR, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)))
+        return Reply(status, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)))
 
     async def _range(self, first: BlobId, last: BlobId, *, with_data: bool) -> RangeResult:
         reverse = first > last

@@ -22,7 +22,17 @@ from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
 from penstock.blob.link import CollectRequest, DiskReply, Listed, PartsReply, PullReply
-from penstock.blob.meta import BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem, encode_items
+from penstock.blob.meta import (
+    HEARSAY,
+    BarrierItem,
+    BlockItem,
+    DiskState,
+    DropItem,
+    FlagsItem,
+    MetaItem,
+    StateItem,
+    encode_items,
+)
 from penstock.blob.part_reader import part_piece, read_part
 from penstock.blob.record import NO_ID, RecordKind, record_size
 from penstock.blob.recovery import Recovery, recover
@@ -206,7 +216,7 @@ class VDisk:
             return refusal
         known = self.index.blocks.get(item.tablet)
         if known is not None and known.generation == item.generation and known.issuer != item.issuer:
-            return DiskReply(Status.ALREADY, f"generation {item.generation + 1} of the tablet has been started by another")
+            return DiskReply(Status.ALREADY, f"generation {item.generation + 1} of the tablet has been started before")
         return await self._record([item])
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
@@ -287,7 +297,8 @@ class VDisk:
     async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
         """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
         flags = [item for item in items if isinstance(item, FlagsItem)]
-        others: list[MetaItem] = [item for item in items if isinstance(item, BlockItem)]
+        # Only who received a block from its issuer may confirm it to him: see `BlockItem`.
+        others: list[MetaItem] = [item._replace(issuer=HEARSAY) for item in items if isinstance(item, BlockItem)]
         for item in items:
             if isinstance(item, BarrierItem):
                 others += (item, item._replace(holder=self.order))

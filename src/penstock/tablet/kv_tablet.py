@@ -106,7 +106,7 @@ class KvTablet:
     ) -> KvTablet:
         """Start this generation: block the older ones, read the state, and note durably where they ended. FencedError if a newer
         one runs, UnavailableError if the storage cannot answer now. With `first` there is no state, and it is written at once."""
-        _check(await storage.block(generation, random.getrandbits(63)), "the older generations cannot be blocked")
+        _check(await storage.block(generation, 1 + random.getrandbits(63)), "the older generations cannot be blocked")
         state = BootState() if first is not None else await read_state(storage)
         tablet = cls(storage, generation, state, options or KvOptions(), probe or TabletProbe())
         tablet._is_new = first is not None

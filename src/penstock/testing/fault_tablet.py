@@ -253,7 +253,7 @@ class Tablet:
         """Block until a generation is ours; a rival may want the same one."""
         generation = self.generation + 1
         while True:
-            issuer = self._random.getrandbits(32)
+            issuer = 1 + self._random.getrandbits(32)
             rivals = [self._block(generation, issuer)]
             if self._random.random() < 0.3:
                 rivals.append(self._block(generation, issuer + 1))
