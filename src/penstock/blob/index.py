@@ -13,6 +13,7 @@ from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
 from penstock.blob.channel import (
     DAMAGED,
     FLAGS_MASK,
+    SIZE_PART_SHIFT,
     Channel,
     Entry,
     has_part,
@@ -20,6 +21,7 @@ from penstock.blob.channel import (
     place_of,
     size_part_of,
 )
+from penstock.blob.link import Listed
 from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
 from penstock.blob.record import record_size
 
@@ -135,6 +137,51 @@ class DiskIndex:
         if marked == known:
             return False
         channel.set_entries(key, marked)
+        return True
+
+    def listed(
+        self, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int, durable: tuple[int, int]
+    ) -> list[Listed]:
+        """Blobs of a channel with begin <= key < end that have parts here before the place `durable`, in order, up to `limit`."""
+        channel = self.channels.get(channel_key)
+        found: list[Listed] = []
+        if channel is None:
+            return found
+        for key in channel.keys(begin, end, reverse=reverse):
+            entries = [entry for entry in channel.wanted(key) if has_part(entry) and place_of(entry)[:2] < durable]
+            if entries:
+                found.append(_listed(key, entries))
+                if len(found) == limit:
+                    break
+        return found
+
+    def barrier_trouble(self, item: BarrierItem) -> str:
+        """Why this barrier cannot follow the one that is held; empty if it can."""
+        channel = self.channel(item.channel)
+        held = (channel.hard if item.hard else channel.soft).own
+        if held is None:
+            return ""
+        old_key, new_key = held[2:4], item[2:4]
+        if new_key < old_key:
+            return f"barrier {new_key} comes after {old_key}: generation and counter must rise"
+        if new_key == old_key and item.collect != held.collect:
+            return f"barrier {new_key} was set before, to another generation and step"
+        if item.collect < held.collect:
+            return f"barrier {new_key} would move back: what is behind {old_key} may be gone"
+        return ""
+
+    def is_news(self, item: MetaItem) -> bool:
+        """Whether applying the item would tell anything new."""
+        match item:
+            case FlagsItem(prefix, flags):
+                channel = self.channel(prefix[:CHANNEL_KEY_SIZE])
+                return channel.flags(prefix[CHANNEL_KEY_SIZE:]) | flags != channel.flags(prefix[CHANNEL_KEY_SIZE:])
+            case BlockItem(tablet, generation, _):
+                return generation > self.blocked_generation(tablet)
+            case BarrierItem():
+                channel = self.channel(item.channel)
+                held = (channel.hard if item.hard else channel.soft).held[item.holder]
+                return held is None or held[2:4] < item[2:4]
         return True
 
     def apply(self, item: MetaItem) -> bool:
@@ -271,6 +318,17 @@ class DiskIndex:
     def _log(self, item: MetaItem) -> None:
         self.sync_log.append(item)
         self.sync_end += 1
+
+
+def _listed(key: bytes, entries: list[Entry]) -> Listed:
+    parts = damaged = 0
+    for entry in entries:
+        bit = 1 << (entry >> SIZE_PART_SHIFT & 0xF) - 1
+        if entry & DAMAGED:
+            damaged |= bit
+        else:
+            parts |= bit
+    return Listed(key, place_of(entries[0]).size, parts, damaged)
 
 
 def _same_part(one: Entry, other: Entry) -> bool:

@@ -15,7 +15,7 @@ from random import Random
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
-from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, Place, has_part, place_of
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, Place, place_of
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
@@ -230,7 +230,7 @@ class VDisk:
             barrier = BarrierItem(
                 request.channel, request.hard, request.record_generation, request.counter, request.collect, self.order
             )
-            wrong = self._barrier_trouble(barrier)
+            wrong = self.index.barrier_trouble(barrier)
             if wrong:
                 return DiskReply(Status.ERROR, wrong)
             items.append(barrier)
@@ -252,17 +252,7 @@ class VDisk:
             return Status.RACE, []
         if self.closed:
             return Status.ERROR, []
-        channel = self.index.channels.get(channel_key)
-        found: list[Listed] = []
-        if channel is None:
-            return Status.OK, found
-        for key in channel.keys(begin, end, reverse=reverse):
-            entries = [entry for entry in channel.wanted(key) if has_part(entry) and place_of(entry)[:2] < self.journal.durable]
-            if entries:
-                found.append(_listed(key, entries))
-                if len(found) == limit:
-                    break
-        return Status.OK, found
+        return Status.OK, self.index.listed(channel_key, begin, end, reverse=reverse, limit=limit, durable=self.journal.durable)
 
     async def channels(self, generation: int) -> tuple[Status, list[bytes]]:
         """The keys of all channels of which this disk holds parts."""
@@ -302,7 +292,7 @@ class VDisk:
         for item in items:
             if isinstance(item, BarrierItem):
                 others += (item, item._replace(holder=self.order))
-        news = [item for item in (*flags, *others) if self._is_news(item)]
+        news = [item for item in (*flags, *others) if self.index.is_news(item)]
         reply = await (self._record(news) if news else self._settle())
         if reply.status is Status.OK and self._forgetful_since > self.failures_covered:
             return DiskReply(Status.ERROR, f"VDisk {self.id} has metadata in memory only, until its next checkpoint")
@@ -350,34 +340,6 @@ class VDisk:
             )
             return DiskReply(Status.BLOCKED, reason)
         return None
-
-    def _barrier_trouble(self, item: BarrierItem) -> str:
-        """Why this barrier cannot follow the one that is held; empty if it can."""
-        channel = self.index.channel(item.channel)
-        held = (channel.hard if item.hard else channel.soft).own
-        if held is None:
-            return ""
-        old_key, new_key = held[2:4], item[2:4]
-        if new_key < old_key:
-            return f"barrier {new_key} comes after {old_key}: generation and counter must rise"
-        if new_key == old_key and item.collect != held.collect:
-            return f"barrier {new_key} was set before, to another generation and step"
-        if item.collect < held.collect:
-            return f"barrier {new_key} would move back: what is behind {old_key} may be gone"
-        return ""
-
-    def _is_news(self, item: MetaItem) -> bool:
-        match item:
-            case FlagsItem(prefix, flags):
-                channel = self.index.channel(prefix[:CHANNEL_KEY_SIZE])
-                return channel.flags(prefix[CHANNEL_KEY_SIZE:]) | flags != channel.flags(prefix[CHANNEL_KEY_SIZE:])
-            case BlockItem(tablet, generation, _):
-                return generation > self.index.blocked_generation(tablet)
-            case BarrierItem():
-                channel = self.index.channel(item.channel)
-                held = (channel.hard if item.hard else channel.soft).held[item.holder]
-                return held is None or held[2:4] < item[2:4]
-        return True
 
     async def _record(self, items: list[MetaItem]) -> DiskReply:
         """Log items and apply them. They are logged even where they are known: an earlier copy may never have become durable."""
@@ -487,17 +449,6 @@ class VDisk:
     def _chunk_sealed(self, chunk: int, size: int) -> None:
         use = self.index.chunk_use(chunk)
         use.size, use.sealed = size, True
-
-
-def _listed(key: bytes, entries: list[Entry]) -> Listed:
-    parts = damaged = 0
-    for entry in entries:
-        bit = 1 << (entry >> SIZE_PART_SHIFT & 0xF) - 1
-        if entry & DAMAGED:
-            damaged |= bit
-        else:
-            parts |= bit
-    return Listed(key, place_of(entries[0]).size, parts, damaged)
 
 
 def _part_id(blob_id: bytes, place: Place) -> bytes:
