@@ -71,12 +71,12 @@ class RunningNode:
 
 
 @contextmanager
-def running_node(log: Path, argv: Sequence[str]) -> Iterator[RunningNode]:
+def running_node(log: Path, argv: Sequence[str], program: Sequence[str] = PENSTOCK) -> Iterator[RunningNode]:
     """Start a node, on a free port unless told otherwise, with its log in a file. What is left of it is killed at the end."""
     port = () if "--kafka-port" in argv else ("--kafka-port", "0")
     with log.open("ab") as stderr:
         process = subprocess.Popen(
-            [*PENSTOCK, "up", "-o", "json", *port, *argv], stdout=subprocess.PIPE, stderr=stderr, env=environment()
+            [*program, "up", "-o", "json", *port, *argv], stdout=subprocess.PIPE, stderr=stderr, env=environment()
         )
     try:
         yield RunningNode(process, json.loads(_first_line(process, log)))

@@ -7,6 +7,7 @@ import pytest
 from penstock.server.metrics.alerts import CRITICAL, EACH_MAX, WARNING, DiskFacts, Facts, LagFacts, alerts_of
 from penstock.server.metrics.lag_trend import STEP_S, STEPS, LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
+from penstock.server.metrics.loop_watchdog import LoopWatchdog
 from penstock.server.metrics.survey import Lag
 
 NOW_MS = 1_700_000_000_000
@@ -52,6 +53,8 @@ def test_a_node_that_is_well_has_none() -> None:
         (Facts(clock_jump_s=-30.0), (WARNING, "clock_jump")),
         (Facts(loop_lag_max_s=0.7), (WARNING, "event_loop_lag")),
         (Facts(loop_lag_max_s=7.0), (CRITICAL, "event_loop_lag")),
+        (Facts(loop_block_s=1.5), (WARNING, "event_loop_blocked")),
+        (Facts(loop_block_s=15.0), (CRITICAL, "event_loop_blocked")),
     ],
 )
 def test_each_trouble_is_told_with_what_to_do(facts: Facts, wanted: tuple[str, str]) -> None:
@@ -125,3 +128,27 @@ def test_a_clock_that_is_set_is_noticed() -> None:
     clock.pass_time(1.0)
     watch.turn_second()
     assert watch.jumps == 1
+
+
+def test_a_blocked_loop_is_reported_with_its_stack_and_not_too_often(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SetClock()
+    watch = LoopWatch(clock)
+    watchdog = LoopWatchdog(watch, clock)
+
+    def reports_of(seconds: float) -> int:
+        before = len(caplog.records)
+        for _ in range(int(seconds * 4)):
+            clock.pass_time(0.25)
+            watchdog.look()
+        return len(caplog.records) - before
+
+    assert reports_of(0.75) == 0
+    assert reports_of(0.25) == 1
+    assert "test_a_blocked_loop_is_reported" in caplog.messages[-1], "this thread is the one that is watched"
+    assert reports_of(9) == 0
+    assert reports_of(600) == 12, "less and less often while it lasts"
+    for _ in range(3):
+        watch.turned_s = clock.monotonic()
+        assert reports_of(2) == 0
+    reports_of(60)
+    assert any("2 blocks before this one were not reported" in message for message in caplog.messages)

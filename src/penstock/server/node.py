@@ -76,6 +76,8 @@ class Node:
         directory = await asyncio.to_thread(DataDirectory.open, config, random)
         node = cls(config, directory)
         node._closing.callback(directory.close)
+        node.observatory.watch_loop()
+        node._closing.push_async_callback(node.observatory.stop_watching_loop)
         try:
             node._start_tracing()
             storage = await node._open_storage(directory, random)

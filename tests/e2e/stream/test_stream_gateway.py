@@ -204,3 +204,18 @@ def test_followers_do_not_keep_a_node_from_stopping(tmp_path: Path) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 next(stream)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_topic_that_kafka_made_is_read_at_once_and_one_that_is_empty_stops_nothing(node: RunningNode) -> None:
+    for topic in ("kafka.read", "kafka.fetch", "kafka.last", "kafka-emptied"):
+        node.ok("topic", "create", topic, "--partitions", "1")
+        node.ok("produce", topic, stdin=b"1\n2\n")
+    node.ok("topic", "trim", "kafka-emptied", "--before", "latest", "--yes")
+    with StreamClient(address_of(node)) as client:
+        assert [message.data for message in client.read("kafka.read")] == [b"1", b"2"]
+        assert [message.data for message in client.fetch("kafka.fetch", "worker")] == [b"1", b"2"]
+        assert client.last_sequence("kafka.last") > 0
+        for _ in range(2):
+            assert client.last_sequence("kafka-emptied") == 0
+            assert client.fetch("*", "worker") is not None
+    assert node.ok("consume", "kafka.read") == "1\n2\n"

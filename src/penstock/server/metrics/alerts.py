@@ -17,6 +17,7 @@ RETENTION_CRITICAL: Final = 0.95
 LOOP_LAG_S: Final = 0.5
 LOOP_LAG_CRITICAL_S: Final = 5.0
 CLOCK_JUMP_SHOWN_S: Final = 600.0
+BLOCK_SHOWN_S: Final = 600.0
 PIPELINE_SILENT_MS: Final = 60_000
 _PIPELINE_ALIVE: Final = frozenset({"starting", "running", "waiting", "restarting"})
 
@@ -68,6 +69,7 @@ class Facts:
     pipelines: Sequence[Mapping[str, Any]] = ()
     clock_jump_s: float | None = None  # the last one, if it was lately
     loop_lag_max_s: float = 0.0
+    loop_block_s: float | None = None  # how long the last block of a second or more was, if it was lately
 
 
 def alerts_of(facts: Facts) -> list[Alert]:
@@ -81,6 +83,7 @@ def alerts_of(facts: Facts) -> list[Alert]:
         _pipelines,
         _clock,
         _loop,
+        _block,
     )
     found = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
     return sorted(found, key=lambda alert: alert.level != CRITICAL)
@@ -231,6 +234,18 @@ def _loop(facts: Facts) -> Iterator[Alert]:
             "event_loop_lag",
             f"the node was held up for {facts.loop_lag_max_s:.1f} s within the last minute",
             "see whether the machine is short of CPU or memory (swapping), and what the log says of that time",
+            "/",
+        )
+
+
+def _block(facts: Facts) -> Iterator[Alert]:
+    if facts.loop_block_s is not None:
+        yield Alert(
+            CRITICAL if facts.loop_block_s >= LOOP_LAG_CRITICAL_S else WARNING,
+            "event_loop_blocked",
+            f"one call kept the node from answering any client for {facts.loop_block_s:.1f} s",
+            "look for 'the event loop is blocked' in the log: it has the stack of that call; if it is not the machine that stood "
+            "still (swapping, a suspended process), report it as a defect with that stack",
             "/",
         )
 

@@ -28,6 +28,16 @@ LOOP_LAG = Metric(
 LOOP_LAG_MAX = Metric(
     "penstock_event_loop_lag_max_seconds", _GAUGE, "How late the event loop was at most within the last minute."
 )
+LOOP_BLOCKS = Metric(
+    "penstock_event_loop_blocked_total",
+    _COUNTER,
+    "How often the event loop did not turn for a second or more; the log has the stack of what held it up.",
+)
+LOOP_BLOCK_LONGEST = Metric(
+    "penstock_event_loop_blocked_longest_seconds",
+    _GAUGE,
+    "The longest of those times since the node started; 0 if there was none.",
+)
 CLOCK_JUMPS = Metric(
     "penstock_clock_jumps_total", _COUNTER, "How often the machine's wall clock was set by more than two seconds."
 )

@@ -10,6 +10,7 @@ from penstock.core.clock import Clock
 from penstock.core.probe import Durations
 
 INTERVAL_S: Final = 0.1
+BLOCKED_S: Final = 1.0
 JUMP_S: Final = 2.0
 MINUTE: Final = 60
 
@@ -23,6 +24,9 @@ class LoopWatch:
         self.turned_s = clock.monotonic()  # when it was last seen to turn
         self._worst_s = 0.0
         self._seconds: deque[float] = deque(maxlen=MINUTE)
+        self.blocks = 0  # how often it did not turn for BLOCKED_S or more
+        self.longest_block_s = 0.0
+        self.last_block: tuple[float, float] | None = None  # when it ended, and how long it was
         self._difference_s = clock.wall() - clock.monotonic()
         self.jumps = 0
         self.last_jump: tuple[float, float] | None = None  # when, and by how much
@@ -41,6 +45,10 @@ class LoopWatch:
             late_s = max(self.turned_s - due_s, 0.0)
             self.lag.note(late_s)
             self._worst_s = max(self._worst_s, late_s)
+            if late_s >= BLOCKED_S:
+                self.blocks += 1
+                self.longest_block_s = max(self.longest_block_s, late_s)
+                self.last_block = (self.turned_s, late_s)
 
     def turn_second(self) -> float:
         """A second is over: the latest that the loop was in it."""

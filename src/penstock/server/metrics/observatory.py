@@ -10,11 +10,12 @@ from typing import Any, Final
 from penstock.broker import BrokerReading
 from penstock.core.clock import Clock
 from penstock.core.probe import RequestProbe, Tracing
-from penstock.server.metrics.alerts import CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
+from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
 from penstock.server.metrics.flows import TopicFlows, TopicRates
 from penstock.server.metrics.history import FLOW_METRICS, Asked, History, Key
 from penstock.server.metrics.lag_trend import LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
+from penstock.server.metrics.loop_watchdog import LoopWatchdog
 from penstock.server.metrics.metric import Samples, Tier
 from penstock.server.metrics.quantile import quantile_s, summed_counts
 from penstock.server.metrics.readings import read_all
@@ -67,8 +68,25 @@ class Observatory:
         self._sync_counts: list[int] = []
         self._ticks = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop_task: asyncio.Task[None] | None = None
+        self._watchdog: LoopWatchdog | None = None
 
     # Its life.
+
+    def watch_loop(self) -> None:
+        """Watch the event loop, from before anything is started to when all is stopped."""
+        self._loop_task = asyncio.create_task(self.loop_watch.run(), name="loop-watch")
+        self.loop_watch.turned_s = self.clock.monotonic()
+        self._watchdog = LoopWatchdog(self.loop_watch, self.clock)
+        self._watchdog.start()
+
+    async def stop_watching_loop(self) -> None:
+        """All is stopped."""
+        if self._watchdog is not None:
+            await asyncio.to_thread(self._watchdog.stop)
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            await asyncio.gather(self._loop_task, return_exceptions=True)
 
     def trace(self, tracing: Tracing) -> None:
         """From now on, requests are traced."""
@@ -87,7 +105,6 @@ class Observatory:
         self.survey = Survey(sources.broker, self._reading, sources.read_pipelines)
         self._history.keep(_NODE_KEYS)
         self.phase = SERVING
-        self._spawn(self.loop_watch.run(), "loop-watch")
         self._spawn(self._tick_for_ever(), "observatory")
         self._spawn(self.survey.run(self._surveyed), "survey")
 
@@ -247,7 +264,7 @@ class Observatory:
     def _facts(self) -> Facts:
         assert self.sources is not None
         found = Surveyed(0.0) if self.survey is None else self.survey.last
-        jump = self.loop_watch.last_jump
+        jump, block = self.loop_watch.last_jump, self.loop_watch.last_block
         is_recent = jump is not None and self.clock.monotonic() - jump[0] < CLOCK_JUMP_SHOWN_S
         return Facts(
             now_ms=int(self.clock.wall() * 1000),
@@ -262,6 +279,7 @@ class Observatory:
             pipelines=found.pipelines,
             clock_jump_s=jump[1] if jump is not None and is_recent else None,
             loop_lag_max_s=self.loop_watch.worst_s,
+            loop_block_s=block[1] if block is not None and self.clock.monotonic() - block[0] < BLOCK_SHOWN_S else None,
         )
 
 

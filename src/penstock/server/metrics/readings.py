@@ -70,6 +70,8 @@ def _read_process(observatory: Observatory, samples: Samples) -> None:
     watch = observatory.loop_watch
     samples.add(m.LOOP_LAG, watch.lag)
     samples.add(m.LOOP_LAG_MAX, watch.worst_s)
+    samples.add(m.LOOP_BLOCKS, watch.blocks)
+    samples.add(m.LOOP_BLOCK_LONGEST, watch.longest_block_s)
     samples.add(m.CLOCK_JUMPS, watch.jumps)
     counts: dict[tuple[str, str], int] = {}
     for alert in observatory.alerts:
