@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class _Gateway(Protocol):
-    port: int
     probe: StreamProbe
+
+    @property
+    def port(self) -> int: ...
 
     async def start(self) -> None: ...
 

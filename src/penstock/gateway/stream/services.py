@@ -281,8 +281,8 @@ def _message(message: Any) -> Any:
     )
 
 
-def handlers(admission: Admission) -> list[Any]:
-    """What a server of gRPC is given to serve."""
+def services(admission: Admission) -> dict[str, dict[str, Any]]:
+    """The methods that a server of gRPC is given to serve, by service."""
     ingress, egress = Ingress(admission), Egress(admission)
     unary, answers, questions = (
         grpc.unary_unary_rpc_method_handler,
@@ -293,30 +293,24 @@ def handlers(admission: Admission) -> list[Any]:
     def method(kind: Any, call: Any, request: Any, response: Any) -> Any:
         return kind(call, request_deserializer=request.FromString, response_serializer=response.SerializeToString)
 
-    return [
-        grpc.method_handlers_generic_handler(
-            f"{protos.PACKAGE}.IngressService",
-            {
-                "Publish": method(unary, ingress.publish, protos.PublishRequest, protos.PublishResponse),
-                "PublishBatch": method(unary, ingress.publish_batch, protos.PublishBatchRequest, protos.PublishBatchResponse),
-                "Upload": method(questions, ingress.upload, protos.UploadRequest, protos.PublishResponse),
-            },
-        ),
-        grpc.method_handlers_generic_handler(
-            f"{protos.PACKAGE}.EgressService",
-            {
-                "Subscribe": method(answers, egress.subscribe, protos.SubscribeRequest, protos.Notification),
-                "Fetch": method(answers, egress.fetch, protos.FetchRequest, protos.Message),
-                "GetLastSequence": method(
-                    unary, egress.get_last_sequence, protos.GetLastSequenceRequest, protos.GetLastSequenceResponse
-                ),
-                "AckMessage": method(unary, egress.ack_message, protos.AckRequest, protos.AckResponse),
-                "Read": method(answers, egress.read, protos.ReadRequest, protos.Message),
-                "Download": method(answers, egress.download, protos.DownloadRequest, protos.DownloadResponse),
-                "ConfigureConsumer": method(
-                    unary, egress.configure_consumer, protos.ConfigureConsumerRequest, protos.ConfigureConsumerResponse
-                ),
-                "GetConsumers": method(unary, egress.get_consumers, protos.GetConsumersRequest, protos.GetConsumersResponse),
-            },
-        ),
-    ]
+    return {
+        f"{protos.PACKAGE}.IngressService": {
+            "Publish": method(unary, ingress.publish, protos.PublishRequest, protos.PublishResponse),
+            "PublishBatch": method(unary, ingress.publish_batch, protos.PublishBatchRequest, protos.PublishBatchResponse),
+            "Upload": method(questions, ingress.upload, protos.UploadRequest, protos.PublishResponse),
+        },
+        f"{protos.PACKAGE}.EgressService": {
+            "Subscribe": method(answers, egress.subscribe, protos.SubscribeRequest, protos.Notification),
+            "Fetch": method(answers, egress.fetch, protos.FetchRequest, protos.Message),
+            "GetLastSequence": method(
+                unary, egress.get_last_sequence, protos.GetLastSequenceRequest, protos.GetLastSequenceResponse
+            ),
+            "AckMessage": method(unary, egress.ack_message, protos.AckRequest, protos.AckResponse),
+            "Read": method(answers, egress.read, protos.ReadRequest, protos.Message),
+            "Download": method(answers, egress.download, protos.DownloadRequest, protos.DownloadResponse),
+            "ConfigureConsumer": method(
+                unary, egress.configure_consumer, protos.ConfigureConsumerRequest, protos.ConfigureConsumerResponse
+            ),
+            "GetConsumers": method(unary, egress.get_consumers, protos.GetConsumersRequest, protos.GetConsumersResponse),
+        },
+    }

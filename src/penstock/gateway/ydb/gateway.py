@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import grpc
 from penstock.broker import Broker, Queue
 from penstock.core.errors import PenstockError
 from penstock.core.probe import OK, REFUSED, RequestProbe
+from penstock.gateway.grpc_server import GrpcServer
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.ydb import describe, query_service, topic_admin
 from penstock.gateway.ydb.call import Call
@@ -34,6 +34,14 @@ log = logging.getLogger(__name__)
 
 MESSAGE_BYTES_MAX: Final = 64_000_000  # the SDK's own limit
 FOLLOW_S: Final = 0.5
+CALLS_MAX: Final = 10_000  # in flight at a time, streams among them
+_OPTIONS: Final = {
+    "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
+    "grpc.max_send_message_length": -1,
+    # Clients ask often whether the connection still lives.
+    "grpc.http2.min_recv_ping_interval_without_data_ms": 5000,
+    "grpc.keepalive_permit_without_calls": 1,
+}
 TICKET: Final = "x-ydb-auth-ticket"
 DATABASE: Final = "x-ydb-database"
 
@@ -68,8 +76,7 @@ class YdbGateway:
     ) -> None:
         self._broker = broker
         self._node_id = node_id
-        self._host = host
-        self._port = port
+        self._server = GrpcServer(host=host, port=port, tls=tls, options=_OPTIONS, calls_max=CALLS_MAX)
         self._advertised_host = advertised_host
         self._drain_timeout_s = drain_timeout_s
         self._random = random
@@ -78,7 +85,6 @@ class YdbGateway:
         self._readers = Readers(broker)
         self._sign_in = SignIn(broker)
         self._transactions = TopicTransactions(broker, self._readers, random)
-        self._server: Any = None
         self._following: asyncio.Task[None] | None = None
         self._streams: set[Stream] = set()
         self.probe = RequestProbe()
@@ -86,7 +92,7 @@ class YdbGateway:
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._port
+        return self._server.port
 
     @property
     def connections(self) -> int:
@@ -99,27 +105,8 @@ class YdbGateway:
 
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
-                # Clients ask often whether the connection still lives.
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
-                ("grpc.keepalive_permit_without_calls", 1),
-            ]
-        )
-        self._server.add_generic_rpc_handlers(self._services())
-        address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
-        try:
-            if self._tls is None:
-                self._port = self._server.add_insecure_port(address)
-            else:
-                certificate, key = [await asyncio.to_thread(path.read_bytes) for path in self._tls]
-                credentials = grpc.ssl_server_credentials([(key, certificate)])
-                self._port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise OSError(errno.EADDRINUSE, "the address cannot be had, or another process listens there") from error
+        for name, handlers in self._services().items():
+            self._server.add_registered_method_handlers(name, handlers)
         await self._server.start()
         self._following = asyncio.create_task(self._follow_topics(), name="ydb-topics")
 
@@ -130,19 +117,18 @@ class YdbGateway:
         self._transactions.close()
         for stream in list(self._streams):
             stream.end(StatusError(Status.UNAVAILABLE, "the node stops"))
-        if self._server is not None:
-            await self._server.stop(self._drain_timeout_s)
+        await self._server.stop(self._drain_timeout_s)
 
     async def _follow_topics(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW_S)
             self._readers.follow_topics()
 
-    def _services(self) -> list[Any]:
+    def _services(self) -> dict[str, dict[str, Any]]:
         calls = {name: self._unary(name, topic, handler) for name, handler in _TOPIC_CALLS.items()}
         calls["StreamWrite"] = self._streaming(topic.StreamWriteMessage, self._write_stream)
         calls["StreamRead"] = self._streaming(topic.StreamReadMessage, self._read_stream)
-        services = {
+        return {
             "Ydb.Topic.V1.TopicService": calls,
             "Ydb.Discovery.V1.DiscoveryService": {
                 "ListEndpoints": self._unary("ListEndpoints", discovery, self._list_endpoints),
@@ -151,7 +137,6 @@ class YdbGateway:
             query_service.NAME: query_service.QueryService(self._transactions, self._call, self._node_id, self.probe).handlers(),
             "Ydb.Auth.V1.AuthService": {"Login": self._unary("Login", auth, self._login, is_open=True)},
         }
-        return [grpc.method_handlers_generic_handler(name, handlers) for name, handlers in services.items()]
 
     def _unary(self, name: str, protos: Any, handler: Unary, *, is_open: bool = False) -> Any:
         respond = getattr(protos, name + "Response")
@@ -220,7 +205,7 @@ class YdbGateway:
         result = discovery.ListEndpointsResult(self_location="penstock")
         result.endpoints.add(
             address=self._advertised_host,
-            port=self._port,
+            port=self._server.port,
             ssl=self._tls is not None,
             node_id=self._node_id,
             location="penstock",
