@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker.streams.payload_store import PayloadStore
 from penstock.broker.streams.positions import DeliveryRule, Positions
-from penstock.broker.streams.records import Content, Payload, batch_of, messages_of
+from penstock.broker.streams.records import Content, Payload, StoredMessage, batch_of, messages_of
 from penstock.broker.streams.sequence_index import Run, SubjectRuns
 from penstock.broker.streams.sequencer import Subject
 from penstock.broker.system_tablet import SystemTablet
@@ -56,8 +56,13 @@ def test_a_subject_is_stored_as_ever() -> None:
 
 def test_messages_are_stored_as_ever() -> None:
     batch = batch_of(CONTENTS, 1_700_000_000_123)
-    assert batch.hex() == _pinned("stream_batch")
-    found = list(messages_of(memoryview(bytes.fromhex(_pinned("stream_batch"))), 0, 10))
+    assert batch.hex() == _pinned("stream_batch_marked")
+    _check_contents(list(messages_of(memoryview(batch), 0, 10)))
+    # What was written before batches were marked is read as well, up to where marks begin.
+    _check_contents(list(messages_of(memoryview(bytes.fromhex(_pinned("stream_batch"))), 0, 10, marked_from=10)))
+
+
+def _check_contents(found: list[StoredMessage]) -> None:
     assert [(one.data, one.payload) for one in found] == [(content.data, content.payload) for content in CONTENTS]
     assert found[0].headers == CONTENTS[0].headers
     assert found[2].headers["a"] == "b"

@@ -16,6 +16,7 @@ from penstock.queue import SourceState, keys
 from penstock.queue.batch import check_batch, prefix_for
 from penstock.queue.clean_state import CleanPass, CleanState
 from penstock.queue.keys import BODY, HEAD, DataKey, Description, Meta
+from penstock.queue.origins import Origins
 from penstock.queue.piece import Marks
 from penstock.queue.sources import RecentBatch
 from penstock.tablet.key_index import BlobRef, Chain, Change
@@ -46,6 +47,7 @@ STATE = SourceState(
     ),
 )
 CLEAN = CleanState(0x0102030405060708, 0x1112131415161718, (CleanPass(0x2122232425262728, 0x3132333435363738), CleanPass(9, 10)))
+ORIGINS = Origins(0x0102030405060708, 0x1112131415161718)
 STATE_OF_ONE = SourceState(-1, (RecentBatch(9, 10, 11),))
 
 
@@ -69,6 +71,7 @@ KEYS = {
     b"c": keys.prefix(b"c", 0x01020304) + b"consumer",
     b"e": keys.epoch_key(0x01020304, 0x05060708),
     b"k": keys.prefix(b"k", 0x01020304),
+    b"g": keys.prefix(b"g", 0x01020304),
     b"w": keys.staged_key(0x01020304, 0x05060708),
 }
 
@@ -81,6 +84,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "queue_description": DESCRIPTION.pack,
     "queue_meta": META.pack,
     "queue_clean_state": CLEAN.pack,
+    "queue_origins": ORIGINS.pack,
     "queue_marks": lambda: _marks().pack(),
     "queue_source": STATE.pack,
     "queue_source_of_one": STATE_OF_ONE.pack,
@@ -108,7 +112,7 @@ def test_a_log_entry_and_a_page_are_read_back() -> None:
 def test_keys_are_read_back() -> None:
     assert DataKey.unpack(_pinned("queue_body_key")) == BODY_KEY
     assert DataKey.unpack(_pinned("queue_head_key")) == HEAD_KEY
-    for kind in "mstacekw":
+    for kind in "mstacekgw":
         assert keys.partition_of(_pinned(f"queue_key_{kind}")) == 0x01020304
     assert keys.producer_of(_pinned("queue_key_t")) == 0x05060708090A0B0C
     assert keys.producer_of(_pinned("queue_key_a")) == 0x0D0E0F1011121314
@@ -121,6 +125,7 @@ def test_values_are_read_back() -> None:
     assert Meta.unpack(_pinned("queue_meta")) == META
     assert SourceState.unpack(_pinned("queue_source")) == STATE
     assert CleanState.unpack(_pinned("queue_clean_state")) == CLEAN
+    assert Origins.unpack(_pinned("queue_origins")) == ORIGINS
     assert SourceState.unpack(_pinned("queue_source_of_one")) == STATE_OF_ONE
     assert keys.unpack_offset(_pinned("queue_offset")) == 0x0102030405060708
     marks = Marks.unpack(_pinned("queue_marks"))

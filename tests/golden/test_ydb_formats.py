@@ -34,12 +34,17 @@ def test_a_batch_of_messages() -> None:
     messages.append(sent(seq_no=9, data=b"second", created_at=timestamp(1_700_000_000_456)))
     writer = Writer.of("source", "group", {"host": "here"})
     (batch,) = batches_of(writer, messages, [message.data for message in messages], RAW)
-    assert batch.data == _golden("ydb_batch.hex")
+    assert batch.data == _golden("ydb_batch_marked.hex")
     origin = ("source", (("host", "here"),))
-    assert messages_of(memoryview(_golden("ydb_batch.hex")), 0) == [
-        Message(0, 7, 1_700_000_000_123, b"first", "group", origin, (("__key", b"key"), ("color", b"red"))),
-        Message(1, 9, 1_700_000_000_456, b"second", "group", origin, ()),
-    ]
+    # What was written before batches were marked is read as well, up to where marks begin.
+    assert (
+        messages_of(memoryview(_golden("ydb_batch.hex")), 0, marked_from=2)
+        == messages_of(memoryview(batch.data), 0)
+        == [
+            Message(0, 7, 1_700_000_000_123, b"first", "group", origin, (("__key", b"key"), ("color", b"red"))),
+            Message(1, 9, 1_700_000_000_456, b"second", "group", origin, ()),
+        ]
+    )
 
 
 def test_settings_of_a_topic() -> None:

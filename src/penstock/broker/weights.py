@@ -4,7 +4,8 @@ The first record of a batch of rows carries a header, "penstock.weights":
 
 version 1 | weight of all rows of the partition before this batch 8 | weight of each row 4
 
-so that the weight of any stretch of a partition is known from its first and last batch.
+so that the weight of any stretch of a partition is known from its first and last batch. The header counts only in batches that
+the YT gateway has written.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.blob import Buffer
-from penstock.core.format_version import check_version
-from penstock.core.record_format import header_at, plain_records, read_octets
+from penstock.core.record_format import FROM_YT, BatchHeader, header_at, plain_records, read_octets
 from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
 from penstock.queue import Partition, joined, split_batches
 from penstock.tablet import KvTablet
@@ -25,6 +25,8 @@ from penstock.tablet import KvTablet
 VERSION = 1
 HEADER = b"penstock.weights"
 LOOKED_BACK_MAX = 1000  # batches of others, or markers, behind the last one with weights
+
+BEFORE_MAX = 1 << 62  # no partition has so much; what says so is damaged
 
 _PREFIX = Struct(">Bq")
 WEIGHT = np.dtype(">u4")
@@ -47,13 +49,19 @@ def pack_weights(before: int, rows: npt.ArrayLike) -> bytes:
     return _PREFIX.pack(VERSION, before) + np.asarray(rows, WEIGHT).tobytes()
 
 
-def weights_of(batch: Buffer) -> BatchWeights | None:
-    """The weights that a stored batch carries; None if it has none, being of a Kafka producer or a marker."""
-    return weights_of_records(plain_records(batch, header_at(batch)))
+def weights_of(batch: Buffer, marked_from: int = 0) -> BatchWeights | None:
+    """The weights that a stored batch carries; None if it has none, being of another gateway or a marker. Batches before
+    `marked_from` do not say which gateway wrote them."""
+    header = header_at(batch)
+    if header.is_control or not header.is_from(FROM_YT, marked_from):
+        return None
+    return weights_of_records(plain_records(batch, header), header, marked_from)
 
 
-def weights_of_records(plain: Buffer) -> BatchWeights | None:
+def weights_of_records(plain: Buffer, header: BatchHeader, marked_from: int = 0) -> BatchWeights | None:
     """The same, of records that are not compressed any more."""
+    if not header.message_count or not header.is_from(FROM_YT, marked_from):
+        return None
     table = np.empty((1, FIELDS), np.int64)
     scan_records(plain, table)
     at = int(table[0, HEADERS_AT])
@@ -63,8 +71,10 @@ def weights_of_records(plain: Buffer) -> BatchWeights | None:
     if name != HEADER:
         return None
     raw = read_octets(plain, at)[0] or b""
-    check_version(raw[0] if raw else 0, VERSION, "weights of rows")
-    return BatchWeights(_PREFIX.unpack_from(raw)[1], np.frombuffer(raw, WEIGHT, offset=_PREFIX.size))
+    if len(raw) < _PREFIX.size or (len(raw) - _PREFIX.size) % WEIGHT.itemsize or raw[0] != VERSION:
+        return None
+    before: int = _PREFIX.unpack_from(raw)[1]
+    return BatchWeights(before, np.frombuffer(raw, WEIGHT, offset=_PREFIX.size)) if 0 <= before < BEFORE_MAX else None
 
 
 class Weights:
@@ -103,7 +113,7 @@ async def weight_before(partition: Partition, offset: int) -> int | None:
     if offset >= partition.end_offset:
         return await _last_weight(partition)
     batch = await batch_at(partition, offset)
-    found = None if batch is None else weights_of(batch)
+    found = None if batch is None else weights_of(batch, partition.origins.marked_from)
     if batch is None or found is None:
         return None
     inside = max(offset, partition.start_offset) - int.from_bytes(batch[:8], "big")
@@ -118,7 +128,7 @@ async def _last_weight(partition: Partition) -> int:
         batch = await batch_at(partition, offset)
         if batch is None:
             break
-        found = weights_of(batch)
+        found = weights_of(batch, partition.origins.marked_from)
         if found is not None:
             return found.after
         offset = int.from_bytes(batch[:8], "big") - 1

@@ -4,6 +4,9 @@
      record:  length | 0 | time delta | offset delta | key | value | number of headers | name, value of each header
 
 All numbers of a record are varints (varint.py); a key, a value or a name is its length and its bytes, and the length -1 is null.
+
+Kafka uses the lower byte of a batch's attributes. Ours has the origin of the batch in the upper one: which gateway wrote it, and
+so whose headers in it are Penstock's own. Kafka's clients do not look at it, and cannot set it: the Kafka gateway refuses that.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ HEADER_SIZE: Final = 61
 CRC_FROM: Final = 21
 MAGIC: Final = 2
 CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+ORIGIN_MASK: Final = 0xFF00
+FROM_YDB, FROM_YT, FROM_STREAMS = 0x0100, 0x0200, 0x0300
+OWN_PREFIXES: Final = {FROM_YDB: b"ydb.", FROM_YT: b"penstock.", FROM_STREAMS: b"penstock."}  # of headers that are our own
 
 Octets = bytes | bytearray | memoryview
 Header = tuple[bytes, bytes | None]
@@ -74,6 +80,15 @@ class BatchHeader(NamedTuple):
     def is_transactional(self) -> bool:
         """Whether it belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
+
+    def is_from(self, origin: int, marked_from: int) -> bool:
+        """Whether a gateway wrote it. Batches before `marked_from` are older than such marks: there every gateway may have."""
+        return self.attributes & ORIGIN_MASK == origin or self.base_offset < marked_from
+
+    @property
+    def own_prefix(self) -> bytes | None:
+        """What headers begin with that the gateway which wrote the batch has added for itself; None if it adds none."""
+        return OWN_PREFIXES.get(self.attributes & ORIGIN_MASK)
 
     @property
     def stamp_ms(self) -> int | None:
@@ -159,3 +174,8 @@ def read_headers(data: Octets, at: int) -> list[Header]:
     if at > len(data):
         raise CorruptionError("the headers of a record are longer than the record")
     return found
+
+
+def without_own(headers: list[Header], own_prefix: bytes | None) -> list[Header]:
+    """Headers as other gateways show them: without those that a gateway has added for itself."""
+    return headers if own_prefix is None else [header for header in headers if not header[0].startswith(own_prefix)]

@@ -26,6 +26,7 @@ from penstock.queue.epochs import Epochs
 from penstock.queue.errors import BodyReplacedError, OffsetOutOfRangeError, PartitionFullError
 from penstock.queue.head import HeadPlan
 from penstock.queue.keys import BODY, DataKey, Description, Meta
+from penstock.queue.origins import Origins
 from penstock.queue.piece import Piece
 from penstock.queue.probe import QueueProbe
 from penstock.queue.retention import expired_offset
@@ -68,6 +69,8 @@ class Partition:
         self._head: list[Piece] = []
         self._transactions = Transactions()
         self._epochs = Epochs()
+        self.origins = Origins(0)
+        self._has_origins = False  # whether they are stored
         self._changing = ChangeLock(tablet, number)  # one request that moves data is under way at a time
         self._writing = Writing(self, tablet, self._changing)
         self.arrivals = Arrivals(clock)
@@ -93,6 +96,9 @@ class Partition:
             partition._transactions.load((Aborted(keys.last_offset_of(key), keys.producer_of(key), first_offset),))
         for key in partition._keys(b"e"):
             partition._epochs.begin(keys.epoch_of(key), keys.unpack_offset(tablet.head(key) or b""))
+        origins = tablet.head(keys.prefix(b"g", number))
+        partition.origins = Origins(partition.end_offset) if origins is None else Origins.unpack(origins)
+        partition._has_origins = origins is not None
         return partition
 
     @property
@@ -370,13 +376,19 @@ class Partition:
     def plan(self, cycle: WriteCycle) -> tuple[HeadPlan, Request] | None:
         """What a cycle does to the head, and the request that does it; None if it has nothing to write."""
         plan = cycle.plan(self._head, self.config.low_watermark, self.config.body_bytes)
-        return None if plan is None else (plan, Request(cycle.commands(self._head, plan) + self._epoch_commands()))
+        if plan is None:
+            return None
+        return plan, Request(cycle.commands(self._head, plan) + self._epoch_commands() + self._origin_commands(cycle))
 
     def _epoch_commands(self) -> tuple[Command, ...]:
         """With its first write, a generation notes where it began."""
         if self._epochs.latest == self.epoch:
             return ()
         return (Write(keys.epoch_key(self.number, self.epoch), keys.pack_offset(self.end_offset)),)
+
+    def _origin_commands(self, cycle: WriteCycle) -> tuple[Command, ...]:
+        origins = self.origins.with_own(cycle.first_own)
+        return () if self._has_origins and origins == self.origins else (Write(keys.prefix(b"g", self.number), origins.pack()),)
 
     def advance(self, cycle: WriteCycle, plan: HeadPlan) -> None:
         """A cycle is durable: from now on it can be read."""
@@ -394,6 +406,7 @@ class Partition:
         self.probe.wrote(len(cycle.waiting), cycle.next_offset - self.end_offset, cycle.size)
         if self._epochs.latest != self.epoch:
             self._epochs.begin(self.epoch, self.end_offset)
+        self.origins, self._has_origins = self.origins.with_own(cycle.first_own), True
         self.end_offset = cycle.next_offset
         self.arrivals.tell()
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
+from penstock.core.record_format import ORIGIN_MASK
 from penstock.queue import keys
 from penstock.queue.batch import Batch, prefix_for
 from penstock.queue.body import Body
@@ -78,6 +79,7 @@ class WriteCycle:
         self._gathered = Gathered()  # joined as it fills, while the cycle before this one is on its way to the disk
         self._marks = Marks()
         self._stamps: list[int] = []
+        self.first_own: int | None = None  # the offset of its first batch that another gateway than Kafka's has written
 
     @property
     def messages(self) -> int:
@@ -116,6 +118,8 @@ class WriteCycle:
         self._marks.add(self.next_offset, self.size, batch.max_timestamp)
         self._gathered.add_batch(prefix_for(batch, self.next_offset, self._leader_epoch), batch.data)
         self._stamps.append(batch.max_timestamp)
+        if batch.attributes & ORIGIN_MASK and self.first_own is None:
+            self.first_own = self.next_offset
         self.size += len(batch.data)
         self.next_offset += batch.messages
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from random import Random
+from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,7 +71,7 @@ class Node:
     async def start(cls, config: NodeConfig, mount_console: Callable[[web.Application], None] | None = None) -> Node:
         """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way. The
         console is in a layer above: whoever has it says how it is mounted beside the admin API."""
-        random = Random()
+        random = SystemRandom()
         options, tls = _broker_options(config), tls_context(config)
         directory = await asyncio.to_thread(DataDirectory.open, config, random)
         node = cls(config, directory)

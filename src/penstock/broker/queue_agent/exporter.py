@@ -119,7 +119,7 @@ class Exporter:
         at, latest_ms, lost = known
         is_over = False
         while not is_over:
-            read, aborted = await _again(partial(self._read, topic, number, at))
+            read, aborted, marked_from = await _again(partial(self._read, topic, number, at))
             if read.next_offset <= at:
                 break
             first = max(at, read.start_offset)
@@ -130,13 +130,14 @@ class Exporter:
             if taken:
                 latest_ms = max(latest_ms, *(header_at(batch).max_ms for batch in taken))
                 await self._append(copying, number, (first, at), taken)
+                copying.weight += sum(_weight_of(batch, marked_from) for batch in taken)
         if at > known.next_row:
             copying.tablets[number] = TabletProgress(at, latest_ms, lost)
 
-    async def _read(self, topic: Topic, number: int, at: int) -> tuple[ReadResult, list[Aborted]]:
+    async def _read(self, topic: Topic, number: int, at: int) -> tuple[ReadResult, list[Aborted], int]:
         partition = self._partition_of(topic, number)
         read = await partition.read(at, CHUNK_BYTES, until=partition.stable_offset)
-        return read, partition.aborted_between(at, read.next_offset)
+        return read, partition.aborted_between(at, read.next_offset), partition.origins.marked_from
 
     def _taken(self, data: bytes, aborted: list[Aborted], first: int, until_ms: int) -> tuple[list[memoryview], int | None]:
         """The committed batches from an offset on, up to the first that is too young, and where that one begins. A time that has
@@ -160,9 +161,6 @@ class Exporter:
         copying.rows += rows
         copying.size += size
         copying.chunks += 1
-        for batch in batches:
-            weights = weights_of(batch)
-            copying.weight += len(batch) if weights is None else weights.after - weights.before
 
     async def _finish(
         self, config: ExportConfig, queue: Node, before: ExportProgress, fragment: Fragment, copying: Copying
@@ -216,6 +214,11 @@ def originating_queue(directory: Node) -> str | None:
     raw = directory.attributes.get(DESTINATION)
     found = None if raw is None else json.loads(raw).get("originating_queue_id")
     return None if found is None else str(found)
+
+
+def _weight_of(batch: memoryview, marked_from: int) -> int:
+    weights = weights_of(batch, marked_from)
+    return len(batch) if weights is None else weights.after - weights.before
 
 
 def _rows_from(batch: memoryview, offset: int) -> int:

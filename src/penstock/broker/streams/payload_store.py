@@ -146,6 +146,17 @@ class PayloadStore:
         await self._tablet.execute(Request((owned, DeleteRange(upload, upload + b"\0"))))
         self.active.discard(object_id)
 
+    def is_of(self, object_id: UUID, topic_id: UUID, offset: int) -> bool:
+        """Whether a payload is that of a message: it has claimed it, or is about to."""
+        owner = self._tablet.head(_place_key(topic_id, offset))
+        if owner is not None:
+            return _object_of(owner) == object_id
+        raw = self._tablet.head(b"u" + object_id.bytes)
+        if raw is None:
+            return False
+        _, upload_topic, from_offset = _UPLOAD.unpack(raw)
+        return bool(upload_topic == topic_id.bytes and NOT_YET < from_offset <= offset)
+
     async def remove_upload(self, object_id: UUID) -> None:
         """An upload without a message goes."""
         upload = b"u" + object_id.bytes

@@ -138,7 +138,7 @@ class Reader:
         partition.probe.read(1, len(batch))
         if is_transactional(batch) and is_aborted(batch, partition.aborted_between(offset, offset + 1)):
             return None
-        stored = message_at(batch, offset)
+        stored = message_at(batch, offset, partition.origins.marked_from)
         return None if stored is None or stored.time_ms < self._oldest_ms(partition) else _message(subject, run, stored)
 
     def _oldest_ms(self, partition: Partition) -> int:
@@ -163,7 +163,7 @@ class Reader:
                 break
             reached = min(read.next_offset, end)
             for batch in committed_batches(joined(read), partition.aborted_between(offset, read.next_offset)):
-                for stored in messages_of(batch, max(offset, read.start_offset), end):
+                for stored in messages_of(batch, max(offset, read.start_offset), end, partition.origins.marked_from):
                     if len(found) >= limit or (found and size >= bytes_max):
                         reached = stored.offset
                         break

@@ -6,7 +6,9 @@ A message is one record: its data the value, its headers the headers. What the s
      penstock.size          the size of a payload in the payload store, in decimal digits
      penstock.crc32c        its checksum, in hexadecimal digits
 
-The value of such a record is the same as JSON, for readers who look at values only.
+The value of such a record is the same as JSON, for readers who look at values only. These headers mean this only in batches that
+streams have written, and only if the value agrees; that a payload of the payload store is the message's is for that store to say.
+A header of another gateway whose name means something here is given to readers under kafka.header.NAME.
 """
 
 from __future__ import annotations
@@ -14,9 +16,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from penstock.broker.streams.errors import InvalidHeadersError
-from penstock.core.record_format import BatchHeader, Octets, framed, header_at, packed_record, plain_records, read_headers
+from penstock.core.record_format import (
+    FROM_STREAMS,
+    BatchHeader,
+    framed,
+    header_at,
+    packed_record,
+    plain_records,
+    read_headers,
+    without_own,
+)
 from penstock.kernels.record_scan import find_record
 from penstock.queue import scan_batch
 
@@ -25,6 +37,9 @@ OBJECT_NAME: Final = "penstock.object_name"
 SIZE: Final = "penstock.size"
 CHECKSUM: Final = "penstock.crc32c"
 KEY: Final = "kafka.key"  # the key of a record that a Kafka producer has written
+FOREIGN_PREFIX: Final = "kafka.header."
+SIZE_DIGITS_MAX: Final = 18
+CHECKSUM_DIGITS: Final = 8
 HEADERS_BYTES_MAX: Final = 64 << 10
 RECORD_OVERHEAD: Final = 256  # of a batch of one record, besides its value and headers
 REFERENCE_OVERHEAD: Final = 160  # of a record with a payload elsewhere, besides its name, which it has twice
@@ -36,6 +51,14 @@ class Payload(NamedTuple):
     object_name: str
     size: int = -1
     crc32c: int = 0
+
+    @property
+    def object_id(self) -> UUID | None:
+        """Its id in the payload store; None if its name has none."""
+        try:
+            return UUID(hex=self.object_name.rpartition("/")[2])
+        except ValueError:
+            return None
 
 
 class StoredMessage(NamedTuple):
@@ -77,7 +100,7 @@ def content_size(content: Content) -> int:
 def batch_of(contents: Sequence[Content], time_ms: int) -> bytes:
     """One batch with a record for each content, all of one time."""
     records = b"".join([_record(content, delta) for delta, content in enumerate(contents)])
-    return framed(records, len(contents), (time_ms, time_ms))
+    return framed(records, len(contents), (time_ms, time_ms), attributes=FROM_STREAMS)
 
 
 def _record(content: Content, delta: int) -> bytes:
@@ -96,18 +119,19 @@ def _payload_fields(payload: Payload) -> dict[str, str]:
     return {"object_name": payload.object_name, "size": str(payload.size), "crc32c": f"{payload.crc32c:08x}"}
 
 
-def messages_of(batch: memoryview, begin: int, end: int) -> Iterator[StoredMessage]:
-    """The messages of a stored batch with begin <= offset < end; none if it is a marker."""
+def messages_of(batch: memoryview, begin: int, end: int, marked_from: int = 0) -> Iterator[StoredMessage]:
+    """The messages of a stored batch with begin <= offset < end; none if it is a marker. Batches before `marked_from` do not say
+    which gateway wrote them."""
     scanned = scan_batch(batch)
     if scanned is None:
         return
     header, records, table = scanned
     for _, _, time_delta, delta, *places in table.tolist():
         if begin <= header.base_offset + delta < end:
-            yield _stored(header, records, delta, (time_delta, *places))
+            yield _stored(header, records, delta, (time_delta, *places), marked_from)
 
 
-def message_at(batch: memoryview, offset: int) -> StoredMessage | None:
+def message_at(batch: memoryview, offset: int, marked_from: int = 0) -> StoredMessage | None:
     """The message of a stored batch at an offset; None if it has none there."""
     header = header_at(batch)
     if header.is_control:
@@ -115,34 +139,53 @@ def message_at(batch: memoryview, offset: int) -> StoredMessage | None:
     records = plain_records(batch, header)
     delta = offset - header.base_offset
     found = find_record(records, delta)
-    return None if found is None else _stored(header, records, delta, found)
+    return None if found is None else _stored(header, records, delta, found, marked_from)
 
 
-def _stored(header: BatchHeader, records: memoryview, delta: int, row: tuple[int, ...]) -> StoredMessage:
+def _stored(header: BatchHeader, records: memoryview, delta: int, row: tuple[int, ...], marked_from: int) -> StoredMessage:
     time_delta, key_at, key_size, value_at, value_size, headers_at = row
-    headers = _headers_at(records, headers_at)
+    data = b"" if value_size < 0 else bytes(records[value_at : value_at + value_size])
+    headers, payload = _headers_at(records, headers_at, header, marked_from), None
+    if OBJECT_NAME in headers:
+        payload = _payload_of(headers)
+        if payload is None or json.dumps(_payload_fields(payload)).encode() != data:
+            headers, payload = _foreign_names(headers), None
+        else:
+            data = b""
     if key_size >= 0:
         headers[KEY] = bytes(records[key_at : key_at + key_size]).decode(errors="replace")
-    payload = _payload_of(headers)
-    data = b"" if payload is not None or value_size < 0 else bytes(records[value_at : value_at + value_size])
     stamp_ms = header.stamp_ms
     time_ms = header.base_ms + time_delta if stamp_ms is None else stamp_ms
     return StoredMessage(header.base_offset + delta, time_ms, data, headers, payload)
 
 
 def _payload_of(headers: Mapping[str, str]) -> Payload | None:
-    name = headers.get(OBJECT_NAME)
-    if name is None:
+    """The payload that headers of ours name; None if they cannot be."""
+    name, size, checksum = headers[OBJECT_NAME], headers.get(SIZE), headers.get(CHECKSUM, "")
+    if size is None:
+        return Payload(name)
+    is_number = size.isascii() and size.isdigit() and len(size) <= SIZE_DIGITS_MAX
+    if not is_number or len(checksum) != CHECKSUM_DIGITS:
         return None
-    if SIZE not in headers:
-        return Payload(name)
     try:
-        return Payload(name, int(headers[SIZE]), int(headers[CHECKSUM], 16))
-    except (KeyError, ValueError):
-        return Payload(name)
+        return Payload(name, int(size), int(checksum, 16))
+    except ValueError:
+        return None
 
 
-def _headers_at(raw: Octets, at: int) -> dict[str, str]:
+def _headers_at(raw: memoryview, at: int, header: BatchHeader, marked_from: int) -> dict[str, str]:
     if raw[at] == 0:  # as most
         return {}
-    return {name.decode(errors="replace"): (value or b"").decode(errors="replace") for name, value in read_headers(raw, at)}
+    found = read_headers(raw, at)
+    is_own = header.is_from(FROM_STREAMS, marked_from)
+    if not is_own:
+        found = without_own(found, header.own_prefix)
+    headers = {name.decode(errors="replace"): (value or b"").decode(errors="replace") for name, value in found}
+    return headers if is_own else _foreign_names(headers)
+
+
+def _foreign_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers of another gateway, those with names of ours under others."""
+    return {
+        FOREIGN_PREFIX + name if name == KEY or name.startswith(OWN_PREFIX) else name: value for name, value in headers.items()
+    }

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from penstock.blob import Buffer
 from penstock.broker.errors import UnknownTopicError
@@ -350,7 +349,9 @@ class Streams:
                 self.probe.read_bytes += len(part)
                 yield part
             return
-        object_id = UUID(hex=payload.object_name.rpartition("/")[2])
+        object_id, subject = payload.object_id, self._at_hand(message.subject)
+        if object_id is None or subject is None or not self.payloads.is_of(object_id, subject.topic_id, message.offset):
+            raise UnknownMessageError(f"{payload.object_name!r} is no payload of message {message.sequence}, or gone with it")
         async for part in self.payloads.read(object_id, payload.size, begin, end):
             self.probe.read_bytes += len(part)
             yield part

@@ -140,7 +140,7 @@ class Sweep:
             if read.next_offset <= offset:
                 break
             for batch in split_batches(joined(read)):
-                for stored in messages_of(batch, offset, cut):
+                for stored in messages_of(batch, offset, cut, partition.origins.marked_from):
                     sequence = subject.runs.sequence_of(stored.offset)
                     name = f"{subject.name}/{stored.offset}" if stored.payload is None else stored.payload.object_name
                     if sequence is not None:
@@ -218,8 +218,8 @@ async def _offset_of(partition: Partition, upload: LeftUpload) -> int | None:
         if read.next_offset <= offset:
             break
         for batch in split_batches(joined(read)):
-            for stored in messages_of(batch, offset, end):
-                if stored.payload is not None and stored.payload.object_name.endswith("/" + upload.object_id.hex):
+            for stored in messages_of(batch, offset, end, partition.origins.marked_from):
+                if stored.payload is not None and stored.payload.object_id == upload.object_id:
                     return stored.offset
         offset = read.next_offset
     return None

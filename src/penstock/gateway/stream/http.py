@@ -40,6 +40,7 @@ HELD_BYTES_MAX: Final = 4 << 20  # of an upload, until it is in the payload stor
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 10_000
 KEEP_ALIVE_S: Final = 15.0
+FIELD_SIZE_MAX: Final = 256
 
 _ANSWER_HEADERS: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Basic"},
@@ -187,13 +188,13 @@ class StreamHttp:
             raise web.HTTPNotFound(text=f"message {message.sequence} is of subject {message.subject!r}")
         begin, end = _range(request, size)
         headers = {
-            "Content-Type": message.headers.get("content-type", "application/octet-stream"),
+            "Content-Type": _field(message.headers.get("content-type", "")) or "application/octet-stream",
             "Content-Length": str(end - begin),
             "Accept-Ranges": "bytes",
             "Penstock-Sequence": str(message.sequence),
         }
-        if "content-encoding" in message.headers:
-            headers["Content-Encoding"] = message.headers["content-encoding"]
+        if encoding := _field(message.headers.get("content-encoding", "")):
+            headers["Content-Encoding"] = encoding
         status = HTTPStatus.OK
         if "Range" in request.headers:
             status = HTTPStatus.PARTIAL_CONTENT
@@ -256,6 +257,11 @@ def _shown(message: StreamMessage) -> dict[str, Any]:
         return {**shown, "data": message.data.decode()}
     except UnicodeDecodeError:
         return {**shown, "data_base64": base64.b64encode(message.data).decode()}
+
+
+def _field(value: str) -> str:
+    """A header of a message as one of HTTP; empty if it cannot be one, as anyone can write any."""
+    return value if value.isascii() and value.isprintable() and len(value) <= FIELD_SIZE_MAX else ""
 
 
 def _number(request: web.Request, name: str, default: int) -> int:

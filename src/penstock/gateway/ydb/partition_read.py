@@ -53,7 +53,7 @@ class PartitionRead:
         aborted = partition.aborted_between(before, found.next_offset)
         self.next_offset = found.next_offset
         data = joined(found)
-        made = answers(self.id, data, before, aborted)
+        made = answers(self.id, data, before, aborted, partition.origins.marked_from)
         if len(data) > IN_PLACE_BYTES_MAX and data[22] & CODEC_MASK:
             # Others are served while it is unpacked.
             while (answer := await asyncio.to_thread(next, made, None)) is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from penstock.core.record_format import HEADER_SIZE, framed
+from penstock.core.record_format import FROM_YDB, HEADER_SIZE, framed
 from penstock.core.varint import varint
 from penstock.gateway.ydb.protos import RAW
 from penstock.gateway.ydb.write_acks import Seqnos
@@ -55,7 +55,7 @@ class PlainRequest(NamedTuple):
             out = np.empty(int(ends[last - 1]) - before, np.uint8).data
             used = pack_records(self.raw, rows, out, headers=headers, headers_after=writer.headers_after)
             times_ms = int(rows[0, TIME_MS]), int(rows[:, TIME_MS].max())
-            yield WrittenBatch(framed(out[:used], len(rows), times_ms), len(rows))
+            yield WrittenBatch(framed(out[:used], len(rows), times_ms, attributes=FROM_YDB), len(rows))
             first = last
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from penstock.blob import Buffer
-from penstock.core.record_format import BatchHeader, packed_header, read_headers
+from penstock.core.record_format import FROM_YDB, BatchHeader, packed_header, read_headers
 from penstock.core.varint import varint
 from penstock.gateway.ydb.headers import KEY_ITEM, PRODUCER, SEQNO
 from penstock.gateway.ydb.protos import RAW, Status, timestamp
@@ -45,12 +45,12 @@ class Answer(NamedTuple):
     size: int
 
 
-def answers(session_id: int, data: bytes, from_offset: int, aborted: Sequence[Aborted]) -> Iterator[Answer]:
-    """The answers with all messages from an offset on."""
+def answers(session_id: int, data: bytes, from_offset: int, aborted: Sequence[Aborted], marked_from: int = 0) -> Iterator[Answer]:
+    """The answers with all messages from an offset on. Batches before `marked_from` do not say which gateway wrote them."""
     parts: list[tuple[Buffer, ...]] = []
     size = 0
     for batch in committed_batches(data, aborted):
-        for packed in _packed(batch, from_offset):
+        for packed in _packed(batch, from_offset, marked_from):
             if parts and size + packed.size > ANSWER_BYTES:
                 yield _answer(session_id, parts, size)
                 parts, size = [], 0
@@ -74,7 +74,7 @@ def _length(pieces: Iterable[Buffer]) -> int:
     return sum(map(len, pieces))
 
 
-def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
+def _packed(batch: memoryview, from_offset: int, marked_from: int) -> Iterator[Packed]:
     """The messages of a stored batch, in parts that fit into an answer; none if it is a marker."""
     scanned = scan_batch(batch)
     if scanned is None:
@@ -85,11 +85,12 @@ def _packed(batch: memoryview, from_offset: int) -> Iterator[Packed]:
     base = np.array([base_offset, base_ms, stamp_ms is None, from_offset], np.int64)
     told = np.zeros(4, np.int64)
     row = 0
-    source = _source(plain, table, header)
+    source = _source(plain, table, header, marked_from)
     out = np.empty(len(plain) + count * (OVERHEAD + (0 if source is None else len(source.group))), np.uint8).data
     while row < count:
         if source is None:
-            yield from _the_long_way(messages_of(batch, max(from_offset, base_offset + int(table[row, OFFSET_DELTA]))))
+            first = max(from_offset, base_offset + int(table[row, OFFSET_DELTA]))
+            yield from _the_long_way(messages_of(batch, first, marked_from))
             return
         used = pack_messages(
             plain,
@@ -127,7 +128,7 @@ class _Source(NamedTuple):
         return name + b"\x20" + number(RAW) + b"\x2a" + number(len(stamp)) + stamp
 
 
-def _source(plain: memoryview, table: Any, header: BatchHeader) -> _Source | None:
+def _source(plain: memoryview, table: Any, header: BatchHeader, marked_from: int) -> _Source | None:
     """Whose the first message is: what the others are compared with."""
     at = int(table[0, HEADERS_AT])
     if not plain[at]:
@@ -136,6 +137,8 @@ def _source(plain: memoryview, table: Any, header: BatchHeader) -> _Source | Non
             return _Source(b"", b"", b"", header.base_offset + 1)
         # Numbers that begin anew within a batch are counted one by one.
         return None if first_seqno + len(table) > SEQUENCE_WRAP else _Source(name.encode(), name.encode(), b"", first_seqno)
+    if not header.is_from(FROM_YDB, marked_from):
+        return None
     found = read_headers(bytes(plain[at : int(table[0, 1])]), 0)
     if len(found) != 2 or found[0][0] != PRODUCER or found[1][0] != SEQNO:
         return None

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from penstock.core.record_format import BatchHeader, read_headers
-from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION
+from penstock.core.record_format import FROM_YDB, BatchHeader, Header, read_headers, without_own
+from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, PRODUCER, SEQNO, SESSION, item_name, seqno_of
 from penstock.gateway.ydb.protos import timestamp, topic
 from penstock.kernels.record_scan import (
     HEADERS_AT,
@@ -39,14 +39,16 @@ class Message(NamedTuple):
     items: tuple[tuple[str, bytes], ...]
 
 
-def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
-    """The messages of a stored batch from an offset on; none if it is a marker."""
+def messages_of(batch: memoryview, from_offset: int, marked_from: int = 0) -> list[Message]:
+    """The messages of a stored batch from an offset on; none if it is a marker. What our headers say counts if this gateway has
+    written the batch, or if it is from before `marked_from`, when batches did not say whose they were."""
     scanned = scan_batch(batch)
     if scanned is None:
         return []
     header, plain, table = scanned
     base_offset, base_ms, stamp_ms = header.base_offset, header.base_ms, header.stamp_ms
     raw = bytes(plain)
+    is_own = header.is_from(FROM_YDB, marked_from)
     rows: list[list[int]] = table[:, _COLUMNS].tolist()
     found: list[Message] = []
     for delta, time_delta, key_at, key_size, value_at, value_size, headers_at in rows:
@@ -56,21 +58,33 @@ def messages_of(batch: memoryview, from_offset: int) -> list[Message]:
         time_ms = base_ms + time_delta if stamp_ms is None else stamp_ms
         data = raw[value_at : value_at + value_size] if value_size > 0 else b""
         key = raw[key_at : key_at + key_size] if key_size >= 0 else None
-        message = _with_headers(raw, headers_at, key, Message(offset, 0, time_ms, data, "", ("", ()), ()))
+        items = () if key is None else ((KEY_ITEM, key),)
+        message = Message(offset, 0, time_ms, data, "", ("", ()), items)
+        if raw[headers_at]:
+            headers = read_headers(raw, headers_at)
+            if is_own:
+                message = _with_own_headers(message, headers)
+            else:
+                message = _with_headers(message, without_own(headers, header.own_prefix))
         found.append(message if message.seqno else _numbered(message, header, delta))
     return found
 
 
-def _with_headers(raw: bytes, at: int, key: bytes | None, message: Message) -> Message:
+def _with_headers(message: Message, headers: list[Header]) -> Message:
+    """A message of another gateway: all its headers are metadata."""
+    return message._replace(items=(*message.items, *((item_name(name), value or b"") for name, value in headers)))
+
+
+def _with_own_headers(message: Message, headers: list[Header]) -> Message:
     producer, group, seqno = "", None, 0
     session: list[tuple[str, str]] = []
-    items: list[tuple[str, bytes]] = [] if key is None else [(KEY_ITEM, key)]
-    for name, text in read_headers(raw, at):
+    items = list(message.items)
+    for name, text in headers:
         value = text or b""
         if name == PRODUCER:
             producer = value.decode(errors="replace")
-        elif name == SEQNO and value.isdigit():
-            seqno = int(value)
+        elif name == SEQNO:
+            seqno = seqno_of(value)
         elif name == GROUP:
             group = value.decode(errors="replace")
         elif name.startswith(SESSION):

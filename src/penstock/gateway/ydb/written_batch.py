@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core import record_compression
-from penstock.core.record_format import HEADER_SIZE, framed, packed_header, packed_octets
+from penstock.core.record_format import FROM_YDB, HEADER_SIZE, framed, packed_header, packed_octets
 from penstock.core.varint import varint
 from penstock.gateway.ydb.headers import GROUP, KEY_ITEM, OWN_PREFIX, PRODUCER, SEQNO, SESSION
 from penstock.gateway.ydb.protos import CODEC_NAMES, GZIP, RAW, SUPPORTED_CODECS, ZSTD, milliseconds
@@ -156,4 +156,4 @@ def compressed(records: bytes | memoryview, count: int, times_ms: tuple[int, int
     """A batch of records, compressed with a codec of theirs."""
     if codec:
         records = record_compression.compress_like(codec, memoryview(b""), records)
-    return framed(records, count, times_ms, attributes=codec)
+    return framed(records, count, times_ms, attributes=FROM_YDB | codec)

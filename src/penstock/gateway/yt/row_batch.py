@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from penstock.blob import Buffer
 from penstock.broker.weights import HEADER, pack_weights, weights_of_records
-from penstock.core.record_format import NOBODY, TRANSACTIONAL, Writer, framed, header_at, packed_record, plain_records
+from penstock.core.record_format import (
+    FROM_YT,
+    NOBODY,
+    TRANSACTIONAL,
+    Writer,
+    framed,
+    header_at,
+    packed_record,
+    plain_records,
+)
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway.yt.encoded_rows import EncodedRows, row_count
 from penstock.kernels.json_rows import WEIGHT
@@ -30,6 +39,7 @@ from penstock.kernels.row_pack import RECORD_OVERHEAD, pack_row_records
 
 TIMESTAMP_SHIFT = 30
 NOT_STAMPED = -1
+TIME_MS_MAX = ((1 << 34) - 1) * 1000 + 999  # what Kafka's clients may say beyond that does not fit a timestamp
 
 
 class ReadBatch(NamedTuple):
@@ -42,6 +52,7 @@ class ReadBatch(NamedTuple):
     times_ms: tuple[int, int]
     weights: npt.NDArray[np.int64] | None
     timestamp: int
+    own_prefix: bytes | None = None
 
     def offsets(self, part: slice) -> list[int]:
         """Offsets of some records."""
@@ -95,12 +106,13 @@ def make_row_batch(parts: Sequence[EncodedRows], before: int, now_ms: int, write
         rows = part.rows[1:] if number == 0 else part.rows
         at += pack_row_records(part.data, rows, delta, out[at:])
         delta += len(rows)
-    attributes = 0 if writer is None else TRANSACTIONAL
+    attributes = FROM_YT if writer is None else FROM_YT | TRANSACTIONAL
     return framed(out[:at], count, (now_ms, now_ms), attributes=attributes, writer=writer or NOBODY)
 
 
-def read_row_batch(batch: Buffer, until: int | None = None) -> ReadBatch | None:
-    """What is in a stored batch, but little of it from the offset `until` on; None if it is a marker."""
+def read_row_batch(batch: Buffer, until: int | None = None, marked_from: int = 0) -> ReadBatch | None:
+    """What is in a stored batch, but little of it from the offset `until` on; None if it is a marker. Batches before
+    `marked_from` do not say which gateway wrote them."""
     header = header_at(batch)
     if header.is_control:
         return None
@@ -109,16 +121,16 @@ def read_row_batch(batch: Buffer, until: int | None = None) -> ReadBatch | None:
     count = header.message_count if until is None else min(header.message_count, max(until - header.base_offset, 0))
     table = np.empty((count, FIELDS), np.int64)
     scan_records(plain, table)
-    weights = weights_of_records(plain)
+    weights = weights_of_records(plain, header, marked_from)
     after = None
     if weights is not None and len(weights.rows) == header.message_count:
         after = np.cumsum(weights.rows, dtype=np.int64) + weights.before
     stamp = NOT_STAMPED if header.stamp_ms is None else header.stamp_ms
     timestamp = commit_timestamp(header.max_ms, header.base_offset)
-    return ReadBatch(header.base_offset, plain, table, (header.base_ms, stamp), after, timestamp)
+    return ReadBatch(header.base_offset, plain, table, (header.base_ms, stamp), after, timestamp, header.own_prefix)
 
 
 def commit_timestamp(time_ms: int, base_offset: int) -> int:
     """The timestamp of a commit: its second above, and below it what sets it apart from others of that second."""
-    second, rest = divmod(max(time_ms, 0), 1000)
+    second, rest = divmod(min(max(time_ms, 0), TIME_MS_MAX), 1000)
     return second << TIMESTAMP_SHIFT | rest << 20 | base_offset & 0xFFFFF

@@ -9,7 +9,7 @@ import numpy as np
 from yt.yson import YsonUint64
 
 from penstock.blob import Buffer, FilePiece
-from penstock.core.record_format import read_headers
+from penstock.core.record_format import read_headers, without_own
 from penstock.gateway.yt.binary_rows import Surroundings, write_binary
 from penstock.gateway.yt.formats import YSON, Format, write_rows
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
@@ -70,7 +70,8 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
             if count >= rows_max or (size >= bytes_max and found):
                 break
             first = max(at, partition.start_offset)
-            parsed = read_row_batch(batch, max(first, _base_offset(batch)) + rows_max - count)
+            until = max(first, _base_offset(batch)) + rows_max - count
+            parsed = read_row_batch(batch, until, partition.origins.marked_from)
             if parsed is None:
                 continue
             part = parsed.from_offset(first, rows_max - count)
@@ -160,7 +161,7 @@ def _records(batch: ReadBatch, part: slice, number: int) -> list[Row]:
             ROW_INDEX: offset,
             "key": key,
             "value": value,
-            "headers": [list(header) for header in read_headers(headers, 0)],
+            "headers": [list(header) for header in without_own(read_headers(headers, 0), batch.own_prefix)],
             TIMESTAMP: YsonUint64(commit_timestamp(time_ms, offset)),
         }
         for offset, key, value, headers, time_ms in zip(*columns, strict=True)

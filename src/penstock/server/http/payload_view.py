@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final, Literal
 
@@ -14,9 +15,8 @@ JSON_BYTES_MAX: Final = 32 << 10  # of a preview; what is larger is shown as cut
 TEXT_BYTES_MAX: Final = 4 << 10
 HEX_BYTES_MAX: Final = 512
 FULL_BYTES_MAX: Final = 2 << 20
-OBJECT_NAME: Final = "penstock.object_name"
-SIZE: Final = "penstock.size"
-CHECKSUM: Final = "penstock.crc32c"
+SIZE_DIGITS_MAX: Final = 18
+_PAYLOAD_FIELDS: Final = {"object_name": "penstock.object_name", "size": "penstock.size", "crc32c": "penstock.crc32c"}
 _NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
 
 
@@ -88,11 +88,16 @@ def shown_message(record: Record, *, full: bool = False) -> MessageShown:
 
 def _payload_of(record: Record) -> PayloadShown | None:
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers if name.startswith("penstock.")}
-    name = headers.get(OBJECT_NAME)
-    if name is None:
+    fields = {field: headers[name] for field, name in _PAYLOAD_FIELDS.items() if name in headers}
+    size = fields.get("size", "")
+    # A producer of Kafka can send any headers; of a stream's message the value says the same.
+    if "object_name" not in fields or json.dumps(fields).encode() != record.value or len(size) > SIZE_DIGITS_MAX:
         return None
-    size = headers.get(SIZE, "")
-    return PayloadShown(object_name=name, size=int(size) if size.isdecimal() else -1, crc32c=headers.get(CHECKSUM))
+    return PayloadShown(
+        object_name=fields["object_name"],
+        size=int(size) if size.isascii() and size.isdigit() else -1,
+        crc32c=fields.get("crc32c"),
+    )
 
 
 def _is_json(raw: bytes) -> bool:

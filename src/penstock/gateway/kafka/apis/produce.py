@@ -29,6 +29,7 @@ BY_ID_FROM = 13
 
 ADDS_PARTITIONS_FROM = 12  # producers of these versions leave it to the broker to make a partition part of a transaction
 
+_ORIGIN = 21  # the byte of a batch that other gateways mark theirs in
 _KIND = 22  # the byte of a batch that says so
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -136,6 +137,8 @@ class ProduceCall(Call):
             records = data.records
             if records is None or isinstance(records, Splice):
                 raise InvalidBatchError("there is no batch for the partition")
+            if len(records) > _KIND and records[_ORIGIN]:
+                raise InvalidBatchError("the batch has attributes that Kafka does not define; send it without them")
             if len(records) > _KIND and records[_KIND] & (_CONTROL | _TRANSACTIONAL):
                 producer = _producer_of(records)
                 if self.version >= ADDS_PARTITIONS_FROM:
