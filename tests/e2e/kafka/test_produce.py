@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import TopicConfig
+from penstock.core.record_format import FROM_STREAMS, FROM_YDB, FROM_YT
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.produce import (
     PartitionProduceData,
@@ -51,6 +52,12 @@ def test_an_unknown_topic_id_is_said_to_be_unknown(client: RawClient) -> None:
     data = TopicProduceData(topic_id=b"?" * 16, partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
     response = client.call(keys.PRODUCE, 13, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), ProduceResponse)
     assert response.responses[0].partition_responses[0].error_code == errors.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("attributes", [FROM_YDB, FROM_YT, FROM_STREAMS, 0x4000])
+def test_no_client_of_kafka_can_pass_for_another_gateway(client: RawClient, topic: str, attributes: int) -> None:
+    assert client.produce(topic, batch_of(b"a", attributes=attributes)).error_code == errors.INVALID_RECORD
+    assert client.produce(topic, batch_of(b"b")).base_offset == 0
 
 
 def test_without_acks_there_is_no_reply(client: RawClient, topic: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from penstock.blob import Buffer
 from penstock.broker.errors import UnknownTopicError
@@ -336,6 +337,7 @@ class Streams:
         payload = message.payload
         if payload is not None and payload.size < 0:
             raise UnknownMessageError(f"the payload of message {sequence} is kept by its publisher: {payload.object_name!r}")
+        self._object_id(message)
         self.probe.read += 1  # its bytes count as they are read
         return message, len(message.data) if payload is None else payload.size
 
@@ -349,9 +351,8 @@ class Streams:
                 self.probe.read_bytes += len(part)
                 yield part
             return
-        object_id, subject = payload.object_id, self._at_hand(message.subject)
-        if object_id is None or subject is None or not self.payloads.is_of(object_id, subject.topic_id, message.offset):
-            raise UnknownMessageError(f"{payload.object_name!r} is no payload of message {message.sequence}, or gone with it")
+        object_id = self._object_id(message)
+        assert object_id is not None, "it has a payload"
         async for part in self.payloads.read(object_id, payload.size, begin, end):
             self.probe.read_bytes += len(part)
             yield part
@@ -359,6 +360,17 @@ class Streams:
     async def sweep(self) -> None:
         """Let go of what is over, now."""
         await self._sweep.once()
+
+    def _object_id(self, message: StreamMessage) -> UUID | None:
+        """Which payload of the store is a message's; None if it needs none. UnknownMessageError if the store does not say so,
+        whatever the message says."""
+        if message.payload is None:
+            return None
+        object_id, subject = message.payload.object_id, self.directory.at_hand(message.subject)
+        if object_id is None or subject is None or not self.payloads.is_of(object_id, subject.topic_id, message.offset):
+            name = message.payload.object_name
+            raise UnknownMessageError(f"{name!r} is no payload of message {message.sequence}, or its time is over")
+        return object_id
 
     def _inline_max(self, route: Route) -> int:
         return min(self._options.inline_bytes_max, route.partition.config.batch_bytes_max - RECORD_OVERHEAD)
