@@ -240,3 +240,27 @@ def test_a_journal_to_which_nothing_was_appended_leaves_no_file() -> None:
         assert bench.platter.names() == []
 
     run_simulation(run())
+
+
+def test_a_disk_that_keeps_failing_is_tried_once_a_second_and_takes_few_chunks() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.disk.faults.hung = True
+        loop = current_loop()
+        began = loop.time()
+        failures = 0
+        while loop.time() < began + 60:
+            bench.append(0)
+            error = await bench.journal.commit()
+            assert isinstance(error, TimeoutError)
+            assert bench.journal.trouble is error
+            failures += 1
+        assert 45 <= failures <= 60
+        assert bench.journal.chunk - FIRST == failures
+        bench.disk.faults.hung = False
+        await asyncio.sleep(1)
+        bench.append(1)
+        assert await bench.journal.commit() is None
+        assert bench.journal.trouble is None
+        assert await bench.steps_in(bench.journal.chunk) == [1]
+
+    _run(scenario)

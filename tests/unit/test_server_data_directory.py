@@ -191,3 +191,10 @@ def test_the_disks_must_fit_the_erasure(tmp_path: Path, erasure: str | None, dis
     config = NodeConfig(data_dir=tmp_path / "data", erasure=erasure, disks=tuple(tmp_path / disk for disk in disks))
     with pytest.raises(BadSettingError, match=message):
         DataDirectory.open(config, Random(1))
+
+
+def test_a_new_directory_and_its_disks_are_the_users_own(tmp_path: Path) -> None:
+    _make(_eight(tmp_path))
+    made = [tmp_path / "data", *(tmp_path / f"d{n}" for n in range(8))]
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+    assert {path.stat().st_mode & 0o777 for folder in made for path in folder.iterdir()} == {0o600}

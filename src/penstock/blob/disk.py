@@ -33,9 +33,10 @@ class FilePiece:
 class Disk(Protocol):
     """Append-only files by name. Failures are `OSError`; `ENOSPC` means full and nothing else is wrong.
 
-    A file comes to be with its first append, and is written by one opening of the disk only. Bytes are readable once a flush
-    that covers them has returned; what was appended after the last good flush may be whole, torn or absent after a crash. After
-    a failed flush the file's tail is unknown: the owner goes on in another file.
+    Every call has a deadline: a disk that hangs answers `ETIMEDOUT`, and at once while it hangs on. A file is created by its
+    first append, and is written by one opening of the disk only. Bytes are readable once a flush that covers them has returned;
+    what was appended after the last good flush may be whole, torn or absent after a crash. After a failed flush the file's tail
+    is unknown: the owner goes on in another file.
     """
 
     async def files(self) -> dict[str, int]:
@@ -68,10 +69,14 @@ class Disk(Protocol):
         """Room left."""
         ...
 
+    async def check(self) -> None:
+        """Raise FileNotFoundError if the files that are open here are no longer where others would look for them."""
+        ...
+
     def piece(self, name: str, offset: int, length: int) -> FilePiece | None:
         """The range as a piece of an open file, where the disk has such a thing."""
         ...
 
     async def close(self) -> None:
-        """Let go of files and locks."""
+        """Close files and give up locks; a disk that hangs keeps its lock until the process ends."""
         ...

@@ -1,7 +1,8 @@
 """The growing end of a VDisk: records are appended to the active chunk, and all that arrive during a flush share the next one.
 
 A record has its place as soon as it is appended; it is durable, and readable, when its batch is. After a failed flush the end
-of the chunk is unknown, so that batch and the one behind it fail together and writing goes on in a new chunk.
+of the chunk is unknown, so that batch and the one behind it fail together and writing goes on in a new chunk. A disk that keeps
+failing is tried less and less often, at least once a second while there is something to write.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import errno
 from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
+from penstock.blob.disk_threads import as_disk_error
 from penstock.blob.record import NO_ID, RecordKind, encode, encode_later, record_size
 from penstock.blob.vector import Content
 
 CHUNK_SUFFIX = ".chunk"
 LATER_BYTES = 256 << 10  # from here on checksums take long enough to be worth leaving to the disk's thread
+RETRY_S = 0.01  # after the second failure in a row, and twice as long after each one more
+RETRY_MAX_S = 1.0
 Position = tuple[int, int]
 
 
@@ -75,6 +79,8 @@ class Journal:
         self.offset = 0
         self.durable: Position = (first_chunk, 0)
         self.failures = 0
+        self.trouble: OSError | None = None  # why the last flush failed; None if it did not
+        self._failures_in_a_row = 0
         self.bytes_appended = 0
         self.records_appended = 0
         self._segment = Segment(self.chunk, begins=True)
@@ -104,7 +110,7 @@ class Journal:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
         waiter: asyncio.Future[OSError | None] = self._loop.create_future()
         if self._task.done():
-            waiter.set_result(_closed())
+            waiter.set_result(self.trouble or _closed())
         elif self._wake.is_set():
             self._batch.waiters.append(waiter)
         elif self._flushing is not None:
@@ -149,14 +155,26 @@ class Journal:
         self.offset = record_size(len(self._head))
 
     async def _run(self) -> None:
+        try:
+            await self._flush_batches()
+        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
+            self.trouble = _disk_error(error)
+            for batch in (self._flushing, self._batch):
+                if batch is not None:
+                    batch.settle(self.trouble)
+
+    async def _flush_batches(self) -> None:
         while True:
             await self._wake.wait()
+            if self._failures_in_a_row > 1 and not self._closing:
+                await asyncio.sleep(min(RETRY_S * 2 ** min(self._failures_in_a_row, 16), RETRY_MAX_S))
             self._wake.clear()
             batch = self._take()
             error = await self._write(batch)
-            self._flushing = None
             if error is None:
+                self._flushing = None
                 self.durable = batch.end
+                self.trouble, self._failures_in_a_row = None, 0
                 batch.settle(None)
             else:
                 self._fail(batch, error)
@@ -185,13 +203,16 @@ class Journal:
                     self._disk.reserve(name, 0)
                 self._disk.append(name, segment.buffers, segment.finish)
                 await self._disk.flush(name)
-        except OSError as error:
-            return error
+        except Exception as error:  # noqa: BLE001 - an error that is not the disk's fails these records all the same
+            return _disk_error(error)
         return None
 
     def _fail(self, batch: Batch, error: OSError) -> None:
         """Neither this batch nor what was placed behind it in the same chunk is certain to be on the disk."""
+        self._flushing = None
         self.failures += 1
+        self.trouble = error
+        self._failures_in_a_row += 1
         behind = self._batch
         self._batch = Batch()
         self._wake.clear()
@@ -205,6 +226,11 @@ class Journal:
         self._start_chunk()
         batch.settle(error)
         behind.settle(error)
+
+
+def _disk_error(error: Exception) -> OSError:
+    found = as_disk_error(error, "journal")
+    return found if isinstance(found, OSError) else OSError(errno.EIO, str(found))
 
 
 def _closed() -> OSError:

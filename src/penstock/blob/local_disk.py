@@ -1,23 +1,26 @@
 """A local directory as a Disk: one thread writes and syncs, a few read, and the event loop never blocks.
 
-Writes go out in pieces of at most 1 MiB, because the kernel takes several such faster than one large one, into preallocated
-files, so that a sync need not grow them. A bounded number of files is open; a piece handed out keeps its own open.
+Every call has a deadline (see disk_threads). A directory or file that is deleted, moved or unmounted while it is open makes
+writes and `check` fail: bytes in a file without a name would be gone with the process. Writes go out in pieces of at most 1 MiB,
+because the kernel takes several such faster than one large one, into preallocated files, so that a sync need not grow them. A
+bounded number of files is open; a piece handed out keeps its own open. Files and directories are this user's alone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
+import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
+from penstock.blob.disk_threads import DISK_TIMEOUT_S, DiskThreads, as_disk_error
 from penstock.blob.probe import DiskProbe
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
@@ -34,6 +37,10 @@ SLOW_WRITE_S = 0.01  # writes that go to memory take so long when the system hol
 SLOW_WRITES_MAX = 2  # in a row: once may be that another process had the processor meanwhile
 SLOW_FOR_S = 1.0
 LOCK_NAME = "lock"
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+log = logging.getLogger(__name__)
 
 
 class _OpenFile:
@@ -63,88 +70,65 @@ class _Tail:
         self.failed = False
 
 
-class _Writer(threading.Thread):
-    """Runs jobs in order off the loop and brings each result back to it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._loop = loop
-        self._jobs: SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None] = SimpleQueue()
-        self._under_way = 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is under way."""
-        return self._under_way == 0
-
-    def submit(self, job: Callable[[], None]) -> asyncio.Future[None]:
-        done = self._loop.create_future()
-        self._under_way += 1
-        self._jobs.put((job, done))
-        return done
-
-    def stop(self) -> None:
-        self._jobs.put(None)
-
-    def run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, done = item
-            error: OSError | None = None
-            try:
-                job()
-            except OSError as caught:
-                error = caught
-            try:
-                self._loop.call_soon_threadsafe(self._settle, done, error)
-            except RuntimeError:  # the loop is gone: nobody is left to be told
-                return
-
-    def _settle(self, done: asyncio.Future[None], error: OSError | None) -> None:
-        self._under_way -= 1
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-
 class LocalDisk:
     """Files in one directory, locked against other processes. `durable=False` acknowledges after the write, before any sync."""
 
-    def __init__(self, path: Path, lock: _OpenFile, *, durable: bool, clock: Clock) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        path: Path,
+        directory: _OpenFile,
+        lock: _OpenFile,
+        writer: DiskThreads,
+        *,
+        durable: bool,
+        timeout_s: float,
+        clock: Clock,
+    ) -> None:
         self.probe = DiskProbe()
         self._clock = clock
         self._path = path
+        self._directory = directory
         self._lock = lock
         self._durable = durable
         self._tails: dict[str, _Tail] = {}
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._open_guard = threading.Lock()
-        self._writer = _Writer(loop, f"penstock-write-{path.name}")
-        self._writer.start()
-        self._readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix=f"penstock-read-{path.name}")
-        self._loop = loop
+        self._writer = writer
+        self._readers = DiskThreads(f"penstock-read-{path.name}", READ_THREADS, timeout_s)
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
         self._slow_writes = 0
         self._slow_until = 0.0
 
     @classmethod
-    async def open(cls, path: Path, *, durable: bool = True, clock: Clock | None = None) -> LocalDisk:
-        """Take the directory, making it if needed. ConfigError says why it cannot be taken."""
-        lock = await asyncio.to_thread(_lock_directory, path)
-        if durable:
-            # A process that was killed may have left bytes that only memory holds; what is read here must be there to stay.
-            await asyncio.to_thread(_sync_files, path)
-        return cls(path, lock, durable=durable, clock=clock or SystemClock())
+    async def open(
+        cls, path: Path, *, durable: bool = True, timeout_s: float = DISK_TIMEOUT_S, clock: Clock | None = None
+    ) -> LocalDisk:
+        """Take the directory, making it if needed. ConfigError says why it cannot be taken; no call to the disk takes longer
+        than `timeout_s`."""
+        writer = DiskThreads(f"penstock-write-{path.name}", 1, timeout_s)
+        try:
+            directory, lock = await writer.submit(partial(_lock_directory, path))
+        except BaseException:
+            writer.stop()
+            raise
+        try:
+            for name in await writer.submit(partial(_tighten, path)):
+                if durable:
+                    # A process that was killed may have left bytes that only memory holds; what is read here must be there to
+                    # stay.
+                    await writer.submit(partial(_sync_file, path / name))
+        except BaseException:
+            writer.stop()
+            fcntl.flock(lock.fd, fcntl.LOCK_UN)
+            raise
+        return cls(path, directory, lock, writer, durable=durable, timeout_s=timeout_s, clock=clock or SystemClock())
 
     async def files(self) -> dict[str, int]:
         def scan() -> dict[str, int]:
-            with os.scandir(self._path) as entries:
+            with os.scandir(self._directory.fd) as entries:
                 return {entry.name: entry.stat().st_size for entry in entries if entry.is_file() and entry.name != LOCK_NAME}
 
-        return await self._loop.run_in_executor(self._readers, scan)
+        return await self._readers.submit(scan)
 
     def reserve(self, name: str, length: int) -> None:
         self._tail(name).reserved = length
@@ -168,9 +152,11 @@ class LocalDisk:
                 self._note_pace(began, self._clock.monotonic())
             else:
                 await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
-        except OSError:
+        except BaseException as error:
             tail.failed = True
-            raise
+            if isinstance(error, OSError) or not isinstance(error, Exception):
+                raise
+            raise as_disk_error(error, str(self._path)) from error
         if reserved == 0:
             # The file is complete: from here on it is opened by whoever reads it.
             self._tails.pop(name, None)
@@ -178,27 +164,36 @@ class LocalDisk:
     async def read(self, name: str, offset: int, length: int) -> bytes:
         if length <= AT_HAND_BYTES and (found := self._read_at_hand(name, offset, length)) is not None:
             return found
-        return await self._loop.run_in_executor(self._readers, self._read, name, offset, length)
+        return await self._readers.submit(partial(self._read, name, offset, length))
 
     async def delete(self, name: str) -> None:
         await self._writer.submit(lambda: self._unlink(name))
 
     async def space(self) -> DiskSpace:
-        stat = await self._loop.run_in_executor(self._readers, os.statvfs, self._path)
+        stat = await self._readers.submit(partial(os.statvfs, self._path))
         return DiskSpace(total=stat.f_blocks * stat.f_frsize, free=stat.f_bavail * stat.f_frsize)
 
+    async def check(self) -> None:
+        await self._readers.submit(self._check_place)
+
     def piece(self, name: str, offset: int, length: int) -> FilePiece | None:
+        if self._readers.is_hung:
+            return None  # whoever sent it would hang in its turn
         file = self._opened(name)
         return FilePiece(file.fd, offset, length, file)
 
     async def close(self) -> None:
-        await self._writer.submit(lambda: None)
+        try:
+            await self._writer.submit(lambda: None)
+        except OSError as error:
+            # A write that hangs may still arrive: until the process has ended, no other may take the directory.
+            log.error("%s is left locked: %s", self._path, error.strerror)
+        else:
+            fcntl.flock(self._lock.fd, fcntl.LOCK_UN)
         self._writer.stop()
-        await asyncio.to_thread(self._writer.join)
-        self._readers.shutdown(wait=False)
+        self._readers.stop()
         self._tails.clear()
         self._open.clear()
-        fcntl.flock(self._lock.fd, fcntl.LOCK_UN)
 
     def _tail(self, name: str) -> _Tail:
         tail = self._tails.get(name)
@@ -227,36 +222,44 @@ class LocalDisk:
     ) -> None:
         for fill in finish:
             fill()
-        created = tail.file is None
-        if tail.file is None:
-            fd = os.open(self._path / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            tail.file = _OpenFile(fd)
-        fd = tail.file.fd
         try:
-            length = sum(map(len, buffers))
-            if reserved and tail.length + length > tail.set_aside:
-                tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
-                _set_aside(fd, tail.set_aside)
-            if length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
-                _write_vector(fd, buffers, length, tail.length)
-            else:
-                _write_all(fd, buffers, tail.length)
-            if reserved == 0:
-                os.ftruncate(fd, tail.length + length)
-            if self._durable:
-                began = self._clock.monotonic()
-                os.fdatasync(fd)
-                self.probe.syncs.note(self._clock.monotonic() - began)
-                if created:
-                    _sync_directory(self._path)
+            length = self._write_file(name, tail, buffers, reserved)
         except OSError:
             self.probe.failures += 1
-            # Nothing more is written here: give back what was set aside.
-            os.ftruncate(fd, tail.length)
+            if tail.file is not None:
+                # Nothing more is written here: give back what was set aside, if the disk still does that.
+                with suppress(OSError):
+                    os.ftruncate(tail.file.fd, tail.length)
             raise
         tail.length += length
         self.probe.writes += 1
         self.probe.bytes_written += length
+
+    def _write_file(self, name: str, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> int:
+        created = tail.file is None
+        if tail.file is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            tail.file = _OpenFile(os.open(name, flags, FILE_MODE, dir_fd=self._directory.fd))
+        fd = tail.file.fd
+        length = sum(map(len, buffers))
+        if reserved and tail.length + length > tail.set_aside:
+            tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
+            _set_aside(fd, tail.set_aside)
+        if length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
+            _write_vector(fd, buffers, length, tail.length)
+        else:
+            _write_all(fd, buffers, tail.length)
+        if reserved == 0:
+            os.ftruncate(fd, tail.length + length)
+        if self._durable:
+            began = self._clock.monotonic()
+            os.fdatasync(fd)
+            self.probe.syncs.note(self._clock.monotonic() - began)
+            if created:
+                os.fsync(self._directory.fd)
+        if os.fstat(fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, f"{self._path / name} was deleted under the running process")
+        return length
 
     def _read(self, name: str, offset: int, length: int) -> bytes:
         file = self._opened(name)
@@ -272,8 +275,8 @@ class LocalDisk:
 
     def _read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
         """The bytes if the system has them in memory, so that no thread is needed to wait for them; None if not all of them."""
-        if not self._can_ask_at_hand:
-            return None
+        if not self._can_ask_at_hand or name not in self._open:
+            return None  # to open a file may take as long as to read it
         buffer = bytearray(length)
         try:
             count = os.preadv(self._opened(name).fd, [buffer], offset, os.RWF_NOWAIT)
@@ -292,7 +295,7 @@ class LocalDisk:
             if file is not None:
                 self._open.move_to_end(name)
                 return file
-            file = _OpenFile(os.open(self._path / name, os.O_RDONLY | os.O_CLOEXEC))
+            file = _OpenFile(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory.fd))
             self._open[name] = file
             while len(self._open) > OPEN_FILES_MAX:
                 self._open.popitem(last=False)
@@ -303,11 +306,24 @@ class LocalDisk:
         with self._open_guard:
             self._open.pop(name, None)
         try:
-            os.unlink(self._path / name)
+            os.unlink(name, dir_fd=self._directory.fd)
         except FileNotFoundError:
             return
         if self._durable:
-            _sync_directory(self._path)
+            os.fsync(self._directory.fd)
+
+    def _check_place(self) -> None:
+        held = os.fstat(self._lock.fd)
+        try:
+            named = os.stat(self._path / LOCK_NAME)
+        except (FileNotFoundError, NotADirectoryError):
+            named = None
+        if named is None or (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino):
+            raise FileNotFoundError(errno.ENOENT, f"{self._path} was deleted, moved or unmounted under the running process")
+        for name, tail in list(self._tails.items()):
+            file = tail.file
+            if file is not None and not tail.failed and os.fstat(file.fd).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, f"{self._path / name} was deleted under the running process")
 
 
 def _set_aside(fd: int, length: int) -> None:
@@ -355,32 +371,48 @@ def _write_vector(fd: int, vector: list[Buffer], length: int, offset: int) -> in
     return length
 
 
-def _lock_directory(path: Path) -> _OpenFile:
+def _lock_directory(path: Path) -> tuple[_OpenFile, _OpenFile]:
+    """The directory and its lock file, both open."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        directory = _OpenFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        lock = _OpenFile(os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE, dir_fd=directory.fd))
     except OSError as error:
         raise ConfigError(
             f"cannot write to {path}: {error.strerror}; name a directory that this user may write to, or change its owner"
         ) from error
-    lock = _OpenFile(fd)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ConfigError(f"{path} is in use by a running process; stop it or name another directory") from error
     _sync_directory(path.parent)
-    return lock
+    return directory, lock
 
 
-def _sync_files(path: Path) -> None:
-    with os.scandir(path) as entries:
-        names = [entry.name for entry in entries if entry.is_file()]
-    for name in names:
-        fd = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+def _tighten(path: Path) -> list[str]:
+    """Take the directory and its files from other users: a version before this one let them read. Returns the files' names."""
+    names: list[str] = []
+    try:
+        if path.stat().st_mode & 0o077:
+            path.chmod(DIRECTORY_MODE)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    names.append(entry.name)
+                    if entry.stat(follow_symlinks=False).st_mode & 0o077:
+                        os.chmod(entry.path, FILE_MODE)
+    except PermissionError as error:
+        log.warning("other users may be able to read %s: %s; make this user its owner", path, error.strerror)
+        names = os.listdir(path)
+    return names
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _sync_directory(path: Path) -> None:

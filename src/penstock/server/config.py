@@ -52,6 +52,7 @@ class NodeConfig:
     erasure: str | None = None
     disks: tuple[Path, ...] | None = None
     durability: str = "fsync"
+    disk_timeout_s: float = 15.0
     node_id: int | None = None
     host: str = "127.0.0.1"
     advertised_host: str | None = None
@@ -152,6 +153,13 @@ SETTINGS: Final = {
             "fsync",
             "when a write is acknowledged: fsync after it is on the disks, os once the operating system has it, as Kafka does "
             "(a crash of the process loses nothing, a power cut may)",
+        ),
+        Setting(
+            "disk_timeout_s",
+            SECONDS,
+            "15",
+            "how long a call to a disk may take; one that hangs for longer counts as failed until it answers again. Below the "
+            "time that clients wait for an answer (30 s in Kafka's)",
         ),
         Setting(
             "node_id",

@@ -62,14 +62,14 @@ class DataDirectory:
 
 def _lock(path: Path) -> int:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = set(os.listdir(path))
         if NODE_NAME not in names and (strangers := sorted(name for name in names if not _is_ours(name))):
             raise DirectoryMismatchError(
                 f"{path} is not a data directory of Penstock and holds other files ({', '.join(strangers[:3])}); "
                 "name an empty directory, or one that is to be made"
             )
-        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise unusable(path, error) from error
     try:

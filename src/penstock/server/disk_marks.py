@@ -127,7 +127,7 @@ def _mark(made: Made, order: int, *, must: bool) -> bool:
     """Mark a disk as ours; whether that worked, where it need not."""
     disk = made.disks[order]
     try:
-        disk.mkdir(parents=True, exist_ok=True)
+        disk.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_fields(disk / MARK_NAME, {"cluster_id": made.cluster_id, "erasure": made.erasure.value, "disk": order})
     except OSError as error:
         if must:

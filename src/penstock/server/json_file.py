@@ -40,7 +40,7 @@ def read_fields(path: Path, wanted: Mapping[str, type]) -> dict[str, Any] | None
 def write_fields(path: Path, fields: Mapping[str, Any]) -> None:
     """Write the file so that after a crash it is as before or as wanted. OSError if that fails."""
     new = path.with_name(path.name + ".new")
-    with new.open("w", encoding="utf-8") as file:
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
         file.write(json.dumps({"format": FORMAT, **fields}, indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())

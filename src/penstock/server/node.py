@@ -111,7 +111,7 @@ class Node:
         async def open_vdisk(group: GroupConfig, order: int) -> Disk:
             if order in directory.lost_disks:
                 raise OSError(f"disk {group.disks[order]} cannot be used")
-            return await _open_disk(group, order, durable=durable)
+            return await _open_disk(group, order, durable=durable, timeout_s=self.config.disk_timeout_s)
 
         group = GroupConfig(GROUP, made.erasure, made.disks)
         storage = BlobStorage([group], clock=SystemClock(), random=random, open_vdisk=open_vdisk)
@@ -290,9 +290,9 @@ class Node:
         await self.observatory.stop()
 
 
-async def _open_disk(group: GroupConfig, order: int, *, durable: bool) -> Disk:
+async def _open_disk(group: GroupConfig, order: int, *, durable: bool, timeout_s: float) -> Disk:
     try:
-        return await LocalDisk.open(group.vdisk_directory(order), durable=durable)
+        return await LocalDisk.open(group.vdisk_directory(order), durable=durable, timeout_s=timeout_s)
     except ConfigError as error:
         if isinstance(error.__cause__, BlockingIOError):
             raise DirectoryInUseError(str(error)) from error

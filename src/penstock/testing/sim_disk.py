@@ -13,6 +13,7 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeVar
 
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
@@ -23,7 +24,10 @@ _T = TypeVar("_T")
 SECTOR_SIZE = 512
 _CAPACITY = 1 << 40
 
-Operation = Literal["files", "flush", "read", "delete", "space"]
+TIMEOUT_S = 15.0
+_HANG_STEP_S = 0.5
+
+Operation = Literal["files", "flush", "read", "delete", "space", "check"]
 
 
 class Tear(enum.Enum):
@@ -40,6 +44,8 @@ class DiskFaults:
     """What is wrong with the disk now; a test changes it while the disk runs and may hand it on to the next incarnation."""
 
     broken: bool = False
+    hung: bool = False  # calls answer nothing, until they are overdue and from then on fail at once
+    gone: bool = False  # the files were deleted or unmounted under their owner
     error_rate: dict[Operation, float] = field(default_factory=dict)
     slow_factor: float = 1.0
     capacity: int = _CAPACITY
@@ -60,6 +66,7 @@ DEFAULT_LATENCY: dict[Operation, Latency] = {
     "read": Latency(0.0001, 0.0004),
     "delete": Latency(0.0005, 0.001),
     "space": Latency(0.0001),
+    "check": Latency(0.0001),
 }
 
 
@@ -206,6 +213,7 @@ class SimDisk:
         self._latency = DEFAULT_LATENCY | (latency or {})
         self._queues: dict[str, _Queue] = {}
         self._deleting: list[str] = []
+        self._overdue = 0
         self._state: Literal["open", "closed", "crashed"] = "open"
         process = current_process()
         if process is not None:
@@ -247,6 +255,9 @@ class SimDisk:
 
     async def space(self) -> DiskSpace:
         return await self._perform("space", lambda: DiskSpace(self.faults.capacity, self._room()))
+
+    async def check(self) -> None:
+        await self._perform("check", self._check_place)
 
     def piece(self, name: str, offset: int, length: int) -> FilePiece | None:
         return None
@@ -300,15 +311,42 @@ class SimDisk:
         done: asyncio.Future[_T] = loop.create_future()
         latency = self._latency[operation]
         delay_s = (latency.base_s + self._random.uniform(0, latency.jitter_s)) * self.faults.slow_factor
+        if self._overdue:
+            if undo is not None:
+                undo()
+            raise OSError(errno.ETIMEDOUT, f"the simulated disk hangs in {self._overdue} calls")
         loop.call_later(delay_s, self._complete, operation, effect, undo, done)
         result = await done
         if self._state == "crashed":
             raise SimCrashed
         return result
 
+    def _expire(self, operation: Operation, done: asyncio.Future[_T]) -> None:
+        if not done.done():
+            self._overdue += 1
+            done.set_exception(OSError(errno.ETIMEDOUT, f"the simulated disk hangs in {operation}"))
+
     def _complete(
-        self, operation: Operation, effect: Callable[[], _T], undo: Callable[[], object] | None, done: asyncio.Future[_T]
+        self,
+        operation: Operation,
+        effect: Callable[[], _T],
+        undo: Callable[[], object] | None,
+        done: asyncio.Future[_T],
+        *,
+        hangs: bool = False,
     ) -> None:
+        if self.faults.hung and self._state == "open":
+            loop = asyncio.get_running_loop()
+            loop.call_later(_HANG_STEP_S, partial(self._complete, operation, effect, undo, done, hangs=True))
+            if not hangs:
+                loop.call_later(TIMEOUT_S, self._expire, operation, done)
+            return
+        if done.done() and not done.cancelled() and isinstance(done.exception(), TimeoutError):
+            # It comes back after its caller has given it up: of a write, part may have arrived.
+            self._overdue -= 1
+            if undo is not None and self._state == "open":
+                undo()
+            return
         try:
             self._require_open()
             try:
@@ -341,6 +379,10 @@ class SimDisk:
     def _list(self) -> dict[str, int]:
         begun = {name for name, queue in self._queues.items() if queue.appended or queue.flushing}
         return {name: self.platter.size(name) for name in sorted(begun.union(self.platter.names()))}
+
+    def _check_place(self) -> None:
+        if self.faults.gone:
+            raise FileNotFoundError(errno.ENOENT, "the simulated disk was unmounted")
 
     def _read(self, name: str, offset: int, length: int) -> bytes:
         queue = self._queues.get(name)
