@@ -13,6 +13,7 @@ from uuid import UUID
 
 from penstock.blob import BlobStorage, Buffer
 from penstock.broker.access import Access, AccessRules
+from penstock.broker.age_clock import AgeClock
 from penstock.broker.catalog import Catalog
 from penstock.broker.compaction import Compaction, CompactionOptions
 from penstock.broker.consumers import Consumers, Queue
@@ -80,6 +81,7 @@ class BrokerOptions:
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
     retention_interval_s: float = 30.0
+    elapsed: Callable[[], float] | None = None  # what tells how much time really passes; None: the monotonic clock
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     produce_bytes_per_s: float | None = None  # by client
     fetch_bytes_per_s: float | None = None  # likewise
@@ -142,6 +144,7 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._catching_up: asyncio.Task[None] | None = None
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}  # of what works on a system tablet, to be stopped before it
+        self.ages: AgeClock  # by which it is told what is old enough to be deleted
         self.catalog: Catalog
         self.consumers: Consumers
         self.registrations: Registrations
@@ -169,6 +172,7 @@ class Broker:
                 broker._boot(TRANSACTIONS_TABLET),
                 broker._boot(NAMESPACE_TABLET),
             )
+            broker.ages = AgeClock(system, clock, options.elapsed)
             broker.catalog = Catalog(system, random)
             broker.consumers = Consumers(consumers, clock)
             broker._admit(system)
@@ -325,12 +329,13 @@ class Broker:
             tablets,
             self.queue_agent.needed_from,
             self.leases,
+            ages=self.ages,
             interval_s=options.retention_interval_s,
             probe=probe,
         )
         self.needed_from = retention.needed_from
         compaction = Compaction(
-            catalog, tablets, self.leases, options.compaction, clock=self.clock, random=self._random, probe=probe
+            catalog, tablets, self.leases, options.compaction, clock=self.ages, random=self._random, probe=probe
         )
         for name, one in (("retention", retention), ("compaction", compaction), ("queue-agent", self.queue_agent)):
             self._tasks.append(asyncio.create_task(one.run(), name=name))
@@ -396,7 +401,7 @@ class Broker:
             random=self._random,
         )
         exporter = Exporter(self.namespace, self.tables, self.partition, clock=self.clock, random=self._random)
-        exports = StaticExports(self.namespace, exporter, self.clock)
+        exports = StaticExports(self.namespace, exporter, self.clock, self.ages)
         self._stops["exports"] = exports.stop
         self.queue_agent = QueueAgent(
             self.options.cluster_name,
@@ -409,6 +414,7 @@ class Broker:
             is_leader=lambda: tablet.serves,
             leased_from=self.leases.needed_from,
             clock=self.clock,
+            ages=self.ages,
         )
         await self.namespace.repair()
         tablet.on_restart(tree.reload)
@@ -423,6 +429,7 @@ class Broker:
             self._offsets,
             new_producer_id=self.catalog.new_producer_id,
             clock=self.clock,
+            ages=self.ages,
             options=self.options.transactions,
         )
         self._stops["transactions"] = self.transactions.stop
@@ -446,7 +453,7 @@ class Broker:
         )
         groups.add_kind(CONSUMER, groups.consumer)
         self.groups = groups
-        expiry = Expiry(groups, self.consumers, self.catalog, self.options.groups, self.clock)
+        expiry = Expiry(groups, self.consumers, self.catalog, self.options.groups, self.ages)
         expiring = asyncio.create_task(expiry.run(), name="expiry")
 
         async def stop() -> None:

@@ -74,6 +74,10 @@ class BrokerReading:
             self._probes = (version, [(topic, [probe_of(one) for one in sorted(set(topic.tablets))]) for topic in topics])
         return self._probes[1]
 
+    def age_clock_behind_s(self) -> float:
+        """How far the clock that messages age by is behind the machine's."""
+        return self._broker.ages.behind_s
+
     def tablets(self) -> tuple[int, int]:
         """How many tablets of topics there are, and how many of them serve."""
         return self._broker._tablets.counts()

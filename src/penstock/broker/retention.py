@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from penstock.broker.age_clock import AgeClock
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import Consumers, Queue
 from penstock.broker.errors import PartitionUnavailableError
@@ -33,6 +34,7 @@ class Retention:
         vital_from: NeededFrom,
         leases: Leases,
         *,
+        ages: AgeClock,
         interval_s: float,
         probe: BrokerProbe | None = None,
     ) -> None:
@@ -42,6 +44,7 @@ class Retention:
         self._tablets = tablets
         self._vital_from = vital_from
         self._leases = leases
+        self._ages = ages
         self._interval_s = interval_s
 
     async def run(self) -> None:
@@ -53,10 +56,13 @@ class Retention:
     async def once(self) -> None:
         """Every partition that is served now; one that fails is left for the next time."""
         await self._sweep_leases()
+        await self._store_time()
+        now_ms = int(self._ages.wall() * 1000)
         for topic in self._catalog.topics():
             for number, tablet_id in enumerate(topic.tablets):
                 try:
-                    gone = await self._tablets.partition(tablet_id, number).retain(self.needed_from(topic, number))
+                    partition = self._tablets.partition(tablet_id, number)
+                    gone = await partition.retain(self.needed_from(topic, number), now_ms)
                     self._probe.expired_messages += gone
                 except PartitionUnavailableError:
                     continue
@@ -72,6 +78,12 @@ class Retention:
         offsets = [0 if position is None else position.offset for position in positions]
         others = self._vital_from(topic, number), self._leases.needed_from(queue)
         return min([*offsets, *(offset for offset in others if offset is not None)], default=None)
+
+    async def _store_time(self) -> None:
+        try:
+            await self._ages.store()
+        except PenstockError as error:
+            log.warning("the time that messages age by will be stored later: %s", error)
 
     async def _sweep_leases(self) -> None:
         try:

@@ -7,6 +7,7 @@ import argparse
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.http_api import http_options, make_api
 from penstock.cli.output import Output
+from penstock.cli.sizes import shown_duration
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,6 +21,11 @@ def parser() -> argparse.ArgumentParser:
 
     action("list", "list storage groups and their disks")
     action("scrub", "read and verify everything that is stored, in the background; what is damaged is restored")
+    action(
+        "confirm-clock",
+        "say that the machine's clock is right, after it jumped or the node was off for long: messages age by it at once, and "
+        "what is too old by it is deleted",
+    )
     return made
 
 
@@ -35,6 +41,12 @@ def run(argv: list[str]) -> int:
         output.say(
             "the scrub has begun; `penstock storage list` tells what it finds" if begun["started"] else "a scrub is under way"
         )
+        return ExitCode.OK
+    if arguments.action == "confirm-clock":
+        confirmed = api.call("POST", "/storage/confirm-clock")
+        if output.as_json:
+            output.document(confirmed)
+        output.say(f"messages age by the machine's clock; they were {shown_duration(confirmed['behind_s'])} behind it")
         return ExitCode.OK
     found = api.get("/storage")
     if output.as_json:

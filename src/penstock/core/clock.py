@@ -18,6 +18,12 @@ class Clock(Protocol):
         ...
 
 
+def boot_time() -> float:
+    """Seconds since the machine started, those that it slept included, where that is known; they are the same whatever becomes of
+    its wall clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 class SystemClock:
     """The machine's own clocks."""
 

@@ -319,13 +319,13 @@ class Partition:
                 self._reader.forget(body)
         return True
 
-    async def retain(self, needed_from: int | None = None) -> int:
+    async def retain(self, needed_from: int | None = None, now_ms: int | None = None) -> int:
         """Let go of whole blobs that the topic's retention does not ask for and no important consumer needs, nor anyone else who
         reads from `needed_from` on, and of sources with nothing left; the number of messages gone."""
         before = self.start_offset
         async with self._changing:
             runs: list[Body | Piece] = [*self._bodies, *self._head]
-            now_ms = int(self._clock.wall() * 1000)
+            now_ms = int(self._clock.wall() * 1000) if now_ms is None else now_ms
             expired = expired_offset(runs, self.config, start_offset=before, size=self.size, now_ms=now_ms)
             offset = min(expired, self._needed_offset(), self.end_offset if needed_from is None else needed_from)
             if offset > before:

@@ -16,7 +16,7 @@ from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
 from penstock.broker import Broker, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.streams import StreamEngine, Streams
-from penstock.core.clock import SystemClock
+from penstock.core.clock import SystemClock, boot_time
 from penstock.core.errors import ConfigError
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
 from penstock.server.config import NodeConfig
@@ -309,6 +309,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         default_partitions=config.default_partitions,
         cache_bytes=config.cache_bytes,
         retention_interval_s=config.retention_interval_s,
+        elapsed=boot_time,
         compaction=CompactionOptions(config.compaction_interval_s, config.compaction_map_bytes),
         produce_bytes_per_s=config.produce_bytes_per_s,
         fetch_bytes_per_s=config.fetch_bytes_per_s,

@@ -83,6 +83,7 @@ class QueueAgent:
         is_leader: Callable[[], bool],
         leased_from: Callable[[Queue], int | None],
         clock: Clock,
+        ages: Clock,
     ) -> None:
         self.cluster = cluster
         self.remotes = Remotes()
@@ -108,7 +109,7 @@ class QueueAgent:
             exports=exports,
             remotes=self.remotes,
             leased_from=leased_from,
-            clock=clock,
+            clock=ages,
         )
 
     async def run(self) -> None:

@@ -45,10 +45,11 @@ class _State:
 class StaticExports:
     """Runs exports; `stop` it before the tablets it works on."""
 
-    def __init__(self, namespace: Namespace, exporter: Exporter, clock: Clock) -> None:
+    def __init__(self, namespace: Namespace, exporter: Exporter, clock: Clock, ages: Clock) -> None:
         self._namespace = namespace
         self._exporter = exporter
         self._clock = clock
+        self._ages = ages
         self._states: dict[Key, _State] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._may_have_strays = False
@@ -111,7 +112,7 @@ class StaticExports:
             self._may_have_strays = False
             for table_id in strays:
                 await self._exporter.drop(table_id)
-        now_ms = int(self._clock.wall() * 1000)
+        now_ms = int(self._ages.wall() * 1000)
         tables = [node for node in self._namespace.tree.nodes() if node.kind is Kind.STATIC and EXPIRATION in node.attributes]
         expired = [node for node in tables if int(node.attributes[EXPIRATION]) <= now_ms and not node.is_going]
         for node in expired[:EXPIRED_AT_ONCE]:

@@ -86,7 +86,7 @@ class Streams:
         self.probe = EngineProbe()
         self.directory = SubjectDirectory(broker, sequencer, options.ttl_s)
         self._publishing = Publishing(broker, sequencer)
-        self._reader = Reader(sequencer, broker.clock)
+        self._reader = Reader(sequencer, broker.ages)
         self._handing_out = HandingOut(positions, self._reader, self._dead_letter, broker.clock, self.probe)
         self._sweep = Sweep(broker, sequencer, payloads, positions, self.probe)
         self._tasks: list[asyncio.Task[None]] = []

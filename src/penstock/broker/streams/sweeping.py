@@ -102,7 +102,7 @@ class Sweep:
     def _is_due(self, subject: Subject, partition: Partition, ttl_ms: int) -> bool:
         """Whether the oldest message of a subject may be over. Most times it is known not to be, and nothing has to be read."""
         due = self._due.get(subject.number)
-        return due is None or due[:2] != (partition.start_offset, ttl_ms) or due[2] <= self._broker.clock.wall() * 1000
+        return due is None or due[:2] != (partition.start_offset, ttl_ms) or due[2] <= self._broker.ages.wall() * 1000
 
     async def _note_due(self, subject: Subject, partition: Partition, ttl_ms: int, cut: int) -> None:
         found = await partition.find_time(0, cut) if cut < partition.end_offset else None
@@ -114,7 +114,7 @@ class Sweep:
 
     async def _first_since(self, partition: Partition, ttl_ms: int, end: int) -> int:
         """The offset of the first message that is not older than this."""
-        found = await partition.find_time(int(self._broker.clock.wall() * 1000) - ttl_ms)
+        found = await partition.find_time(int(self._broker.ages.wall() * 1000) - ttl_ms)
         return end if found is None else min(found[0], end)
 
     def _spared(self, subject: Subject, cut: int) -> int:

@@ -75,6 +75,7 @@ class TransactionCoordinator:
         *,
         new_producer_id: Callable[[], Awaitable[int]],
         clock: Clock,
+        ages: Clock,
         options: TransactionOptions,
     ) -> None:
         self._store = store
@@ -82,6 +83,7 @@ class TransactionCoordinator:
         self._offsets = offsets
         self._new_producer_id = new_producer_id
         self._clock = clock
+        self._ages = ages
         self._options = options
         self._held: dict[str, Held] = {}
         self._ongoing: set[Held] = set()
@@ -389,7 +391,7 @@ class TransactionCoordinator:
     async def _watch_expiry(self) -> None:
         while True:
             await asyncio.sleep(self._options.expiry_interval_s)
-            oldest_ms = self._now_ms() - int(self._options.id_expiration_s * 1000)
+            oldest_ms = int(self._ages.wall() * 1000) - int(self._options.id_expiration_s * 1000)
             late = [name for name, held in self._held.items() if _is_idle(held, oldest_ms)]
             for begin in range(0, len(late), EXPIRIES_AT_ONCE):
                 await self._expire(late[begin : begin + EXPIRIES_AT_ONCE], oldest_ms)

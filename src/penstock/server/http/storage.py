@@ -78,6 +78,12 @@ class ScrubBegun(Shown, frozen=True):
     started: bool
 
 
+class ClockConfirmed(Shown, frozen=True):
+    """How far messages aged behind the machine's clock until now."""
+
+    behind_s: float
+
+
 class Space(NamedTuple):
     """Room on the file systems that disks are on, each counted once."""
 
@@ -98,6 +104,9 @@ class StorageResource(Resource):
         return [
             Route("GET", "/storage", self.show, "storage groups and their disks"),
             Route("POST", "/storage/scrub", self.begin_scrub, "read and verify everything that is stored, in the background"),
+            Route(
+                "POST", "/storage/confirm-clock", self.confirm_clock, "the machine's clock is right: messages age by it at once"
+            ),
         ]
 
     async def close(self) -> None:
@@ -119,6 +128,11 @@ class StorageResource(Resource):
         lives = [await self._served.storage.life(config.id) for config in self._served.storage.groups()]
         self._scrubbing = asyncio.create_task(_scrub(lives), name="scrub")
         return ScrubBegun(started=True)
+
+    async def confirm_clock(self, call: Call[Nothing, Nothing, Nothing]) -> ClockConfirmed:
+        """POST /storage/confirm-clock."""
+        call.caller.check_cluster(Operation.ALTER)
+        return ClockConfirmed(behind_s=await self._served.broker.ages.confirm())
 
     async def _group(self, config: GroupConfig) -> GroupShown:
         life = await self._served.storage.life(config.id)

@@ -18,6 +18,7 @@ LOOP_LAG_S: Final = 0.5
 LOOP_LAG_CRITICAL_S: Final = 5.0
 CLOCK_JUMP_SHOWN_S: Final = 600.0
 BLOCK_SHOWN_S: Final = 600.0
+AGE_CLOCK_BEHIND_S: Final = 3600.0
 PIPELINE_SILENT_MS: Final = 60_000
 _PIPELINE_ALIVE: Final = frozenset({"starting", "running", "waiting", "restarting"})
 
@@ -68,6 +69,7 @@ class Facts:
     blocked: Mapping[str, str] | None = None
     pipelines: Sequence[Mapping[str, Any]] = ()
     clock_jump_s: float | None = None  # the last one, if it was lately
+    age_clock_behind_s: float = 0.0  # how far messages age behind the machine's clock
     loop_lag_max_s: float = 0.0
     loop_block_s: float | None = None  # how long the last block of a second or more was, if it was lately
 
@@ -222,7 +224,17 @@ def _clock(facts: Facts) -> Iterator[Alert]:
             WARNING,
             "clock_jump",
             f"the machine's clock was set {'forward' if facts.clock_jump_s > 0 else 'back'} by {abs(facts.clock_jump_s):.1f} s",
-            "let a time service (chrony, systemd-timesyncd) slew the clock; retention and timestamps go by it",
+            "let a time service (chrony, systemd-timesyncd) slew the clock; timestamps go by it",
+            "/settings",
+        )
+    if facts.age_clock_behind_s >= AGE_CLOCK_BEHIND_S:
+        yield Alert(
+            WARNING,
+            "retention_behind_clock",
+            f"the clock was set forward, or the node was off: messages age {facts.age_clock_behind_s / 3600:.1f} h behind it, so "
+            "that a wrong clock deletes nothing",
+            "set the clock right if it is wrong; if it is right, say so (penstock storage confirm-clock), or wait: it is caught "
+            "up with in as much time",
             "/settings",
         )
 

@@ -41,6 +41,11 @@ LOOP_BLOCK_LONGEST = Metric(
 CLOCK_JUMPS = Metric(
     "penstock_clock_jumps_total", _COUNTER, "How often the machine's wall clock was set by more than two seconds."
 )
+AGE_CLOCK_BEHIND = Metric(
+    "penstock_age_clock_behind_seconds",
+    _GAUGE,
+    "How far the clock that messages age by is behind the machine's; it follows a jump at no more than twice the speed of time.",
+)
 ALERTS = Metric("penstock_alerts", _GAUGE, "What needs attention now, as the overview lists it.", ("code", "level"))
 
 # Requests of clients.

@@ -278,6 +278,7 @@ class Observatory:
             blocked=found.blocked,
             pipelines=found.pipelines,
             clock_jump_s=jump[1] if jump is not None and is_recent else None,
+            age_clock_behind_s=0.0 if self._reading is None else self._reading.age_clock_behind_s(),
             loop_lag_max_s=self.loop_watch.worst_s,
             loop_block_s=block[1] if block is not None and self.clock.monotonic() - block[0] < BLOCK_SHOWN_S else None,
         )

@@ -175,6 +175,7 @@ def _read_broker(sources: Sources, samples: Samples) -> None:
         (m.COMPACTION_READ, probe.compaction_bytes_read),
         (m.COMPACTION_FREED, probe.compaction_bytes_freed),
         (m.COMPACTION_FAILURES, probe.compaction_failures),
+        (m.AGE_CLOCK_BEHIND, reading.age_clock_behind_s()),
         (m.RETENTION_MESSAGES, probe.expired_messages),
         (m.RETENTION_FAILURES, probe.retention_failures),
     ):
