@@ -34,6 +34,7 @@ from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
 from penstock.broker.quotas import FETCH as FETCH_QUOTA
 from penstock.broker.quotas import PRODUCE as PRODUCE_QUOTA
 from penstock.broker.quotas import InvalidQuotaError, QuotaEntity, QuotaExceededError
+from penstock.broker.tokens import BadTokenError, Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
 from penstock.broker.topic_config import TopicConfig
@@ -82,6 +83,7 @@ __all__ = [
     "TRANSACTIONS_V2",
     "Access",
     "AccessRule",
+    "BadTokenError",
     "Broker",
     "BrokerOptions",
     "BrokerProbe",
@@ -124,6 +126,7 @@ __all__ = [
     "RuleFilter",
     "RulePattern",
     "Security",
+    "Tokens",
     "Topic",
     "TopicConfig",
     "TopicExistsError",

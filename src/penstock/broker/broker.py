@@ -38,6 +38,7 @@ from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.table_store import TableStore
 from penstock.broker.tablets import Tablets, tablet_info
 from penstock.broker.timestamps import TimestampLimits
+from penstock.broker.tokens import Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.broker.transactional_offsets import TransactionalOffsets
@@ -158,6 +159,7 @@ class Broker:
         self.transactions: TransactionCoordinator
         self.quotas: Quotas
         self.users: Users
+        self.tokens: Tokens | None = None  # with security only
         self.access: Access | None = None  # None: nobody is asked who they are
         self.needed_from: Callable[[Topic, int], int | None]  # where the first message is that a consumer must still see
 
@@ -348,6 +350,7 @@ class Broker:
         self.quotas = Quotas(system, {kind: rate for kind, rate in rates.items() if rate is not None}, self.clock)
         self.users = Users(system, options.security)
         if options.security is not None:
+            self.tokens = Tokens(system, self.users, options.security, self.clock)
             self.access = Access(
                 AccessRules(system),
                 admins=frozenset({f"User:{options.security.admin_user}"}),
@@ -361,6 +364,8 @@ class Broker:
         await self.catalog.reload(tablet)
         await self.quotas.reload(tablet)
         await self.users.reload(tablet)
+        if self.tokens is not None:
+            await self.tokens.reload(tablet)
         if self.access is not None:
             await self.access.rules.reload(tablet)
         self._routes.clear()

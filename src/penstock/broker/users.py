@@ -76,6 +76,7 @@ class Security:
     admin_password: str = field(repr=False)
     random: Random = field(repr=False)  # of salts and nonces: nobody must be able to guess it
     allow_without_rule: bool = False  # whether a user may do what no access rule speaks of
+    secret: bytes = field(default=b"", repr=False)  # kept by the node outside its storage; tokens and decoys are made with it
 
 
 class Credential(NamedTuple):

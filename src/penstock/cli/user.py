@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from penstock.cli.client_options import client_options, make_client
+from penstock.cli.http_api import http_options, make_api
 from penstock.cli.output import Output
 
 
@@ -25,13 +26,22 @@ def parser() -> argparse.ArgumentParser:
     action("list", "list users and how they can sign in")
     remove = action("remove", "remove users; their connections stay until they end")
     remove.add_argument("names", nargs="+", metavar="NAME")
+    revoke = actions.add_parser(
+        "revoke",
+        help="end the tokens of users, who have to sign in again",
+        description="End the tokens of users (YDB's clients have them), who have to sign in again.",
+        parents=[http_options()],
+    )
+    revoke.add_argument("names", nargs="+", metavar="NAME")
     return made
 
 
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
-    from penstock.cli.user_actions import ACTIONS
+    from penstock.cli.user_actions import ACTIONS, revoke
 
+    if arguments.action == "revoke":
+        return revoke(make_api(arguments), arguments, Output(as_json=arguments.output == "json"))
     with make_client(arguments) as client:
         return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))

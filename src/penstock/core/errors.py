@@ -6,7 +6,11 @@ the message, with the values that matter, and in `code`, which is stable and mea
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+MESSAGE_CHARACTERS_MAX: Final = 2000
+MESSAGE_BEGIN: Final = 1200
+MESSAGE_END: Final = 600
 
 
 class PenstockError(Exception):
@@ -14,6 +18,13 @@ class PenstockError(Exception):
 
     code: ClassVar[str] = "internal"
     retriable: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """The message, shortened in its middle if it repeats more of what was sent than a reader wants back."""
+        text = super().__str__()
+        if len(text) <= MESSAGE_CHARACTERS_MAX:
+            return text
+        return f"{text[:MESSAGE_BEGIN]} … ({len(text)} characters) … {text[-MESSAGE_END:]}"
 
 
 class InvalidRequestError(PenstockError):

@@ -2,6 +2,7 @@
 
 DATA/lock                       held by the process that works here
 DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"]}
+DATA/secret.json                {"format": 1, "secret": 64 hexadecimal digits}: what tokens are made with, for this node alone
 DATA/disk0/                     the disks, unless they are elsewhere
 """
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "lock"
 NODE_NAME: Final = "node.json"
+SECRET_NAME: Final = "secret.json"
+SECRET_SIZE: Final = 32
 FIRST_NODE_ID: Final = 1
 
 
@@ -54,6 +57,25 @@ class DataDirectory:
             os.close(lock)
             raise
         return cls(path, lock, made, lost)
+
+    def secret(self, random: Random) -> bytes:
+        """The secret of this node, made when it is first asked for. It is not in the storage: whoever can read the disks cannot
+        work out tokens. Deleting its file ends all tokens."""
+        path = self.path / SECRET_NAME
+        fields = read_fields(path, {"secret": str})
+        if fields is None:
+            fields = {"secret": random.randbytes(SECRET_SIZE).hex()}
+            try:
+                write_fields(path, fields)
+            except OSError as error:
+                raise unusable(self.path, error) from error
+        try:
+            secret = bytes.fromhex(fields["secret"])
+        except ValueError:
+            secret = b""
+        if len(secret) != SECRET_SIZE:
+            raise DirectoryMismatchError(f"{path} is damaged; delete it, and clients sign in again for new tokens")
+        return secret
 
     def close(self) -> None:
         """Let another process have the directory."""

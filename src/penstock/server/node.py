@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 from ssl import SSLContext
@@ -74,6 +75,9 @@ class Node:
         random = SystemRandom()
         options, tls = _broker_options(config), tls_context(config)
         directory = await asyncio.to_thread(DataDirectory.open, config, random)
+        if options.security is not None:
+            secret = await asyncio.to_thread(directory.secret, options.security.random)
+            options = replace(options, security=replace(options.security, secret=secret))
         node = cls(config, directory)
         node._closing.callback(directory.close)
         node.observatory.watch_loop()

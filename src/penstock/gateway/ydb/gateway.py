@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import grpc
 
-from penstock.broker import Broker, Queue
+from penstock.broker import BadTokenError, Broker, Queue
 from penstock.core.errors import PenstockError
 from penstock.core.probe import OK, REFUSED, RequestProbe
+from penstock.gateway.grpc_bodies import RequestBodies, source_of
 from penstock.gateway.grpc_server import GrpcServer
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.ydb import describe, query_service, topic_admin
@@ -23,7 +24,7 @@ from penstock.gateway.ydb.protos import Status, auth, discovery, operation, topi
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller, SignIn
-from penstock.gateway.ydb.statuses import StatusError, issues_of, status_of
+from penstock.gateway.ydb.statuses import StatusError, decoded, issues_of, status_of
 from penstock.gateway.ydb.stream import Stream, served
 from penstock.gateway.ydb.topic_transactions import TopicTransactions
 from penstock.gateway.ydb.write_speed import WriteSpeed
@@ -84,6 +85,7 @@ class YdbGateway:
         self._writers = Writers(WriteSpeed(broker.clock))
         self._readers = Readers(broker)
         self._sign_in = SignIn(broker)
+        self._bodies = RequestBodies()
         self._transactions = TopicTransactions(broker, self._readers, random)
         self._following: asyncio.Task[None] | None = None
         self._streams: set[Stream] = set()
@@ -128,35 +130,38 @@ class YdbGateway:
         calls = {name: self._unary(name, topic, handler) for name, handler in _TOPIC_CALLS.items()}
         calls["StreamWrite"] = self._streaming(topic.StreamWriteMessage, self._write_stream)
         calls["StreamRead"] = self._streaming(topic.StreamReadMessage, self._read_stream)
+        queries = query_service.QueryService(self._transactions, self._call, self._node_id, self.probe, self._bodies)
         return {
             "Ydb.Topic.V1.TopicService": calls,
             "Ydb.Discovery.V1.DiscoveryService": {
                 "ListEndpoints": self._unary("ListEndpoints", discovery, self._list_endpoints),
                 "WhoAmI": self._unary("WhoAmI", discovery, self._who_am_i),
             },
-            query_service.NAME: query_service.QueryService(self._transactions, self._call, self._node_id, self.probe).handlers(),
+            query_service.NAME: queries.handlers(),
             "Ydb.Auth.V1.AuthService": {"Login": self._unary("Login", auth, self._login, is_open=True)},
         }
 
     def _unary(self, name: str, protos: Any, handler: Unary, *, is_open: bool = False) -> Any:
         respond = getattr(protos, name + "Response")
+        decode = getattr(protos, name + "Request").FromString
 
-        async def serve(request: Any, context: Any) -> Any:
+        async def serve(_: Any, context: Any) -> Any:
             answer = operation.Operation(ready=True, status=Status.SUCCESS)
             try:
                 with MeasuredRequest(self.probe, name, traceparent_of(context), name=f"ydb {name}"):
-                    answer.result.Pack(await handler(self._broker, self._call(context, is_open=is_open), request))
+                    call = self._call(context, is_open=is_open)
+                    async with self._bodies.receive(context) as body:
+                        answer.result.Pack(await handler(self._broker, call, decoded(decode, body)))
+            except BadTokenError as error:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             except PenstockError as error:
                 log.debug("%s is refused: %s", name, error)
                 answer.status = status_of(error)
                 answer.issues.extend(issues_of(error))
             return respond(operation=answer)
 
-        return grpc.unary_unary_rpc_method_handler(
-            serve,
-            request_deserializer=getattr(protos, name + "Request").FromString,
-            response_serializer=respond.SerializeToString,
-        )
+        # A client sees no difference to a call of one message, and none is received before the caller is known.
+        return grpc.stream_unary_rpc_method_handler(serve, response_serializer=respond.SerializeToString)
 
     def _streaming(self, protos: Any, job: Callable[[Stream], Awaitable[None]]) -> Any:
         async def serve(_: Any, context: Any) -> None:
@@ -166,15 +171,14 @@ class YdbGateway:
             try:
                 if await served(stream, self._admitted(stream, context, job)) is not OK:
                     self.probe.note(protos.__name__.removesuffix("Message"), REFUSED, 0.0)
+            except BadTokenError as error:
+                self.probe.note(protos.__name__.removesuffix("Message"), REFUSED, 0.0)
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             finally:
                 self._streams.discard(stream)
 
-        return grpc.stream_stream_rpc_method_handler(
-            serve,
-            # A stream decodes and encodes by itself.
-            request_deserializer=bytes,
-            response_serializer=bytes,
-        )
+        # A stream decodes and encodes by itself.
+        return grpc.stream_stream_rpc_method_handler(serve)
 
     async def _admitted(self, stream: Stream, context: Any, job: Callable[[Stream], Awaitable[None]]) -> None:
         call = self._call(context)
@@ -183,7 +187,7 @@ class YdbGateway:
 
     def _call(self, context: Any, *, is_open: bool = False) -> Call:
         given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        host = _host_of(context.peer())
+        host = source_of(context)
         caller = Caller(self._broker, "", host) if is_open else self._sign_in.caller(given.get(TICKET, ""), host)
         return Call(caller, given.get(DATABASE, ""), self._readers, self._transactions, self._node_id)
 
@@ -218,9 +222,3 @@ class YdbGateway:
 
     async def _login(self, broker: Broker, call: Call, request: Any) -> Any:
         return auth.LoginResult(token=await self._sign_in.token(request.user, request.password))
-
-
-def _host_of(peer: str) -> str:
-    """The address in what gRPC says of a client: ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000."""
-    address = peer.partition(":")[2].rpartition(":")[0]
-    return address.replace("%5B", "").replace("%5D", "").strip("[]")

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import grpc
 
+from penstock.broker import BadTokenError
 from penstock.core.errors import PenstockError
 from penstock.core.probe import RequestProbe
+from penstock.gateway.grpc_bodies import RequestBodies
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.ydb.probe import traceparent_of
 from penstock.gateway.ydb.protos import Status, query
-from penstock.gateway.ydb.statuses import issues_of, status_of, unsupported
+from penstock.gateway.ydb.statuses import decoded, issues_of, status_of, unsupported
 from penstock.gateway.ydb.topic_transactions import TopicTransactions
 
 log = logging.getLogger(__name__)
@@ -26,11 +28,14 @@ Admit = Callable[[Any], object]
 class QueryService:
     """Its calls; queries themselves are refused."""
 
-    def __init__(self, transactions: TopicTransactions, admit: Admit, node_id: int, probe: RequestProbe) -> None:
+    def __init__(
+        self, transactions: TopicTransactions, admit: Admit, node_id: int, probe: RequestProbe, bodies: RequestBodies
+    ) -> None:
         self._transactions = transactions
         self._probe = probe
         self._admit = admit
         self._node_id = node_id
+        self._bodies = bodies
 
     def handlers(self) -> dict[str, Any]:
         """Its calls as gRPC wants them."""
@@ -42,33 +47,43 @@ class QueryService:
             "RollbackTransaction": self._roll_back,
         }
         made = {name: self._unary(name, handler) for name, handler in unary.items()}
-        made["AttachSession"] = grpc.unary_stream_rpc_method_handler(
-            self._attach,
-            request_deserializer=query.AttachSessionRequest.FromString,
-            response_serializer=query.SessionState.SerializeToString,
-        )
-        made["ExecuteQuery"] = grpc.unary_stream_rpc_method_handler(
-            self._execute,
-            request_deserializer=query.ExecuteQueryRequest.FromString,
-            response_serializer=query.ExecuteQueryResponsePart.SerializeToString,
-        )
+        made["AttachSession"] = self._streaming("AttachSession", query.SessionState, self._attach)
+        made["ExecuteQuery"] = self._streaming("ExecuteQuery", query.ExecuteQueryResponsePart, self._execute)
         return made
 
     def _unary(self, name: str, handler: Callable[[Any], Awaitable[dict[str, Any]]]) -> Any:
         respond = getattr(query, name + "Response")
+        decode = getattr(query, name + "Request").FromString
 
-        async def serve(request: Any, context: Any) -> Any:
+        async def serve(_: Any, context: Any) -> Any:
             try:
                 with MeasuredRequest(self._probe, name, traceparent_of(context), name=f"ydb {name}"):
                     self._admit(context)
-                    return respond(status=Status.SUCCESS, **await handler(request))
+                    async with self._bodies.receive(context) as body:
+                        return respond(status=Status.SUCCESS, **await handler(decoded(decode, body)))
+            except BadTokenError as error:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             except PenstockError as error:
                 log.debug("%s is refused: %s", name, error)
                 return respond(status=status_of(error), issues=issues_of(error))
 
-        return grpc.unary_unary_rpc_method_handler(
-            serve, request_deserializer=getattr(query, name + "Request").FromString, response_serializer=respond.SerializeToString
-        )
+        return grpc.stream_unary_rpc_method_handler(serve, response_serializer=respond.SerializeToString)
+
+    def _streaming(self, name: str, part: Any, handler: Callable[[Any, Any], Awaitable[None]]) -> Any:
+        decode = getattr(query, name + "Request").FromString
+
+        async def serve(_: Any, context: Any) -> None:
+            try:
+                self._admit(context)
+                async with self._bodies.receive(context) as body:
+                    request = decoded(decode, body)
+                await handler(request, context)
+            except BadTokenError as error:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+            except PenstockError as error:
+                await context.write(part(status=status_of(error), issues=issues_of(error)))
+
+        return grpc.stream_stream_rpc_method_handler(serve, response_serializer=part.SerializeToString)
 
     async def _create_session(self, request: Any) -> dict[str, Any]:
         return {"session_id": self._transactions.open_session(), "node_id": self._node_id}
@@ -79,12 +94,7 @@ class QueryService:
 
     async def _attach(self, request: Any, context: Any) -> None:
         """A session lives as long as its client stays attached to it."""
-        try:
-            self._admit(context)
-            session = self._transactions.attach(request.session_id)
-        except PenstockError as error:
-            await context.write(query.SessionState(status=status_of(error), issues=issues_of(error)))
-            return
+        session = self._transactions.attach(request.session_id)
         try:
             await context.write(query.SessionState(status=Status.SUCCESS))
             await session.is_over.wait()
@@ -92,8 +102,7 @@ class QueryService:
             self._transactions.close_session(request.session_id)
 
     async def _execute(self, request: Any, context: Any) -> None:
-        error = unsupported("there are no tables here, and nothing to query; transactions are about topics alone")
-        await context.write(query.ExecuteQueryResponsePart(status=status_of(error), issues=issues_of(error)))
+        raise unsupported("there are no tables here, and nothing to query; transactions are about topics alone")
 
     async def _begin(self, request: Any) -> dict[str, Any]:
         return {"tx_meta": {"id": self._transactions.begin(request.session_id).id}}

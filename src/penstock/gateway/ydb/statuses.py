@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from penstock.broker import (
     InvalidConfigError,
@@ -50,6 +53,14 @@ def unsupported(message: str) -> StatusError:
 def session_expired(message: str) -> StatusError:
     """The stream has lost what it stood for; the client opens another."""
     return StatusError(Status.SESSION_EXPIRED, message)
+
+
+def decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
+    """A message of a client that came so. StatusError if it is none."""
+    try:
+        return decode(body)
+    except DecodeError as error:
+        raise bad_request(f"a message of the client cannot be decoded: {error}") from error
 
 
 # The first kind that fits decides.

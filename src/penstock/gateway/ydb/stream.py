@@ -8,13 +8,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
+from penstock.broker import BadTokenError
 from penstock.core.errors import ClosedError, PenstockError
 from penstock.core.probe import OK, REFUSED, RequestProbe
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.sign_in import Caller
-from penstock.gateway.ydb.statuses import bad_request, issues_of, status_of
+from penstock.gateway.ydb.statuses import decoded, issues_of, status_of
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,7 @@ class Stream:
 
     def decoded(self, message: bytes) -> Any:
         """A message of the client that came so."""
-        try:
-            return self._from_client.FromString(message)
-        except DecodeError as error:
-            raise bad_request(f"a message of the client cannot be decoded: {error}") from error
+        return decoded(self._from_client.FromString, message)
 
     async def send(self, **message: Any) -> None:
         """Send one message; it waits while the client does not take any."""
@@ -112,6 +109,8 @@ async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> str:
         await job
     except ClientGoneError:
         log.debug("a client of %s went away", stream.caller.principal)
+    except BadTokenError:
+        raise  # that is for gRPC to say
     except PenstockError as error:
         log.debug("a stream of %s ends: %s", stream.caller.principal, error)
         await stream.refuse(error)

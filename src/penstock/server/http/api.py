@@ -20,6 +20,7 @@ from penstock.server.http.streams import StreamResource
 from penstock.server.http.tail import TailResource
 from penstock.server.http.topic_configs import TopicConfigResource
 from penstock.server.http.topics import TopicResource
+from penstock.server.http.users import UserResource
 
 
 def api_resources(served: Served) -> list[Resource]:
@@ -41,4 +42,5 @@ def api_resources(served: Served) -> list[Resource]:
         StreamResource(served, directory),
         PipelineResource(served),
         SettingResource(served),
+        UserResource(served),
     ]

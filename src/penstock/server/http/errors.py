@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from penstock.broker import TopicExistsError, UnknownTopicError
+from penstock.broker import TopicExistsError, UnknownTopicError, UnknownUserError
 from penstock.broker.groups import NonEmptyGroupError, SubscribedTopicError, UnknownGroupError, UnknownMemberError
 from penstock.broker.namespace import NoSuchNodeError
 from penstock.core.errors import (
@@ -60,6 +60,7 @@ STATUSES: Final[dict[type[PenstockError], int]] = {
     NotFoundError: 404,
     UnknownTopicError: 404,
     UnknownPartitionError: 404,
+    UnknownUserError: 404,
     UnknownGroupError: 404,
     UnknownMemberError: 404,
     NoSuchNodeError: 404,

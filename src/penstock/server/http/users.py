@@ -1,0 +1,41 @@
+"""/users/{name}/tokens: what users have signed in for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.broker import Broker, Operation, UnknownUserError
+from penstock.server.http.errors import NotSupportedHereError
+from penstock.server.http.route import Asked, Call, Done, Nothing, Resource, Route
+from penstock.server.http.served import Served
+
+
+class UserNames(Asked, frozen=True):
+    """Which user."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class UserResource(Resource):
+    """Users, as far as they are not the business of Kafka's requests."""
+
+    def __init__(self, served: Served) -> None:
+        self._broker: Broker = served.broker
+
+    def routes(self) -> list[Route]:
+        """What is answered."""
+        summary = "end all tokens of a user, who has to sign in again"
+        return [Route("DELETE", "/users/{name}/tokens", self.revoke, summary, (404, 409))]
+
+    async def revoke(self, call: Call[UserNames, Nothing, Nothing]) -> Done:
+        """DELETE /users/{name}/tokens."""
+        call.caller.check_cluster(Operation.ALTER)
+        tokens = self._broker.tokens
+        if tokens is None:
+            raise NotSupportedHereError("nobody is asked who they are here: the node runs without sasl, and has no tokens")
+        if not self._broker.users.credentials(call.names.name):
+            raise UnknownUserError(f"there is no user {call.names.name!r}; `penstock user list` shows who there is")
+        await tokens.revoke(call.names.name)
+        return Done()
