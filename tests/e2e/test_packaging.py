@@ -19,10 +19,20 @@ import pytest
 from tests.e2e.running_node import environment
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "README.ru.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md")
+FILES = (
+    "pyproject.toml",
+    "setup.py",
+    "build_backend.py",
+    "MANIFEST.in",
+    "README.md",
+    "README.ru.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+)
 KERNELS = sorted(path.stem for path in (ROOT / "src/penstock/kernels").glob("*.py") if path.stem != "__init__")
 EXTRAS = {"all", "dev", "s3", "spark", "stream", "tarantool", "ydb", "yt"}
-BUILD_SDIST = "import sys, setuptools.build_meta as backend; print(backend.build_sdist(sys.argv[1]))"
+BUILD_SDIST = "import sys, build_backend as backend; print(backend.build_sdist(sys.argv[1]))"
 FIRST_MESSAGES = """
 set -e
 penstock --version
