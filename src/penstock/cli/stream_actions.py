@@ -24,6 +24,8 @@ CHUNK_BYTES: Final = 1 << 20
 STANDARD_INPUT: Final = 0
 LINES_AT_ONCE: Final = 500
 MESSAGE_BYTES_MAX: Final = 64 << 20
+INLINE_HEADER: Final = "penstock-inline-bytes"
+INLINE_BYTES: Final = 1 << 20  # more is not for a terminal
 CONNECTED_S: Final = 2.0  # what has lasted so long was a connection
 RETRY_S: Final = 0.2
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -62,12 +64,13 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
 
 def _metadata(identity: Identity, address: str) -> list[tuple[str, str]]:
     """Who the command is, with every call. A password goes over a network only within TLS."""
+    inline = [(INLINE_HEADER, str(INLINE_BYTES))]
     if identity.user is None:
-        return []
+        return inline
     if identity.tls_ca is None and address.rpartition(":")[0].strip("[]") not in LOOPBACK:
         raise usage(f"the password of {identity.user!r} is not sent to {address} without TLS; give --tls-ca")
     token = base64.b64encode(f"{identity.user}:{identity.password}".encode()).decode()
-    return [("authorization", f"Basic {token}")]
+    return [("authorization", f"Basic {token}"), *inline]
 
 
 class Calls:
@@ -224,7 +227,8 @@ def _show(message: Any, output: Output) -> None:
             shown["data_base64"] = base64.b64encode(message.data).decode()
         output.document(shown)
         return
-    told = message.data.decode(errors="backslashreplace") if size is None else f"<{size} bytes; penstock stream download>"
+    is_here = message.data or size is None
+    told = message.data.decode(errors="backslashreplace") if is_here else f"<{size} bytes; penstock stream download>"
     output.line(f"{message.sequence}\t{message.subject}\t{told}")
 
 

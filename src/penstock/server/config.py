@@ -67,6 +67,7 @@ class NodeConfig:
     stream_port: int | None = None
     stream_http_port: int | None = None
     stream_ttl_s: float | None = None
+    stream_inline_bytes: int = 10 << 20
     stream_metadata: str | None = None
     stream_payloads: str | None = None
     auto_create_topics: bool = True
@@ -228,6 +229,13 @@ SETTINGS: Final = {
             "none",
             "how long, in seconds, messages of a subject that stream clients make are kept; none for ever. Each subject can be "
             "given its own, as retention.ms of its topic",
+        ),
+        Setting(
+            "stream_inline_bytes",
+            SIZE,
+            "10MiB",
+            "how much data comes with a message to a stream client, at most 60MiB; more is downloaded. A client that can receive "
+            "less says so with its calls, by penstock-inline-bytes",
         ),
         Setting(
             "stream_metadata",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from penstock.broker import Broker
 from penstock.broker.streams import StreamEngine, StreamOptions, Streams
@@ -14,6 +14,9 @@ from penstock.server.security import tls_context
 
 if TYPE_CHECKING:
     from penstock.gateway.stream.probe import StreamProbe
+
+
+INLINE_BYTES_MAX: Final = 60 << 20  # a message of gRPC is at most 64 MiB
 
 
 class _Gateway(Protocol):
@@ -47,9 +50,11 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
         raise BadSettingError(
             f"{asked[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set it to none"
         ) from error
+    if config.stream_inline_bytes > INLINE_BYTES_MAX:
+        raise BadSettingError(f"stream_inline_bytes is {config.stream_inline_bytes}; it is at most {INLINE_BYTES_MAX}")
     streams = await _open_engine(config, broker, random)
     closing.push_async_callback(streams.stop)
-    admission = Admission(streams, broker)
+    admission = Admission(streams, broker, inline_bytes_max=config.stream_inline_bytes)
     found: dict[str, int] = {}
     started: list[_Gateway] = []
     if config.stream_port is not None:

@@ -105,7 +105,7 @@ def test_a_wrong_message_of_a_batch_has_its_own_status(client: StreamClient) -> 
 
 
 def test_a_large_payload_goes_up_and_down_in_parts(client: StreamClient) -> None:
-    data = os.urandom(9 << 20)
+    data = os.urandom(11 << 20)
     chunks = [data[at : at + 700_001] for at in range(0, len(data), 700_001)]
     published = client.upload("files", chunks, size=len(data), crc32c=crc32c(data), headers={"name": "a.bin"})
     (message,) = client.read("files")

@@ -31,9 +31,9 @@ def test_a_node_serves_streams_out_of_tarantool(tmp_path: Path) -> None:
         with running_node(tmp_path / "log", argv) as node:
             with StreamClient(f"127.0.0.1:{node.ready['listeners']['stream']['port']}") as client:
                 sequence = client.publish("orders", b"hello", {"source": "api"}).sequence
-                large = client.upload("orders", [b"x" * (1 << 20)] * 9).sequence
+                large = client.upload("orders", [b"x" * (1 << 20)] * 11).sequence
                 assert [one.data for one in client.fetch("orders", "worker")] == [b"hello", b""]
-                assert sum(map(len, client.download(large))) == 9 << 20
+                assert sum(map(len, client.download(large))) == 11 << 20
                 client.ack("worker", "orders", sequence)
             asyncio.run(_as_the_seed_calls_it(url, sequence))
     finally:

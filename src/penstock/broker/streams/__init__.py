@@ -11,11 +11,15 @@ from penstock.broker.streams.errors import (
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
-from penstock.broker.streams.records import Content
+from penstock.broker.streams.records import CHECKSUM, HEADERS_BYTES_MAX, OBJECT_NAME, SIZE, Content, Payload
 from penstock.broker.streams.streams import StreamOptions, Streams
 from penstock.broker.streams.subject_patterns import is_pattern, matches
 
 __all__ = [
+    "CHECKSUM",
+    "HEADERS_BYTES_MAX",
+    "OBJECT_NAME",
+    "SIZE",
     "ConsumerPosition",
     "Content",
     "Deleted",
@@ -24,6 +28,7 @@ __all__ = [
     "InvalidHeadersError",
     "InvalidPositionError",
     "InvalidSubjectError",
+    "Payload",
     "PayloadCorruptError",
     "Published",
     "ReadMessages",

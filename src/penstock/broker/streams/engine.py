@@ -99,6 +99,10 @@ class StreamEngine(Protocol):
         """Let go of messages older than this, with their payloads; what is gone."""
         ...
 
+    async def locate_payload(self, message: StreamMessage) -> StreamMessage:
+        """A message whose payload the publisher keeps, with the size of it if this engine can read it from there."""
+        ...
+
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size."""
         ...

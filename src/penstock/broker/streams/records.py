@@ -46,11 +46,11 @@ REFERENCE_OVERHEAD: Final = 160  # of a record with a payload elsewhere, besides
 
 
 class Payload(NamedTuple):
-    """A payload that is not in the log. One that the publisher keeps elsewhere has no known size: -1."""
+    """A payload that is not in the log. One that the publisher keeps elsewhere has no known size, -1, and no known checksum."""
 
     object_name: str
     size: int = -1
-    crc32c: int = 0
+    crc32c: int | None = None
 
     @property
     def object_id(self) -> UUID | None:
@@ -114,7 +114,7 @@ def _record(content: Content, delta: int) -> bytes:
 
 
 def _payload_fields(payload: Payload) -> dict[str, str]:
-    if payload.size < 0:
+    if payload.size < 0 or payload.crc32c is None:
         return {"object_name": payload.object_name}
     return {"object_name": payload.object_name, "size": str(payload.size), "crc32c": f"{payload.crc32c:08x}"}
 

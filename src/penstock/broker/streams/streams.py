@@ -329,6 +329,10 @@ class Streams:
         """Let go of messages older than this in every subject, with their payloads; what is gone."""
         return await self._sweep.delete_older_than(ttl_s)
 
+    async def locate_payload(self, message: StreamMessage) -> StreamMessage:
+        """The same: what publishers keep is nowhere that this engine knows of."""
+        return message
+
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and the size of it. UnknownMessageError if there is none."""
         message = await self._reader.by_sequence(sequence)

@@ -21,10 +21,11 @@ CLIENT_HEADER: Final = "penstock-client-id"
 class Admission:
     """Lets callers in, each to what it may use. Without security and access rules, everyone to everything."""
 
-    def __init__(self, streams: StreamEngine, broker: Broker) -> None:
+    def __init__(self, streams: StreamEngine, broker: Broker, *, inline_bytes_max: int) -> None:
         self._streams = streams
         self._broker = broker
         self._sign_in = BasicSignIn(broker)
+        self.inline_bytes_max = inline_bytes_max  # of data that comes with its message
         self.probe = StreamProbe()
         self.calling: Counter[str] = Counter()  # how many calls of gRPC each connection has under way
 

@@ -125,6 +125,10 @@ class GuardedStreams:
         self._check(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME)
         return await self._streams.delete_old(ttl_s)
 
+    async def locate_payload(self, message: StreamMessage) -> StreamMessage:
+        """A message with the size of its payload, if that is known."""
+        return await self._streams.locate_payload(message)
+
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size."""
         found = await self._streams.payload_of(sequence)

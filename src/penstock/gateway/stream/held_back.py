@@ -124,6 +124,10 @@ class HeldBackStreams:
         """Let go of messages older than this."""
         return await self._streams.delete_old(ttl_s)
 
+    async def locate_payload(self, message: StreamMessage) -> StreamMessage:
+        """A message with the size of its payload, if that is known."""
+        return await self._streams.locate_payload(message)
+
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size. What counts is the payload, part by part."""
         await self._wait(self._fetch_limit())

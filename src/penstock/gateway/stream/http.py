@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from ssl import SSLContext
 from typing import Any, Final
@@ -31,6 +31,7 @@ from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import followed
+from penstock.gateway.stream.inline_data import INLINE_HEADER, inline_limit, with_data
 from penstock.gateway.stream.statuses import answer_to
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ HELD_BYTES_MAX: Final = 4 << 20  # of an upload, until it is in the payload stor
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 10_000
 KEEP_ALIVE_S: Final = 15.0
+DIGITS_MAX: Final = 19
 FIELD_SIZE_MAX: Final = 256
 
 _ANSWER_HEADERS: Final[dict[int, dict[str, str]]] = {
@@ -92,8 +94,8 @@ class StreamHttp:
                 web.get("/streams/{subject}", self._read),
                 web.get("/streams/{subject}/consumers", self._consumers),
                 web.get("/streams/{subject}/consumers/{name}", self._fetch),
-                web.post(r"/streams/{subject}/consumers/{name}/{sequence:\d+}", self._acknowledge),
-                web.get(r"/streams/{subject}/{sequence:\d+}", self._payload),
+                web.post(r"/streams/{subject}/consumers/{name}/{sequence:[0-9]+}", self._acknowledge),
+                web.get(r"/streams/{subject}/{sequence:[0-9]+}", self._payload),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=self._drain_timeout_s)
@@ -119,6 +121,9 @@ class StreamHttp:
     async def _admitted(self, request: web.Request) -> StreamEngine:
         sent = request.headers
         return await self._admission.admit(sent.get("Authorization", ""), request.remote or "", sent.get(CLIENT_HEADER, ""))
+
+    def _inline_max(self, request: web.Request) -> int:
+        return inline_limit(request.headers.get(INLINE_HEADER), self._admission.inline_bytes_max)
 
     async def _list(self, request: web.Request) -> web.Response:
         streams = await self._admitted(request)
@@ -148,22 +153,27 @@ class StreamHttp:
         subject = request.match_info["subject"]
         if _flag(request, "follow") or "text/event-stream" in request.headers.get("Accept", ""):
             return await self._follow(request, subject)
+        inline_max = self._inline_max(request)
         read = await streams.read(subject, max(_number(request, "from", 1), 1), _limit(request))
-        return _lines(read.messages, next_sequence=read.next_sequence)
+        headers = {"Penstock-Next-Sequence": str(read.next_sequence)}
+        return await _send_lines(request, streams, read.messages, inline_max, headers)
 
     async def _follow(self, request: web.Request, subject: str) -> web.StreamResponse:
         """Messages as they come. A client that comes back says by Last-Event-ID what it had."""
         streams = await self._admitted(request)
-        seen = request.headers.get("Last-Event-ID", "")
-        sequence = int(seen) + 1 if seen.isdigit() else max(_number(request, "from", 1), 1)
+        seen = _whole(request.headers.get("Last-Event-ID", ""))
+        sequence = max(_number(request, "from", 1), 1) if seen is None else seen + 1
+        inline_max = self._inline_max(request)
         await streams.last_sequence(subject)  # what is refused is refused before anything is sent
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         while True:
             read = await self._next_messages(streams, subject, sequence)
-            for message in read.messages:
-                event = json.dumps(_shown(message), ensure_ascii=False)
-                await response.write(f"id: {message.sequence}\nevent: message\ndata: {event}\n\n".encode())
+            for one in read.messages:
+                message = await with_data(streams, one, inline_max)
+                if message is not None:
+                    event = json.dumps(_shown(message), ensure_ascii=False)
+                    await response.write(f"id: {message.sequence}\nevent: message\ndata: {event}\n\n".encode())
             if read.next_sequence > sequence:
                 sequence = read.next_sequence
                 continue
@@ -183,7 +193,7 @@ class StreamHttp:
 
     async def _payload(self, request: web.Request) -> web.StreamResponse:
         streams = await self._admitted(request)
-        message, size = await streams.payload_of(int(request.match_info["sequence"]))
+        message, size = await streams.payload_of(_sequence(request))
         if message.subject != request.match_info["subject"]:
             raise web.HTTPNotFound(text=f"message {message.sequence} is of subject {message.subject!r}")
         begin, end = _range(request, size)
@@ -210,17 +220,16 @@ class StreamHttp:
         found = await streams.get_consumers(request.match_info["subject"])
         return web.json_response([one._asdict() for one in found])
 
-    async def _fetch(self, request: web.Request) -> web.Response:
+    async def _fetch(self, request: web.Request) -> web.StreamResponse:
         streams = await self._admitted(request)
         subject, name = request.match_info["subject"], request.match_info["name"]
-        return _lines(await streams.fetch(subject, name, _limit(request)))
+        inline_max = self._inline_max(request)
+        return await _send_lines(request, streams, await streams.fetch(subject, name, _limit(request)), inline_max)
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
         streams = await self._admitted(request)
         names = request.match_info
-        position = await streams.acknowledge(
-            names["name"], names["subject"], int(names["sequence"]), rewind=_flag(request, "rewind")
-        )
+        position = await streams.acknowledge(names["name"], names["subject"], _sequence(request), rewind=_flag(request, "rewind"))
         return web.json_response({"last_sequence": position})
 
 
@@ -237,10 +246,22 @@ async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return web.json_response({"error": error.code, "message": str(error)}, status=answer.http, headers=headers)
 
 
-def _lines(messages: list[StreamMessage], next_sequence: int | None = None) -> web.Response:
-    text = "".join(json.dumps(_shown(message), ensure_ascii=False) + "\n" for message in messages)
-    headers = {} if next_sequence is None else {"Penstock-Next-Sequence": str(next_sequence)}
-    return web.Response(text=text, content_type="application/x-ndjson", headers=headers)
+async def _send_lines(
+    request: web.Request,
+    streams: StreamEngine,
+    messages: list[StreamMessage],
+    inline_max: int,
+    headers: Mapping[str, str] | None = None,
+) -> web.StreamResponse:
+    """Messages as lines of JSON, one after another: with their data they may be more than fits into memory."""
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson; charset=utf-8", **(headers or {})})
+    await response.prepare(request)
+    for one in messages:
+        message = await with_data(streams, one, inline_max)
+        if message is not None:
+            await response.write(json.dumps(_shown(message), ensure_ascii=False).encode() + b"\n")
+    await response.write_eof()
+    return response
 
 
 def _shown(message: StreamMessage) -> dict[str, Any]:
@@ -268,9 +289,22 @@ def _number(request: web.Request, name: str, default: int) -> int:
     raw = request.query.get(name)
     if raw is None:
         return default
-    if not raw.isdigit():
-        raise InvalidRequestError(f"{name} is {raw!r}; it must be a whole number")
-    return int(raw)
+    number = _whole(raw)
+    if number is None:
+        raise InvalidRequestError(f"{name} is {raw[:100]!r}; it must be a whole number")
+    return number
+
+
+def _sequence(request: web.Request) -> int:
+    number = _whole(request.match_info["sequence"])
+    if number is None:
+        raise InvalidRequestError("the sequence is larger than any that there can be")
+    return number
+
+
+def _whole(raw: str) -> int | None:
+    """A number in decimal digits; None if it is not one, or no sequence could be so large."""
+    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) <= DIGITS_MAX else None
 
 
 def _limit(request: web.Request) -> int:

@@ -12,13 +12,14 @@ import grpc
 
 from penstock.blob import Buffer
 from penstock.broker import UnknownTopicError
-from penstock.broker.streams import Content, DeliveryRule, ReadMessages, StreamEngine
+from penstock.broker.streams import HEADERS_BYTES_MAX, Content, DeliveryRule, ReadMessages, StreamEngine
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway import minitoolstream as protos
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import followed
+from penstock.gateway.stream.inline_data import INLINE_HEADER, fitting_headers, inline_limit, with_data
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,12 @@ async def _admitted(admission: Admission, context: Context) -> StreamEngine:
     return await admission.admit(str(metadata.get("authorization", "")), _host_of(context.peer()), client)
 
 
+def _inline_max(admission: Admission, context: Context) -> int:
+    """How much data the caller of gRPC is sent with a message."""
+    asked = dict(context.invocation_metadata() or ()).get(INLINE_HEADER)
+    return inline_limit(None if asked is None else str(asked), admission.inline_bytes_max)
+
+
 def _host_of(peer: str) -> str:
     """The address in gRPC's name of a peer: ipv4:127.0.0.1:5000, ipv6:[::1]:5000."""
     address = unquote(peer).partition(":")[2].rpartition(":")[0]
@@ -181,14 +188,18 @@ class Egress:
     async def fetch(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """What a durable consumer has not acknowledged."""
         streams = await _admitted(self.admission, context)
+        inline_max = _inline_max(self.admission, context)
         wanted = min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else BATCH_DEFAULT
-        for message in await streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
-            yield _message(message)
+        for found in await streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
+            message = await with_data(streams, found, inline_max)
+            if message is not None:
+                yield _message(message)
 
     @streamed
     async def read(self, request: Any, context: Context) -> AsyncIterator[Any]:
         """Messages from a sequence on."""
         streams = await _admitted(self.admission, context)
+        inline_max = _inline_max(self.admission, context)
         sequence = max(request.from_sequence, 1)
         left = request.limit or 1 << 63
         while left > 0:
@@ -198,8 +209,10 @@ class Egress:
                 if not request.follow:
                     raise
                 found = ReadMessages([], sequence)  # who follows waits for it to be made
-            for message in found.messages:
-                yield _message(message)
+            for one in found.messages:
+                message = await with_data(streams, one, inline_max)
+                if message is not None:
+                    yield _message(message)
             left -= len(found.messages)
             if found.next_sequence > sequence:
                 sequence = found.next_sequence
@@ -233,9 +246,9 @@ class Egress:
         info = protos.PayloadInfo(
             subject=message.subject,
             size=size,
-            crc32c=0 if payload is None else payload.crc32c,
+            crc32c=0 if payload is None else payload.crc32c or 0,
             object_name=message.object_name,
-            headers=message.headers,
+            headers=fitting_headers(message.headers, HEADERS_BYTES_MAX),
         )
         yield protos.DownloadResponse(info=info)
         end = request.offset + request.length if request.HasField("length") else None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import obstore
-from obstore.exceptions import BaseError, NotFoundError
+from obstore.exceptions import BaseError, InvalidPathError, NotFoundError
 from obstore.store import from_url
 
 from penstock.blob import Buffer
@@ -84,6 +84,15 @@ class ObjectPayloads:
                 raise PayloadCorruptError(f"object {name!r} does not match its checksum; it was changed in the store")
             yield data
             at = stop
+
+    async def size_of(self, name: str) -> int | None:
+        """The size of an object; None if there is none, or no object can have that name."""
+        try:
+            return int((await obstore.head_async(self._store, name))["size"])
+        except (NotFoundError, FileNotFoundError, InvalidPathError, ValueError):
+            return None
+        except BaseError as error:
+            raise UnavailableError(f"object {name!r} cannot be looked up: {error}; try again") from error
 
     async def delete(self, names: list[str]) -> None:
         """Delete objects; it is no error if some are gone already."""

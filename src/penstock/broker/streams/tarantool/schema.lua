@@ -3,7 +3,11 @@
 -- message    (sequence, headers, object_name, subject, create_at)
 -- consumers  (durable_name, subject, last_sequence)
 -- uploads    (object_name, begun_at)   objects that no message refers to yet
--- leftovers  (object_name)             objects whose messages are gone; whoever deletes an object deletes its name here after it
+-- owned      (object_name)             objects that nodes have written for messages; all others are their publishers', and stay
+-- leftovers  (object_name)             owned objects whose messages are gone; a node deletes the object, then its name here
+--
+-- Every function is a persistent one, which clients call by name. For Lua within Tarantool each is a global of that name, too: set by
+-- define_globals, which this script calls, and a node that uses this Tarantool does so when it starts again.
 
 box.schema.space.create('message', {if_not_exists = true, format = {
     {name = 'sequence', type = 'unsigned'}, {name = 'headers', type = 'map'}, {name = 'object_name', type = 'string'},
@@ -28,6 +32,27 @@ box.space.uploads:create_index('primary', {if_not_exists = true, type = 'TREE', 
 box.schema.space.create('leftovers', {if_not_exists = true, format = {{name = 'object_name', type = 'string'}}})
 box.space.leftovers:create_index('primary', {if_not_exists = true, type = 'TREE', parts = {'object_name'}})
 
+-- Objects of messages that were published before this space was there: a node's are named and described as only nodes do.
+local is_first_time = box.space.owned == nil
+box.schema.space.create('owned', {if_not_exists = true, format = {{name = 'object_name', type = 'string'}}})
+box.space.owned:create_index('primary', {if_not_exists = true, type = 'TREE', parts = {'object_name'}})
+if is_first_time then
+    local function is_named_by_a_node(name)
+        return #name > 33 and name:sub(-33, -33) == '/' and name:sub(-32):match('^[0-9a-f]+$') ~= nil
+    end
+    for _, message in box.space.message:pairs() do
+        local headers = message.headers
+        if is_named_by_a_node(message.object_name) and headers['penstock.size'] and headers['penstock.crc32c'] then
+            box.space.owned:replace({message.object_name})
+        end
+    end
+    for _, left in ipairs(box.space.leftovers:select()) do
+        if not is_named_by_a_node(left.object_name) then
+            box.space.leftovers:delete({left.object_name})
+        end
+    end
+end
+
 -- Stored by itself, so that an empty store does not begin anew. A store of the original goes on after its last message.
 if box.sequence.message_sequence == nil then
     local last = box.space.message.index.primary:max()
@@ -36,17 +61,55 @@ end
 
 local functions = {}
 
+-- Runs as one transaction, or as part of the caller's.
+local atomic = [[local function atomic(work)
+        if box.is_in_txn() then
+            return work()
+        end
+        return box.atomic(work)
+    end]]
+
+functions.get_next_sequence = [[function()
+    return box.sequence.message_sequence:next()
+end]]
+
 functions.publish_message = [[function(subject, object_name, headers)
-    local map = setmetatable({}, {__serialize = 'map'})
-    for name, value in pairs(headers or {}) do
-        map[name] = value
+    ]] .. atomic .. [[
+
+    local function text(value)
+        if value == nil then
+            return ''
+        elseif type(value) == 'string' then
+            return value
+        elseif type(value) == 'number' and value % 1 == 0 then
+            return string.format('%.0f', value)
+        end
+        return require('json').encode(value)
     end
-    box.begin()
-    local sequence = box.sequence.message_sequence:next()
-    box.space.message:insert({sequence, map, object_name, subject, os.time()})
-    box.space.uploads:delete({object_name})
-    box.commit()
-    return sequence
+    local map = setmetatable({}, {__serialize = 'map'})
+    if headers ~= nil then
+        for name, value in pairs(headers) do
+            map[tostring(name)] = text(value)
+        end
+    end
+    return atomic(function()
+        local sequence = box.sequence.message_sequence:next()
+        box.space.message:insert({sequence, map, object_name, subject, os.time()})
+        if box.space.uploads:delete({object_name}) ~= nil then
+            box.space.owned:replace({object_name})
+        end
+        return sequence
+    end)
+end]]
+
+-- Of a node: the object must still be announced, else it may have been taken for one that a crash left, and be deleted.
+functions.publish_upload = [[function(subject, object_name, headers)
+    return box.atomic(function()
+        if box.space.uploads:get({object_name}) == nil then
+            error('upload ' .. object_name .. ' took too long and was removed; publish it again')
+        end
+        return box.func.publish_message:call({subject, object_name, headers})
+    end)
 end]]
 
 functions.get_message_by_sequence = [[function(sequence)
@@ -111,20 +174,24 @@ functions.get_consumers_by_subject = [[function(subject)
 end]]
 
 functions.delete_old_messages = [[function(ttl_seconds)
+    ]] .. atomic .. [[
+
     local deleted = {}
     local before = os.time() - ttl_seconds
-    box.begin()
     for _, message in box.space.message.index.create_at:pairs({}, {iterator = 'ALL'}) do
         if message.create_at >= before then
             break
         end
         table.insert(deleted, {sequence = message.sequence, subject = message.subject, object_name = message.object_name})
     end
-    for _, gone in ipairs(deleted) do
-        box.space.message:delete({gone.sequence})
-        box.space.leftovers:replace({gone.object_name})
-    end
-    box.commit()
+    atomic(function()
+        for _, gone in ipairs(deleted) do
+            box.space.message:delete({gone.sequence})
+            if box.space.owned:delete({gone.object_name}) ~= nil then
+                box.space.leftovers:replace({gone.object_name})
+            end
+        end
+    end)
     return #deleted, deleted
 end]]
 
@@ -154,12 +221,25 @@ functions.get_objects_to_delete = [[function(upload_seconds, limit)
 end]]
 
 functions.forget_objects = [[function(names)
-    box.begin()
-    for _, name in ipairs(names) do
-        box.space.leftovers:delete({name})
-        box.space.uploads:delete({name})
+    box.atomic(function()
+        for _, name in ipairs(names) do
+            box.space.leftovers:delete({name})
+            box.space.uploads:delete({name})
+        end
+    end)
+    return true
+end]]
+
+local names = {}
+for name in pairs(functions) do
+    table.insert(names, "'" .. name .. "'")
+end
+functions.define_globals = [[function()
+    for _, name in ipairs({]] .. table.concat(names, ', ') .. [[}) do
+        if rawget(_G, name) == nil then
+            rawset(_G, name, loadstring('return ' .. box.space._func.index.name:get({name}).body)())
+        end
     end
-    box.commit()
     return true
 end]]
 
@@ -167,6 +247,10 @@ for name, body in pairs(functions) do
     if box.schema.func.exists(name) then
         box.schema.func.drop(name)
     end
-    box.schema.func.create(name, {language = 'LUA', body = body, if_not_exists = true})
+    -- It reads what others may not.
+    local setuid = name == 'define_globals'
+    box.schema.func.create(name, {language = 'LUA', body = body, setuid = setuid, if_not_exists = true})
+    rawset(_G, name, nil)
 end
+box.func.define_globals:call()
 return true

@@ -7,7 +7,9 @@ message; a message that goes leaves the name of its object, in the transaction t
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.resources import files
 from random import Random
@@ -118,7 +120,7 @@ class TarantoolStreams:
         """Connect; the schema must be installed."""
         streams = cls(await connect(url), objects, ttl_s=ttl_s, clock=clock, random=random, upload_s=upload_s)
         try:
-            await streams._call("get_latest_sequence")
+            await streams._call("define_globals")  # the newest function of the schema
         except InvalidRequestError as error:
             await disconnect(streams._connection)
             raise ConfigError(f"{error}; run: penstock stream init-tarantool URL") from error
@@ -262,12 +264,21 @@ class TarantoolStreams:
 
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size."""
-        message = await self.get_message(sequence)
-        if message is None or message.payload is None:
+        found = await self.get_message(sequence)
+        if found is None:
             raise UnknownMessageError(f"there is no message {sequence}, or its time is over")
-        if message.payload.size < 0:
+        message = await self.locate_payload(found)
+        if message.payload is None or message.payload.size < 0:
             raise UnknownMessageError(f"the payload of message {sequence} is kept by its publisher: {message.object_name!r}")
         return message, message.payload.size
+
+    async def locate_payload(self, message: StreamMessage) -> StreamMessage:
+        """A message whose payload the publisher has put into the store, with the size of it; the same if it is not there."""
+        payload = message.payload
+        if payload is None or payload.size >= 0:
+            return message
+        size = await self._objects.size_of(payload.object_name)
+        return message if size is None else message._replace(payload=Payload(payload.object_name, size))
 
     async def read_payload(self, message: StreamMessage, begin: int = 0, end: int | None = None) -> AsyncIterator[Buffer]:
         """The bytes begin <= at < end of a payload, part by part."""
@@ -278,6 +289,7 @@ class TarantoolStreams:
 
     async def sweep(self) -> None:
         """Let go of what is over, now."""
+        await self._call("define_globals")  # Tarantool may have been started again
         if self._ttl_s is not None:
             await self._body("delete_old_messages", self._ttl_s)
         await self._remove_leftovers()
@@ -290,7 +302,7 @@ class TarantoolStreams:
 
     async def _insert(self, subject: str, name: str, headers: Mapping[str, str] | None, size: int, checksum: int) -> Published:
         own = {SIZE: str(size), CHECKSUM: f"{checksum:08x}"}
-        sequence = int(await self._call("publish_message", subject, name, {**(headers or {}), **own}))
+        sequence = int(await self._call("publish_upload", subject, name, {**(headers or {}), **own}))
         self.followers.tell()
         return Published(sequence, name)
 
@@ -300,7 +312,7 @@ class TarantoolStreams:
             return message
         parts = [bytes(part) async for part in self.read_payload(message)]
         headers = {name: value for name, value in message.headers.items() if not name.startswith(OWN_PREFIX)}
-        return message._replace(data=b"".join(parts), headers=headers)
+        return message._replace(data=b"".join(parts), headers=headers, payload=None)
 
     async def _remove_leftovers(self) -> None:
         while True:
@@ -353,9 +365,29 @@ class TarantoolStreams:
 
 
 def _message(row: Sequence[Any]) -> StreamMessage:
-    sequence, headers, object_name, subject, create_at = row[:5]
+    sequence, stored, object_name, subject, create_at = row[:5]
+    headers = _texts(stored)
+    payload = _own_payload(subject, object_name, headers) or Payload(object_name)
+    return StreamMessage(sequence, subject, headers, object_name, create_at * 1000, b"", payload, -1)
+
+
+def _texts(headers: Any) -> dict[str, str]:
+    """Headers as text: any client of Tarantool may have stored others."""
+    pairs = headers.items() if isinstance(headers, Mapping) else enumerate(headers or ())
+    return {str(name): value if isinstance(value, str) else _text(value) for name, value in pairs}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value.decode(errors="replace") if isinstance(value, bytes) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _own_payload(subject: str, object_name: str, headers: Mapping[str, str]) -> Payload | None:
+    """The payload of a message that a node has published; None if its publisher has put it into the store."""
+    if re.fullmatch(re.escape(subject) + "/[0-9a-f]{32}", object_name) is None:
+        return None
     try:
-        payload = Payload(object_name, int(headers[SIZE]), int(headers[CHECKSUM], 16))
+        return Payload(object_name, int(headers[SIZE]), int(headers[CHECKSUM], 16))
     except (KeyError, ValueError):
-        payload = Payload(object_name)
-    return StreamMessage(sequence, subject, dict(headers), object_name, create_at * 1000, b"", payload, -1)
+        return None
