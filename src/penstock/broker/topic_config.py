@@ -136,6 +136,12 @@ KEYS: dict[str, ConfigKey] = {
     "penstock.important.consumers": ConfigKey(
         "", str, "list", "consumers, separated by commas, for whom messages are kept until they have read them"
     ),
+    "penstock.headers.visible": ConfigKey(
+        "false",
+        _one_of("true", "false"),
+        "boolean",
+        "whether Kafka's clients see the headers that other gateways keep for themselves, those of ydb.* and penstock.*",
+    ),
     "penstock.consumers": ConfigKey(
         "", str, "list", "consumers, separated by commas, that are declared on the topic: their positions are kept, used or not"
     ),
@@ -191,6 +197,11 @@ class TopicConfig:
     def codec(self) -> int | None:
         """What messages are stored compressed with; None: what they are sent in."""
         return CODECS.get(self["compression.type"])
+
+    @property
+    def shows_own_headers(self) -> bool:
+        """Whether Kafka's clients see headers that other gateways keep for themselves."""
+        return self["penstock.headers.visible"] == "true"
 
     @property
     def important_consumers(self) -> list[str]:

@@ -11,6 +11,7 @@ from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, WantedPartition
+from penstock.gateway.kafka.own_headers import Read, read_as_kafka
 from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.kafka.protocol import Splice, errors
 from penstock.kafka.protocol.fetch import (
@@ -121,13 +122,14 @@ async def _read_one(
         if node.access is not None and not may_topic(call, Operation.READ, wanted.topic):
             data.error_code = errors.TOPIC_AUTHORIZATION_FAILED
             return _Fetched(wanted, data, None, 0)
-        partition = node.broker.partition(find_topic(node, wanted.topic), asked.partition)
+        topic = find_topic(node, wanted.topic)
+        partition = node.broker.partition(topic, asked.partition)
         data.error_code = epoch_error(partition, asked.current_leader_epoch)
         if data.error_code:
             return _Fetched(wanted, data, None, 0)
         bytes_max = min(asked.partition_max_bytes, bytes_left)
-        takes_files = call.peer.takes_files
-        size = await _read_partition(partition, request, asked, data, bytes_max, files=takes_files, at_least_one=at_least_one)
+        read = Read(bytes_max, files=call.peer.takes_files, at_least_one=at_least_one, shows_all=topic.config.shows_own_headers)
+        size = await _read_partition(partition, request, asked, data, read)
     except PenstockError as error:
         data.error_code = topic_code(error)
         return _Fetched(wanted, data, None, 0)
@@ -139,10 +141,7 @@ async def _read_partition(
     request: FetchRequest,
     asked: FetchPartition,
     data: PartitionData,
-    bytes_max: int,
-    *,
-    files: bool,
-    at_least_one: bool,
+    read: Read,
 ) -> int:
     """Fill in what a partition has to give; the bytes of it."""
     data.high_watermark, data.log_start_offset = partition.end_offset, partition.start_offset
@@ -159,9 +158,9 @@ async def _read_partition(
     if is_committed:
         data.aborted_transactions = []
     until = partition.stable_offset if is_committed else partition.end_offset
-    if offset >= until or (bytes_max <= 0 and not at_least_one):
+    if offset >= until or (read.bytes_max <= 0 and not read.at_least_one):
         return 0
-    found = await partition.read(offset, max(bytes_max, 1), until=until, files=files, at_least_one=at_least_one)
+    found = await read_as_kafka(partition, offset, until, read)
     data.records = Splice(found.batches, found.size)
     if is_committed:
         aborted = partition.aborted_between(offset, found.next_offset)
