@@ -35,6 +35,7 @@ ENTRY = LogEntry((3, 0x44), (5, 6), (7, 8), SnapshotMark((9, 10), (11, 12), (PAG
 BODY_KEY = DataKey(0x01020304, 0x05060708090A0B0C, 0x0D0E0F10, BODY)
 HEAD_KEY = DataKey(1, 2, 3, HEAD)
 DESCRIPTION = Description(0x01020304, 0x05060708, -1, 0x090A0B0C0D0E0F10)
+COUNTED = DESCRIPTION._replace(hidden=0x11121314)
 META = Meta(0x0102030405060708, 0x1112131415161718)
 STATE = SourceState(
     7,
@@ -82,6 +83,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "queue_body_key": BODY_KEY.pack,
     "queue_head_key": HEAD_KEY.pack,
     "queue_description": DESCRIPTION.pack,
+    "queue_description_counted": COUNTED.pack,
     "queue_meta": META.pack,
     "queue_clean_state": CLEAN.pack,
     "queue_origins": ORIGINS.pack,
@@ -122,6 +124,7 @@ def test_keys_are_read_back() -> None:
 
 def test_values_are_read_back() -> None:
     assert Description.unpack(_pinned("queue_description")) == DESCRIPTION
+    assert Description.unpack(_pinned("queue_description_counted")) == COUNTED
     assert Meta.unpack(_pinned("queue_meta")) == META
     assert SourceState.unpack(_pinned("queue_source")) == STATE
     assert CleanState.unpack(_pinned("queue_clean_state")) == CLEAN

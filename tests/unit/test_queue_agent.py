@@ -37,7 +37,9 @@ def vital(*offsets: int | None) -> list[Holder]:
 def test_a_partition_is_trimmed_up_to_what_somebody_needs(
     config: TrimConfig, offsets: tuple[int | None, ...], young_from: int | None, expected: int | None
 ) -> None:
-    assert decide(config, start=10, end=100, vital=vital(*offsets), young_from=young_from).offset == expected
+    retained_from = None if config.retained_rows is None else 100 - config.retained_rows
+    decision = decide(config, start=10, end=100, vital=vital(*offsets), young_from=young_from, retained_from=retained_from)
+    assert decision.offset == expected
 
 
 def test_an_export_is_waited_for_as_a_vital_consumer_is() -> None:
@@ -67,16 +69,27 @@ def test_a_steady_counter_has_the_same_rate_in_every_window() -> None:
         assert shown[window] == pytest.approx(5, rel=0.02)
 
 
-def test_a_window_without_history_answers_with_the_next_shorter() -> None:
+def test_a_window_that_is_longer_than_was_watched_tells_of_what_was() -> None:
     rate = Rate()
+    # 600 in ten minutes, all of it in the first.
     for second in range(601):
-        rate.update(float(second), second * 10)
+        rate.update(float(second), min(second * 10, 600))
     shown = rate.shown()
-    assert shown["1m"] == shown["1m_raw"] == shown["1h"] == shown["1d"] > 9
+    assert shown["1m"] == pytest.approx(0, abs=0.001)
+    assert shown["1h"] == pytest.approx(1, rel=0.2)
+    assert shown["1d"] == pytest.approx(1, rel=0.02)
     for second in range(601, int(HOUR_S) + 1):
+        rate.update(float(second), 600)
+    assert rate.shown()["1d"] == pytest.approx(600 / HOUR_S, rel=0.1)
+
+
+def test_a_counter_that_goes_back_does_not_spoil_its_rates() -> None:
+    rate = Rate()
+    for second in range(100):
         rate.update(float(second), second * 10)
-    assert rate.shown()["1h"] != rate.shown()["1m"]
-    assert rate.shown()["1d"] == rate.shown()["1h"]
+    before = rate.shown()["1m"]
+    rate.update(100.0, 0)
+    assert 0 < rate.shown()["1m"] < before == pytest.approx(10)
 
 
 def test_rates_fade_when_nothing_comes_and_begin_anew_when_a_counter_goes_back() -> None:
@@ -94,17 +107,18 @@ def test_rates_fade_when_nothing_comes_and_begin_anew_when_a_counter_goes_back()
 
 
 @pytest.mark.parametrize(
-    ("next_row", "expected"),
+    ("next_row", "unread", "expected"),
     [
-        (4, Disposition.EXPIRED),
-        (5, Disposition.PENDING),
-        (9, Disposition.PENDING),
-        (10, Disposition.UP_TO_DATE),
-        (11, Disposition.AHEAD),
+        (4, 5, Disposition.EXPIRED),
+        (5, 5, Disposition.PENDING),
+        (9, 1, Disposition.PENDING),
+        (9, 0, Disposition.UP_TO_DATE),  # only a marker follows
+        (10, 0, Disposition.UP_TO_DATE),
+        (11, -1, Disposition.AHEAD),
     ],
 )
-def test_where_a_consumer_stands(next_row: int, expected: Disposition) -> None:
-    assert disposition(next_row, 5, 10) is expected
+def test_where_a_consumer_stands(next_row: int, unread: int, expected: Disposition) -> None:
+    assert disposition(next_row, 5, unread) is expected
 
 
 def test_times_are_written_as_the_seed_does() -> None:

@@ -19,7 +19,7 @@ from tests.sim_tablet import SimNode, history, on_node
 Unpack = Callable[[bytes], object]
 STATE = SourceState(3, (RecentBatch(9, 100, 2), RecentBatch(11, 105, 2)))
 VALUES: list[tuple[Unpack, bytes]] = [
-    (Description.unpack, Description(10, 20, 30, 40).pack()),
+    (Description.unpack, Description(10, 20, 30, 40, 5).pack()),
     (Meta.unpack, Meta(10, 20).pack()),
     (SourceState.unpack, STATE.pack()),
     (unpack_position, pack_position(Position(7), 0)),
@@ -30,8 +30,15 @@ VALUES: list[tuple[Unpack, bytes]] = [
 @pytest.mark.parametrize(("unpack", "raw"), VALUES)
 def test_a_value_of_a_later_format_is_refused(unpack: Unpack, raw: bytes) -> None:
     assert unpack(raw)
-    with pytest.raises(ConfigError, match=r"has format 2, .* reads up to 1; upgrade Penstock"):
-        unpack(b"\2" + raw[1:])
+    later = raw[0] + 1
+    with pytest.raises(ConfigError, match=rf"has format {later}, .* reads up to {raw[0]}; upgrade Penstock"):
+        unpack(bytes((later,)) + raw[1:])
+
+
+def test_a_description_of_before_messages_were_counted_is_read() -> None:
+    old = Description(10, 20, 30, 40)
+    assert old.pack()[0] == 1
+    assert Description.unpack(old.pack()) == old
 
 
 @pytest.mark.parametrize(("unpack", "raw"), VALUES)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.blob import Buffer
-from penstock.core.record_format import FROM_YT, BatchHeader, header_at, plain_records, read_octets
+from penstock.core.record_format import CONTROL, FROM_YT, BatchHeader, header_at, plain_records, read_octets
 from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
 from penstock.queue import Partition, joined, split_batches
 from penstock.tablet import KvTablet
@@ -82,6 +82,7 @@ class Weights:
 
     def __init__(self) -> None:
         self._after: dict[Partition, tuple[KvTablet, int]] = {}
+        self._added: dict[Partition, int] = {}
 
     async def load(self, partition: Partition) -> int:
         """The weight of all rows written so far, read from the last of them if need be."""
@@ -91,33 +92,39 @@ class Weights:
         after = await _last_weight(partition)
         return self._after.setdefault(partition, (partition.tablet, after))[1]
 
-    def known(self, partition: Partition) -> int | None:
-        """The same, if it was loaded."""
-        found = self._after.get(partition)
-        return None if found is None else found[1]
-
     def add(self, partition: Partition, weight: int) -> int:
         """Rows of this weight are queued behind all others; the weight of those. It must be loaded."""
         tablet, before = self._after[partition]
         self._after[partition] = (tablet, before + weight)
+        self._added[partition] = self.added(partition) + weight
         return before
+
+    def added(self, partition: Partition) -> int:
+        """The weight of all rows that were queued since the tablet was started."""
+        return self._added.get(partition, 0)
 
     def sweep(self) -> None:
         """Forget partitions whose tablets have stopped."""
         for partition in [one for one, (tablet, _) in self._after.items() if tablet.stopped.is_set()]:
             del self._after[partition]
+            self._added.pop(partition, None)
 
 
 async def weight_before(partition: Partition, offset: int) -> int | None:
     """The weight of all rows before an offset; None if the batch there does not say."""
-    if offset >= partition.end_offset:
-        return await _last_weight(partition)
-    batch = await batch_at(partition, offset)
-    found = None if batch is None else weights_of(batch, partition.origins.marked_from)
-    if batch is None or found is None:
-        return None
-    inside = max(offset, partition.start_offset) - int.from_bytes(batch[:8], "big")
-    return found.before + int(found.rows[:inside].sum(dtype=np.int64))
+    for _ in range(LOOKED_BACK_MAX):
+        if offset >= partition.end_offset:
+            return await _last_weight(partition)
+        batch = await batch_at(partition, offset)
+        if batch is None:
+            return None
+        base_offset = int.from_bytes(batch[:8], "big")
+        if not batch[22] & CONTROL:
+            found = weights_of(batch, partition.origins.marked_from)
+            inside = max(offset, partition.start_offset) - base_offset
+            return None if found is None else found.before + int(found.rows[:inside].sum(dtype=np.int64))
+        offset = base_offset + int.from_bytes(batch[23:27], "big") + 1  # a marker weighs nothing
+    return None
 
 
 async def _last_weight(partition: Partition) -> int:

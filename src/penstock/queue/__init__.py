@@ -2,9 +2,11 @@
 
 from penstock.queue.backlog import Backlog, backlog_of
 from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time
+from penstock.queue.body import ReadResult
 from penstock.queue.cache import BlobCache
 from penstock.queue.compaction import Dirt, Offload, PassSummary, compact, dirt_of, in_place
 from penstock.queue.config import PartitionConfig
+from penstock.queue.counting import count_messages, offset_of_last
 from penstock.queue.errors import (
     BatchTooLargeError,
     CorruptBatchError,
@@ -20,7 +22,7 @@ from penstock.queue.errors import (
 )
 from penstock.queue.keyed_records import check_keys
 from penstock.queue.marker import make_marker, marker_source
-from penstock.queue.partition import Partition, ReadResult
+from penstock.queue.partition import Partition
 from penstock.queue.probe import QueueProbe
 from penstock.queue.queue_tablet import QueueTablet
 from penstock.queue.recompression import recompressed
@@ -70,6 +72,7 @@ __all__ = [
     "check_keys",
     "committed_batches",
     "compact",
+    "count_messages",
     "dirt_of",
     "in_place",
     "is_aborted",
@@ -77,6 +80,7 @@ __all__ = [
     "joined",
     "make_marker",
     "marker_source",
+    "offset_of_last",
     "recompressed",
     "scan_batch",
     "split_batches",

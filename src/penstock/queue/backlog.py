@@ -25,7 +25,7 @@ def backlog_of(partition: Partition, position: int) -> Backlog:
     """What there is from `position` on."""
     offset = min(max(position, partition.start_offset), partition.end_offset)
     messages = partition.end_offset - offset
-    if not messages:
+    if offset >= partition.data_end:  # markers may follow, which no one reads
         return Backlog(0, 0, None)
     bodies = partition.bodies
     at = max(bisect_right(bodies, offset, key=lambda body: body.first_offset) - 1, 0)

@@ -148,6 +148,11 @@ def max_timestamp_at(data: Buffer, at: int) -> int:
     return latest
 
 
+def is_control_at(data: Buffer, at: int) -> bool:
+    """Whether the stored batch that begins here is a marker."""
+    return bool(data[at + 22] & CONTROL)
+
+
 def is_commit_marker(batch: Batch) -> bool:
     """Whether a control batch commits its transaction; otherwise it aborts it. InvalidBatchError if it does neither."""
     at = HEADER_SIZE

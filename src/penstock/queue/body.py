@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.blob import Buffer, FilePiece
@@ -12,7 +12,7 @@ from penstock.core.errors import CorruptionError, UnavailableError
 from penstock.queue.cache import BlobCache
 from penstock.queue.clean_state import CleanState
 from penstock.queue.errors import BodyReplacedError
-from penstock.queue.keys import BODY, DataKey, Description, aborted_key, prefix
+from penstock.queue.keys import BODY, UNCOUNTED, DataKey, Description, Meta, aborted_key, epoch_key, prefix
 from penstock.queue.piece import Marks, Piece
 from penstock.queue.transactions import Aborted
 from penstock.tablet import Command, DeleteRange, KvTablet, Write
@@ -30,11 +30,17 @@ class Body(NamedTuple):
     marks_size: int
     min_timestamp: int
     max_timestamp: int
+    hidden: int = UNCOUNTED  # offsets that hold no message
 
     @property
     def next_offset(self) -> int:
         """The offset after its last."""
         return self.first_offset + self.messages
+
+    @property
+    def held(self) -> int:
+        """How many messages it holds, or has room for if they were not counted."""
+        return self.messages - max(self.hidden, 0)
 
     @property
     def key(self) -> bytes:
@@ -44,7 +50,18 @@ class Body(NamedTuple):
     @property
     def description(self) -> Description:
         """What stands in front of its value."""
-        return Description(self.size, self.marks_size, self.min_timestamp, self.max_timestamp)
+        return Description(self.size, self.marks_size, self.min_timestamp, self.max_timestamp, self.hidden)
+
+
+class ReadResult(NamedTuple):
+    """Whole batches from the one that holds the offset asked for, and where the partition stands."""
+
+    batches: tuple[Buffer | FilePiece, ...]
+    size: int
+    next_offset: int
+    start_offset: int
+    end_offset: int
+    stable_offset: int
 
 
 class BodyChange(NamedTuple):
@@ -61,6 +78,17 @@ class BodyChange(NamedTuple):
         dropped += (aborted_key(partition, one.last_offset, one.producer_id) for one in self.forgotten)
         state = () if self.clean is None else (Write(prefix(b"k", partition), self.clean.pack()),)
         return (*(DeleteRange(key, key + b"\0") for key in dropped), *self.made_by, *state)
+
+
+def cut_commands(partition: int, meta: Meta, gone: Iterable[bytes], first_epoch: int) -> tuple[Command, ...]:
+    """What makes a partition begin at another offset: data that goes, and all that is only known of what is before it."""
+    aborted, epochs = prefix(b"a", partition), prefix(b"e", partition)
+    return (
+        Write(prefix(b"m", partition), meta.pack()),
+        *(DeleteRange(key, key + b"\0") for key in gone),
+        DeleteRange(aborted, aborted_key(partition, meta.start_offset, 0)),
+        DeleteRange(epochs, epoch_key(partition, first_epoch)),
+    )
 
 
 class BodyReader:
@@ -95,7 +123,7 @@ class BodyReader:
         view = memoryview(await self._read(body, 0, body.size + body.marks_size))
         marks = Marks.unpack(view[body.size :])
         stamps = (body.min_timestamp, body.max_timestamp)
-        piece = Piece(body.first_offset, body.messages, [view[: body.size]], marks, stamps)
+        piece = Piece(body.first_offset, body.messages, [view[: body.size]], marks, stamps, hidden=body.hidden)
         self.remember(body, piece)
         return piece
 

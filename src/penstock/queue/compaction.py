@@ -183,7 +183,8 @@ class _Group:
             return None
         known = [stamp for stamp in stamps if stamp >= 0] or [-1]
         messages = offset - first.first_offset
-        body = Body(first.partition, first.first_offset, messages, base, len(marks.pack()), min(known), max(known))
+        hidden = messages - sum(remnant.messages for remnant in self.remnants)
+        body = Body(first.partition, first.first_offset, messages, base, len(marks.pack()), min(known), max(known), hidden)
         if body in self.bodies:
             # Compressed anew, it came out just as long. It must be told apart from the old one: a mark twice does no harm.
             marks.repeat_last()

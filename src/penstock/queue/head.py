@@ -35,6 +35,20 @@ class HeadPlan(NamedTuple):
     piece: Piece | None
 
 
+def data_end_of(head: list[Piece], end_offset: int) -> int:
+    """The offset after the last message of a head, behind which there are only markers; without a head, that is not known, and
+    there may be one up to the end."""
+    for piece in reversed(head):
+        if piece.hidden < piece.count:
+            at, found = 0, piece.next_offset
+            while piece.hidden and at < piece.size:
+                if not piece.count_hidden(at, piece.batch_end(at)):
+                    found = piece.next_offset_at(piece.batch_end(at))
+                at = piece.batch_end(at)
+            return found
+    return head[0].first_offset if head else end_offset
+
+
 def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATERMARK, body_bytes: int | None = None) -> HeadPlan:
     """How the head takes a piece that has just arrived, where bodies have at most so many bytes: 8 MiB unless it is said."""
     body_bytes = BODY_SIZE if body_bytes is None else body_bytes
@@ -126,4 +140,6 @@ def _part(piece: Piece, start: int, end: int, first_offset: int, next_offset: in
     if not marks.offsets or marks.positions[0] != 0:
         return Piece.parse(b"".join(piece.cut(start, end)), first_offset, next_offset - first_offset)
     # Timestamps of a stretch that the cut divides are those of all of it: never too early, perhaps too late.
-    return Piece(first_offset, next_offset - first_offset, piece.cut(start, end), marks, (piece.min_timestamp, max(stamps)))
+    stretch = (piece.min_timestamp, max(stamps))
+    hidden = piece.count_hidden(start, end)
+    return Piece(first_offset, next_offset - first_offset, piece.cut(start, end), marks, stretch, hidden=hidden)

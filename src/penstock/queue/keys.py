@@ -14,6 +14,7 @@
 The head of a data value describes it, and the value is the batches, and for a body its marks behind them:
 
      version 1 | bytes of batches 4 | bytes of marks 4 | earliest timestamp 8 | latest timestamp 8
+                                                       | from version 2 on: offsets that hold no message 4
      mark: first offset 8 | byte 4 | latest timestamp up to the next mark 8
 """
 
@@ -26,12 +27,15 @@ from penstock.core.errors import CorruptionError
 from penstock.core.format_version import check_version
 
 VERSION = 1
+COUNTED_VERSION = 2
+UNCOUNTED = -1
 BODY, HEAD = b"b", b"h"
 
 _PARTITION = Struct(">cI")
 _DATA = Struct(">cIQIc")
 _META = Struct(">BQQ")
 _DESCRIPTION = Struct(">BIIqq")
+_COUNTED = Struct(">BIIqqI")
 _TRANSACTION = Struct(">cIQ")
 _ABORTED = Struct(">cIQQ")
 _EPOCH = Struct(">cII")
@@ -58,21 +62,24 @@ class DataKey(NamedTuple):
 
 
 class Description(NamedTuple):
-    """The head of a data value."""
+    """The head of a data value. `hidden` is how many of its offsets hold no message, being those of markers or gone by
+    compaction; UNCOUNTED in a piece of the head, which is counted when it is loaded, and in bodies of before this was kept."""
 
     data_size: int
     marks_size: int
     min_timestamp: int
     max_timestamp: int
+    hidden: int = UNCOUNTED
 
     def pack(self) -> bytes:
         """The stored form."""
-        return _DESCRIPTION.pack(VERSION, *self)
+        return _DESCRIPTION.pack(VERSION, *self[:-1]) if self.hidden == UNCOUNTED else _COUNTED.pack(COUNTED_VERSION, *self)
 
     @classmethod
     def unpack(cls, raw: bytes) -> Description:
         """The description whose stored form this is."""
-        return cls(*_fields(_DESCRIPTION, raw, "the description of a data blob"))
+        layout = _COUNTED if raw[:1] == bytes((COUNTED_VERSION,)) else _DESCRIPTION
+        return cls(*_fields(layout, raw, "the description of a data blob", COUNTED_VERSION))
 
 
 class Meta(NamedTuple):
@@ -155,9 +162,9 @@ def unpack_offset(raw: bytes) -> int:
     return number
 
 
-def _fields(layout: Struct, raw: bytes, name: str) -> tuple[Any, ...]:
+def _fields(layout: Struct, raw: bytes, name: str, version_max: int = VERSION) -> tuple[Any, ...]:
     """What a value holds behind its version."""
-    check_version(raw[0] if raw else 0, VERSION, name)
+    check_version(raw[0] if raw else 0, version_max, name)
     if len(raw) != layout.size:
         raise CorruptionError(f"{name} has {len(raw)} bytes, not {layout.size}")
     return layout.unpack(raw)[1:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import islice
 
 from penstock.blob import Buffer, FilePiece
 from penstock.core.clock import Clock
@@ -17,14 +17,15 @@ from penstock.core.errors import CorruptionError, PenstockError, UnavailableErro
 from penstock.queue import keys
 from penstock.queue.arrivals import Arrivals
 from penstock.queue.batch import Batch, check_batch
-from penstock.queue.body import Body, BodyChange, BodyReader
+from penstock.queue.body import Body, BodyChange, BodyReader, ReadResult, cut_commands
 from penstock.queue.cache import BlobCache
 from penstock.queue.change_lock import ChangeLock
 from penstock.queue.clean_state import CleanState
 from penstock.queue.config import PartitionConfig
+from penstock.queue.counting import cut_off, offset_of_last
 from penstock.queue.epochs import Epochs
 from penstock.queue.errors import BodyReplacedError, OffsetOutOfRangeError, PartitionFullError
-from penstock.queue.head import HeadPlan
+from penstock.queue.head import HeadPlan, data_end_of
 from penstock.queue.keys import BODY, DataKey, Description, Meta
 from penstock.queue.origins import Origins
 from penstock.queue.piece import Piece
@@ -42,17 +43,6 @@ CUT_KEYS_MAX = 4000  # that one request deletes: it fits a log entry, and holds 
 NEARLY_ALL = 0.9  # of what a reader asked for is enough where a look for more would find little
 
 
-class ReadResult(NamedTuple):
-    """Whole batches from the one that holds the offset asked for, and where the partition stands."""
-
-    batches: tuple[Buffer | FilePiece, ...]
-    size: int
-    next_offset: int
-    start_offset: int
-    end_offset: int
-    stable_offset: int
-
-
 class Partition:
     """One partition on its tablet. Make it with `load`; it keeps no state of any reader."""
 
@@ -65,6 +55,9 @@ class Partition:
         self.start_offset = 0
         self.end_offset = 0
         self.size = 0
+        self.written = 0  # messages since it was loaded
+        self._held = 0  # messages of all bodies and pieces, wherever the start is
+        self.data_end = 0  # the offset after the last message: only markers follow
         self._bodies: list[Body] = []
         self._head: list[Piece] = []
         self._transactions = Transactions()
@@ -99,6 +92,7 @@ class Partition:
         origins = tablet.head(keys.prefix(b"g", number))
         partition.origins = Origins(partition.end_offset) if origins is None else Origins.unpack(origins)
         partition._has_origins = origins is not None
+        partition.data_end = data_end_of(partition._head, partition.end_offset)
         return partition
 
     @property
@@ -112,10 +106,15 @@ class Partition:
         return max(self._transactions.stable_offset(self.end_offset), self.start_offset)
 
     @property
+    def message_count(self) -> int:
+        """How many messages there are, without markers. Those that are cut off within the first blob are taken to be spread
+        evenly there; `count_messages` is exact."""
+        return self._held - cut_off((self._bodies or self._head)[:1], self.start_offset)
+
+    @property
     def max_timestamp(self) -> int:
         """The latest timestamp of any message; -1 if there is none."""
-        runs: list[Body | Piece] = [*self._bodies, *self._head]
-        return max((run.max_timestamp for run in runs if run.next_offset > self.start_offset), default=-1)
+        return max((run.max_timestamp for run in self.runs if run.next_offset > self.start_offset), default=-1)
 
     async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch; it is there for good when this returns. The bytes must not change until then."""
@@ -217,11 +216,10 @@ class Partition:
         raise UnavailableError(f"partition {self.number} changes while it is searched for a time; ask again")
 
     async def _find_time(self, timestamp_ms: int, first: int) -> tuple[int, Buffer] | None:
-        runs: list[Body | Piece] = [*self._bodies, *self._head]
-        for run in runs:
+        for run in self.runs:
             if run.max_timestamp < timestamp_ms or run.next_offset <= first:
                 continue
-            piece = run if isinstance(run, Piece) else await self._reader.piece(run)
+            piece = await self.piece_of(run)
             found = piece.batch_since(timestamp_ms, max(first, self.start_offset))
             if found is not None:
                 return found
@@ -279,6 +277,11 @@ class Partition:
         return tuple(self._head)
 
     @property
+    def runs(self) -> list[Body | Piece]:
+        """All bodies and the pieces of the head, in order."""
+        return [*self._bodies, *self._head]
+
+    @property
     def head_size(self) -> int:
         """Bytes of its head."""
         return sum(piece.size for piece in self._head)
@@ -287,6 +290,10 @@ class Partition:
     def head_since_ms(self) -> int | None:
         """The timestamp of the oldest batch in the head; None if it is empty."""
         return self._head[0].min_timestamp if self._head else None
+
+    async def piece_of(self, run: Body | Piece) -> Piece:
+        """The batches of a body or a piece of the head. BodyReplacedError if it is not there any more."""
+        return run if isinstance(run, Piece) else await self._reader.piece(run)
 
     async def body_data(self, body: Body) -> Buffer:
         """All batches of a body. BodyReplacedError if it is not there any more."""
@@ -313,6 +320,7 @@ class Partition:
             await self._tablet.execute(Request(change.commands(self.number, gone), makes_room=True))
             self._bodies[at : at + len(gone)] = [] if made is None else [made]
             self.size += (0 if made is None else made.size) - sum(body.size for body in gone)
+            self._held += (0 if made is None else made.held) - sum(body.held for body in gone)
             self.clean = change.clean or self.clean
             self._transactions.forget(change.forgotten)
             for body in gone:
@@ -322,16 +330,17 @@ class Partition:
     async def retain(self, needed_from: int | None = None, now_ms: int | None = None) -> int:
         """Let go of whole blobs that the topic's retention does not ask for and no important consumer needs, nor anyone else who
         reads from `needed_from` on, and of sources with nothing left; the number of messages gone."""
-        before = self.start_offset
+        kept = self.config.retention_messages
+        counted = None if kept is None else await offset_of_last(self, kept, self.end_offset)
         async with self._changing:
-            runs: list[Body | Piece] = [*self._bodies, *self._head]
+            before = self.message_count
             now_ms = int(self._clock.wall() * 1000) if now_ms is None else now_ms
-            expired = expired_offset(runs, self.config, start_offset=before, size=self.size, now_ms=now_ms)
-            offset = min(expired, self._needed_offset(), self.end_offset if needed_from is None else needed_from)
-            if offset > before:
-                await self._cut_front(offset)
+            expired = expired_offset(self.runs, self.config, start_offset=self.start_offset, size=self.size, now_ms=now_ms)
+            needed = self.end_offset if needed_from is None else needed_from
+            await self._cut_front(min(max(expired, counted or 0), self._needed_offset(), needed))
+            gone = before - self.message_count
         await self._forget_sources()
-        return self.start_offset - before
+        return gone
 
     def _keys(self, kind: bytes) -> list[bytes]:
         own = keys.prefix(kind, self.number)
@@ -347,6 +356,7 @@ class Partition:
             if data is None or len(data) != description.data_size:
                 raise CorruptionError(f"head blob {own} of partition {self.number} is not whole")
             self._head.append(Piece.parse(data, own.first_offset, own.messages))
+        self._held += (self._bodies[-1] if own.kind == BODY else self._head[-1]).held
         self.size += description.data_size
         self.end_offset = max(self.end_offset, own.first_offset + own.messages)
 
@@ -357,7 +367,7 @@ class Partition:
             return
         messages, size = self._writing.in_flight()
         size += self.size
-        messages += self.end_offset - self.start_offset
+        messages += self.message_count
         if config.limit_bytes is not None and size >= config.limit_bytes:
             raise PartitionFullError(f"the partition holds {size} bytes, its limit is {config.limit_bytes}")
         if config.limit_messages is not None and messages >= config.limit_messages:
@@ -403,7 +413,11 @@ class Partition:
         self._transactions = cycle.transactions
         self._transactions.settle()
         self.size += cycle.size
-        self.probe.wrote(len(cycle.waiting), cycle.next_offset - self.end_offset, cycle.size)
+        messages = cycle.messages - cycle.hidden
+        self._held += messages
+        self.written += messages
+        self.data_end = cycle.data_end or self.data_end
+        self.probe.wrote(len(cycle.waiting), messages, cycle.size)
         if self._epochs.latest != self.epoch:
             self._epochs.begin(self.epoch, self.end_offset)
         self.origins, self._has_origins = self.origins.with_own(cycle.first_own), True
@@ -426,7 +440,7 @@ class Partition:
                 stretch = await self._reader.files(run, offset, limit, only_files=only_files)
                 if stretch is not None:
                     return stretch
-        piece = run if isinstance(run, Piece) else await self._reader.piece(run)
+        piece = await self.piece_of(run)
         start = piece.find(offset)
         if piece.next_offset_at(start) >= until:
             return [], until
@@ -457,17 +471,14 @@ class Partition:
         bodies = [body for body in self._bodies if body.next_offset <= offset]
         pieces = [piece for piece in self._head if piece.next_offset <= offset]
         gone = [body.key for body in bodies] + [head_key(self.number, piece) for piece in pieces]
-        aborted, epochs = keys.prefix(b"a", self.number), keys.prefix(b"e", self.number)
         first_epoch = self._epochs.kept_from(offset)
-        commands: list[Command] = [Write(keys.prefix(b"m", self.number), Meta(offset, self.end_offset).pack())]
-        commands += (DeleteRange(key, key + b"\0") for key in gone)
-        commands.append(DeleteRange(aborted, keys.aborted_key(self.number, offset, 0)))
-        commands.append(DeleteRange(epochs, keys.epoch_key(self.number, first_epoch)))
-        await self._tablet.execute(Request(tuple(commands), makes_room=True))
+        commands = cut_commands(self.number, Meta(offset, self.end_offset), gone, first_epoch)
+        await self._tablet.execute(Request(commands, makes_room=True))
         self.start_offset = offset
         del self._bodies[: len(bodies)]
         del self._head[: len(pieces)]
         self.size -= sum(body.size for body in bodies) + sum(piece.size for piece in pieces)
+        self._held -= sum(body.held for body in bodies) + sum(piece.held for piece in pieces)
         self._transactions.forget_before(offset)
         self._epochs.forget_before(first_epoch)
         for body in bodies:
@@ -478,13 +489,9 @@ class Partition:
         own = keys.prefix(b"s", self.number)
         async with self._changing:  # else a source could write again between the look and the deed
             begin = max(own, self._sources_checked_to)
-            gone: list[Command] = []
-            self._sources_checked_to = b""
-            for looked_at, key in enumerate(self._tablet.keys(begin, keys.past(own))):
-                if looked_at == SOURCES_AT_ONCE:
-                    self._sources_checked_to = key
-                    break
-                if SourceState.unpack(self._tablet.head(key) or b"").last_offset < self.start_offset:
-                    gone.append(DeleteRange(key, key + b"\0"))
+            looked_at = list(islice(self._tablet.keys(begin, keys.past(own)), SOURCES_AT_ONCE + 1))
+            self._sources_checked_to = looked_at.pop() if len(looked_at) > SOURCES_AT_ONCE else b""
+            states = ((key, SourceState.unpack(self._tablet.head(key) or b"")) for key in looked_at)
+            gone = [DeleteRange(key, key + b"\0") for key, state in states if state.last_offset < self.start_offset]
             if gone:
                 await self._tablet.execute(Request(tuple(gone), makes_room=True))

@@ -10,7 +10,7 @@ from struct import Struct
 
 from penstock.blob import Buffer
 from penstock.core.record_format import HEADER_SIZE
-from penstock.queue.batch import SPAN, max_timestamp_at, span_at
+from penstock.queue.batch import SPAN, is_control_at, max_timestamp_at, span_at
 from penstock.queue.errors import InvalidBatchError
 
 MARK_EVERY = 4096
@@ -153,11 +153,14 @@ class Gathered:
 class Piece:
     """A run of batches held in memory, in buffers that follow one another. The header of a batch is within one of them."""
 
-    __slots__ = ("buffers", "count", "first_offset", "marks", "max_timestamp", "min_timestamp", "size", "starts")
+    __slots__ = ("buffers", "count", "first_offset", "hidden", "marks", "max_timestamp", "min_timestamp", "size", "starts")
 
-    def __init__(self, first_offset: int, count: int, buffers: list[Buffer], marks: Marks, timestamps: tuple[int, int]) -> None:
+    def __init__(
+        self, first_offset: int, count: int, buffers: list[Buffer], marks: Marks, timestamps: tuple[int, int], *, hidden: int = 0
+    ) -> None:
         self.first_offset = first_offset
         self.count = count
+        self.hidden = hidden  # offsets that hold no message
         self.buffers = buffers
         self.marks = marks
         self.min_timestamp, self.max_timestamp = timestamps
@@ -173,20 +176,28 @@ class Piece:
         """The offset after the last."""
         return self.first_offset + self.count
 
+    @property
+    def held(self) -> int:
+        """How many messages it holds."""
+        return self.count - max(self.hidden, 0)
+
     @classmethod
     def parse(cls, data: Buffer, first_offset: int, count: int) -> Piece:
         """A run of batches as it was stored, its marks found by walking it."""
         marks = Marks()
         at = 0
         stamps: list[int] = []
+        hidden = 0
         while at < len(data):
             span = span_at(data, at)
+            if is_control_at(data, at):
+                hidden += span.next_offset - span.base_offset
             stamps.append(max_timestamp_at(data, at))
             marks.add(span.base_offset, at, stamps[-1])
             at += span.size
         if at != len(data):
             raise InvalidBatchError(f"the run of batches from offset {first_offset} does not end where its last batch does")
-        return cls(first_offset, count, [data], marks, (min(stamps), max(stamps)))
+        return cls(first_offset, count, [data], marks, (min(stamps), max(stamps)), hidden=hidden)
 
     @classmethod
     def joined(cls, pieces: Iterable[Piece]) -> Piece:
@@ -201,7 +212,8 @@ class Piece:
             size += piece.size
         buffers = [buffer for piece in pieces for buffer in piece.buffers]
         stamps = (min(piece.min_timestamp for piece in pieces), max(piece.max_timestamp for piece in pieces))
-        return cls(pieces[0].first_offset, sum(piece.count for piece in pieces), buffers, marks, stamps)
+        count, hidden = sum(piece.count for piece in pieces), sum(piece.hidden for piece in pieces)
+        return cls(pieces[0].first_offset, count, buffers, marks, stamps, hidden=hidden)
 
     def rewritten(self) -> Piece:
         """The same with its small buffers joined, as it is stored anew; large ones stay as they are."""
@@ -223,7 +235,9 @@ class Piece:
         return self._in([b"".join(self.buffers)])
 
     def _in(self, buffers: list[Buffer]) -> Piece:
-        return Piece(self.first_offset, self.count, buffers, self.marks, (self.min_timestamp, self.max_timestamp))
+        return Piece(
+            self.first_offset, self.count, buffers, self.marks, (self.min_timestamp, self.max_timestamp), hidden=self.hidden
+        )
 
     def find(self, offset: int) -> int:
         """The byte at which the batch with this offset begins."""
@@ -311,6 +325,17 @@ class Piece:
                 return self.next_offset_at(at), self.batch_at(at)
             at = end
         return None
+
+    def count_hidden(self, start: int, end: int) -> int:
+        """How many offsets between two bytes hold no message."""
+        found = 0
+        while self.hidden and start < end:
+            buffer, inside = self._at(start)
+            span = span_at(buffer, inside)
+            if is_control_at(buffer, inside):
+                found += span.next_offset - span.base_offset
+            start += span.size
+        return found
 
     def _at(self, position: int) -> tuple[Buffer, int]:
         which = bisect_right(self.starts, position) - 1

@@ -10,7 +10,7 @@ from penstock.queue.piece import Piece
 
 
 def expired_offset(runs: Sequence[Body | Piece], config: PartitionConfig, *, start_offset: int, size: int, now_ms: int) -> int:
-    """Up to where retention by time, size and number lets a partition be cut that is in these runs and has so many bytes."""
+    """Up to where retention by time and size lets a partition be cut that is in these runs and has so many bytes."""
     excess = 0 if config.retention_bytes is None else size - config.retention_bytes
     offset = start_offset
     for run in runs:
@@ -20,6 +20,4 @@ def expired_offset(runs: Sequence[Body | Piece], config: PartitionConfig, *, sta
             break
         excess -= run.size
         offset = run.next_offset
-    if config.retention_messages is not None and runs:
-        offset = max(offset, runs[-1].next_offset - config.retention_messages)
     return offset

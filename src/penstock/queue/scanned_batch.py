@@ -13,7 +13,7 @@ from penstock.blob import Buffer, FilePiece
 from penstock.core.record_format import CONTROL, TRANSACTIONAL, BatchHeader, header_at, plain_records
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, scan_records
 from penstock.queue.batch import split_batches
-from penstock.queue.partition import ReadResult
+from penstock.queue.body import ReadResult
 from penstock.queue.transactions import Aborted
 
 

@@ -53,6 +53,7 @@ class Remnant(NamedTuple):
     batches: tuple[tuple[int, int, int], ...]
     is_changed: bool
     waiting: int  # tombstones and markers that will have to go later
+    messages: int
 
     @property
     def size(self) -> int:
@@ -67,6 +68,11 @@ class AbortedIndex:
         self._by_producer: dict[int, list[Aborted]] = {}  # in order: those of one producer follow one another
         for one in sorted(aborted):
             self._by_producer.setdefault(one.producer_id, []).append(one)
+
+    @property
+    def producers(self) -> Iterable[int]:
+        """Whose transactions they are."""
+        return self._by_producer.keys()
 
     def has(self, producer_id: int, offset: int) -> bool:
         """Whether a batch of this producer at this offset was aborted."""
@@ -121,7 +127,8 @@ class Sieve:
             table[rows, KEPT] = plain[:, KEPT]
         is_changed = bool((table[:, KEPT] != table[:, COUNT]).any() or (table[:, FATE] == DROP).any())
         is_changed = is_changed or len(batches) < len(table)
-        return Remnant(tuple(buffers), tuple(batches), is_changed, waiting)
+        messages = int(table[(table[:, ATTRIBUTES] & CONTROL) == 0, KEPT].sum())
+        return Remnant(tuple(buffers), tuple(batches), is_changed, waiting, messages)
 
     def _decide(self, table: Table, last_row: int) -> int:
         """The fate of whole batches: those of aborted transactions go, and markers when they may. How many markers stay."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
-from penstock.core.record_format import ORIGIN_MASK
+from penstock.core.record_format import CONTROL, ORIGIN_MASK
 from penstock.queue import keys
 from penstock.queue.batch import Batch, prefix_for
 from penstock.queue.body import Body
@@ -80,6 +80,8 @@ class WriteCycle:
         self._marks = Marks()
         self._stamps: list[int] = []
         self.first_own: int | None = None  # the offset of its first batch that another gateway than Kafka's has written
+        self.hidden = 0  # offsets that markers take
+        self.data_end: int | None = None  # the offset after the last message
 
     @property
     def messages(self) -> int:
@@ -122,13 +124,17 @@ class WriteCycle:
             self.first_own = self.next_offset
         self.size += len(batch.data)
         self.next_offset += batch.messages
+        if batch.attributes & CONTROL:
+            self.hidden += batch.messages
+        else:
+            self.data_end = self.next_offset
 
     def plan(self, head: list[Piece], low_watermark: int, body_bytes: int) -> HeadPlan | None:
         """What the cycle does to the head; None if it has nothing to write."""
         if not self.size:
             return None
         stamps = (min(self._stamps), max(self._stamps))
-        arrived = Piece(self._first_offset, self.messages, self._gathered.buffers(), self._marks, stamps)
+        arrived = Piece(self._first_offset, self.messages, self._gathered.buffers(), self._marks, stamps, hidden=self.hidden)
         return plan_write(head, arrived, low_watermark, body_bytes)
 
     def commands(self, head: list[Piece], plan: HeadPlan) -> tuple[Command, ...]:
@@ -174,7 +180,8 @@ def head_key(number: int, piece: Piece) -> bytes:
 def body_of(number: int, piece: Piece) -> Body:
     """A run of batches as the partition remembers it once it is a body."""
     marks_size = piece.marks.packed_size
-    return Body(number, piece.first_offset, piece.count, piece.size, marks_size, piece.min_timestamp, piece.max_timestamp)
+    stamps = (piece.min_timestamp, piece.max_timestamp)
+    return Body(number, piece.first_offset, piece.count, piece.size, marks_size, *stamps, piece.hidden)
 
 
 def body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) -> list[Command]:
@@ -201,9 +208,8 @@ def body_commands(number: int, run: tuple[Piece, ...], old: dict[int, bytes]) ->
         written += part.buffers
     commands += (Write(key, tuple(buffers), inline_max=0) for key, buffers in fresh.items())
     marks = body.key + b"+m"
-    description = Description(body.size, body.marks_size, body.min_timestamp, body.max_timestamp)
     commands.append(Write(marks, piece.marks.pack()))
-    commands.append(Concat((*sources, marks), body.key, description.pack()))
+    commands.append(Concat((*sources, marks), body.key, body.description.pack()))
     return commands
 
 

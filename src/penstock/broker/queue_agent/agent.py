@@ -19,7 +19,7 @@ from penstock.broker.namespace.namespace import remote_queue_id
 from penstock.broker.queue_agent.exporter import EXPORTS
 from penstock.broker.queue_agent.exports import StaticExports
 from penstock.broker.queue_agent.rates import Rate, summed
-from penstock.broker.queue_agent.remotes import Remotes
+from penstock.broker.queue_agent.remotes import Remotes, RowPlace
 from penstock.broker.queue_agent.statuses import (
     GENERIC_CODE,
     PartitionState,
@@ -40,7 +40,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.weights import Weights, batch_at, weight_before
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError, UnavailableError
-from penstock.queue import Partition
+from penstock.queue import Partition, count_messages, offset_of_last
 
 log = logging.getLogger(__name__)
 
@@ -282,10 +282,10 @@ class QueueAgent:
         watch = self._writes.get((topic.id, partition.number))
         if watch is None:
             watch = self._writes[topic.id, partition.number] = _Watch(Rate(), Rate())
-        watch.rows.update(now_s, partition.end_offset)
-        weight = self._weights.known(partition)
-        if weight is not None:
-            watch.weight.update(now_s, weight)
+            for rate in watch:  # what is counted begins at zero, so nothing written before this first look is missed
+                rate.update(now_s - AGENT_INTERVAL_S, 0)
+        watch.rows.update(now_s, partition.written)
+        watch.weight.update(now_s, self._weights.added(partition))
 
     async def _note_reads(self, now_s: float, registration: Registration) -> None:
         consumer, queue = registration.consumer, registration.queue
@@ -318,10 +318,14 @@ class QueueAgent:
 
     async def _reading(self, queue: Ref, number: int, position: Position) -> Reading:
         if queue.cluster != self.cluster:
-            commit_ms, weight = await self.remotes.row_at(queue, number, position.offset)
-            return Reading(position.offset, position.commit_time_ms, commit_ms, weight)
+            return Reading(position.offset, position.commit_time_ms, *await self.remotes.row_at(queue, number, position.offset))
         topic = self._namespace.topic(self._namespace.node(queue.path))
         return await _reading(self._partition_of(topic, number), position)
+
+    async def row_place(self, queue: Ref, number: int, offset: int) -> RowPlace:
+        """What is known of an offset of a queue of this cluster."""
+        reading = await self._reading(queue, number, Position(offset))
+        return RowPlace(reading.next_row_commit_ms, reading.weight, reading.unread)
 
     def queue_id(self, queue: Ref) -> UUID | None:
         """What a queue is called in the table of positions; None if it is of this cluster and not there."""
@@ -339,7 +343,9 @@ class QueueAgent:
         trimmed = None
         if weight is not None:
             trimmed = await weight_before(partition, partition.start_offset)
-        return PartitionState(partition.start_offset, partition.end_offset, partition.max_timestamp, weight, trimmed)
+        start, end = partition.start_offset, partition.end_offset
+        rows = await count_messages(partition, start, partition.stable_offset)
+        return PartitionState(start, end, partition.max_timestamp, weight, trimmed, rows)
 
     async def _partition_count(self, queue: Ref) -> int:
         if queue.cluster != self.cluster:
@@ -390,13 +396,24 @@ def _remote_state(shown: dict[str, Any]) -> PartitionState:
     if "error" in shown:
         raise UnavailableError(str(shown["error"].get("message", "the queue is in error")))
     lower, upper = int(shown["lower_row_index"]), int(shown["upper_row_index"])
-    return PartitionState(lower, upper, 0, shown.get("cumulative_data_weight"), shown.get("trimmed_data_weight"))
+    weights = (shown.get("cumulative_data_weight"), shown.get("trimmed_data_weight"))
+    return PartitionState(lower, upper, 0, *weights, int(shown["available_row_count"]))
 
 
 async def _reading(partition: Partition, position: Position) -> Reading:
-    weight = await weight_before(partition, position.offset)
+    offset = position.offset
+    weight = await weight_before(partition, offset)
+    unread = await unread_rows(partition, offset)
     commit_ms = None
-    if partition.start_offset <= position.offset < partition.stable_offset:
-        batch = await batch_at(partition, position.offset)
+    if unread > 0 and offset >= partition.start_offset:
+        first = await offset_of_last(partition, unread, partition.stable_offset)  # a marker may be at the offset itself
+        batch = await batch_at(partition, first)
         commit_ms = None if batch is None else int.from_bytes(batch[35:43], "big", signed=True)
-    return Reading(position.offset, position.commit_time_ms, commit_ms, weight)
+    return Reading(offset, position.commit_time_ms, commit_ms, weight, unread)
+
+
+async def unread_rows(partition: Partition, offset: int) -> int:
+    """How many rows there are from an offset on, of those that are committed; below zero if it is beyond the end."""
+    if offset > partition.end_offset:
+        return partition.end_offset - offset
+    return await count_messages(partition, offset, partition.stable_offset)

@@ -7,11 +7,12 @@ from math import exp
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 WINDOWS_S = (MINUTE_S, HOUR_S, DAY_S)
 STILL = 1e-3  # a second
+NAMES = ("current", "1m_raw", "1m", "1h", "1d")
 
 
 class Rate:
-    """The growth of one counter, averaged with weights that fade exponentially. A window that is not yet as old as it is long
-    answers with the next shorter one."""
+    """The growth of one counter, averaged with weights that fade exponentially. A window that is longer than the counter has been
+    watched tells of the time that it has been."""
 
     __slots__ = ("_averages", "_count", "_current", "_last_s", "_started_s")
 
@@ -21,14 +22,14 @@ class Rate:
         self._averages = [0.0, 0.0, 0.0]
 
     def update(self, now_s: float, count: int) -> None:
-        """The counter stands at `count` now. One that has gone back begins anew."""
-        if self._count is None or count < self._count:
-            self._count, self._started_s, self._last_s, self._current = count, now_s, now_s, 0.0
+        """The counter stands at `count` now. One that has gone back has not grown."""
+        if self._count is None:
+            self._count, self._started_s, self._last_s = count, now_s, now_s
             return
         passed_s = now_s - self._last_s
         if passed_s <= 0:
             return
-        self._current = (count - self._count) / passed_s
+        self._current = max(count - self._count, 0) / passed_s
         if self._current or any(self._averages):
             for at, window_s in enumerate(WINDOWS_S):
                 fade = exp(-2 * passed_s / window_s)
@@ -43,18 +44,15 @@ class Rate:
     def shown(self) -> dict[str, float]:
         """The rates as statuses give them."""
         age_s = self._last_s - self._started_s
-        minute, hour, day = self._averages
-        over_hour = hour if age_s >= HOUR_S else minute
-        return {
-            "current": self._current,
-            "1m_raw": minute,
-            "1m": minute,
-            "1h": over_hour,
-            "1d": day if age_s >= DAY_S else over_hour,
-        }
+        if age_s <= 0:
+            return dict.fromkeys(NAMES, 0.0)
+        # The weights of what was watched sum up to less than 1 while a window is young.
+        watched = [
+            average / (1 - exp(-2 * age_s / window_s)) for average, window_s in zip(self._averages, WINDOWS_S, strict=True)
+        ]
+        return dict(zip(NAMES, (self._current, watched[0], *watched), strict=True))
 
 
 def summed(rates: list[dict[str, float]]) -> dict[str, float]:
     """The rates of several counters together."""
-    names = ("current", "1m_raw", "1m", "1h", "1d")
-    return {name: float(sum(rate[name] for rate in rates)) for name in names}
+    return {name: float(sum(rate[name] for rate in rates)) for name in NAMES}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.broker.registrations import Ref
 from penstock.core.errors import UnavailableError
@@ -13,6 +13,15 @@ REMOTE_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
 Offsets = dict[int, int]
+
+
+class RowPlace(NamedTuple):
+    """When the first row from an offset on was committed, in milliseconds, the weight of all rows before it, and how many rows
+    there are from it on; times and weights are None where they are not known."""
+
+    commit_ms: int | None
+    weight: int | None
+    unread: int
 
 
 class RemoteClusters(Protocol):
@@ -26,9 +35,8 @@ class RemoteClusters(Protocol):
         """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
         ...
 
-    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
-        """When the row at an offset of such a queue was committed, in milliseconds, and the weight of all rows before it; None
-        where it is not known."""
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> RowPlace:
+        """What is known of an offset of such a queue."""
         ...
 
 
@@ -46,7 +54,7 @@ class Remotes:
         """As above."""
         return await _in_time(self._reached(queue).queue_partitions(queue), queue)
 
-    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> RowPlace:
         """As above."""
         return await _in_time(self._reached(queue).row_at(queue, partition, offset), queue)
 

@@ -46,6 +46,7 @@ class PartitionState(NamedTuple):
     last_commit_ms: int
     weight: int | None
     trimmed_weight: int | None
+    rows: int  # between lower and upper, where markers of transactions may be as well
 
 
 class Reading(NamedTuple):
@@ -55,6 +56,7 @@ class Reading(NamedTuple):
     consumed_ms: int
     next_row_commit_ms: int | None
     weight: int | None
+    unread: int  # rows from there on; below zero if it stands beyond the end
 
 
 def tablet_id(table: str, number: int) -> str:
@@ -93,7 +95,7 @@ def partition_shown(
         "meta": {"cell_id": cell, "host": host},
         "lower_row_index": state.lower,
         "upper_row_index": state.upper,
-        "available_row_count": state.upper - state.lower,
+        "available_row_count": state.rows,
         "cumulative_data_weight": state.weight if has_rows else None,
         "trimmed_data_weight": state.trimmed_weight if has_rows else None,
         "available_data_weight": available if has_rows else None,
@@ -104,13 +106,13 @@ def partition_shown(
     }
 
 
-def disposition(next_row: int, lower: int, upper: int) -> Disposition:
-    """Where a consumer of this next row stands."""
+def disposition(next_row: int, lower: int, unread: int) -> Disposition:
+    """Where a consumer of this next row stands that has so many rows before it."""
     if next_row < lower:
         return Disposition.EXPIRED
-    if next_row < upper:
+    if unread > 0:
         return Disposition.PENDING
-    return Disposition.UP_TO_DATE if next_row == upper else Disposition.AHEAD
+    return Disposition.UP_TO_DATE if unread == 0 else Disposition.AHEAD
 
 
 def reading_shown(
@@ -121,10 +123,10 @@ def reading_shown(
     commit_ms = reading.next_row_commit_ms
     return {
         "next_row_index": reading.next_row,
-        "unread_row_count": state.upper - reading.next_row,
+        "unread_row_count": reading.unread,
         "unread_data_weight": unread_weight,
         "cumulative_data_weight": reading.weight,
-        "disposition": disposition(reading.next_row, state.lower, state.upper).value,
+        "disposition": disposition(reading.next_row, state.lower, reading.unread).value,
         "last_consume_time": shown_time(reading.consumed_ms),
         "consume_idle_time": now_ms - reading.consumed_ms,
         "next_row_commit_time": None if commit_ms is None else shown_time(commit_ms),

@@ -19,7 +19,7 @@ from penstock.broker.registrations import Ref, Registration, Registrations
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition
+from penstock.queue import Partition, offset_of_last
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,12 @@ class Trimmer:
             vital += (self._important_consumer(name, topic, number) for name in topic.config.important_consumers)
             exports = self._exports.holders(node, number) if EXPORTS in node.attributes else []
             start, end = partition.start_offset, partition.stable_offset
-            decision = decide(config, start=start, end=end, vital=vital, exports=exports, young_from=young_from)
+            retained_from = None
+            if config.enable and config.retained_rows is not None:
+                retained_from = await offset_of_last(partition, config.retained_rows, end)
+            decision = decide(
+                config, start=start, end=end, vital=vital, exports=exports, young_from=young_from, retained_from=retained_from
+            )
             offsets = [one for one in (outlived, decision.offset) if one is not None]
             leased_from = self._leased_from(Queue(topic.id, number))
             limit = end if leased_from is None else min(end, leased_from)

@@ -38,9 +38,10 @@ def decide(
     vital: Sequence[Holder],
     exports: Sequence[Holder] = (),
     young_from: int | None = None,
+    retained_from: int | None = None,
 ) -> Decision:
     """Up to the slowest vital consumer or export, and never into what is to be retained. `young_from` is the first row that is
-    young enough to stay, if the configuration asks for that."""
+    young enough to stay, and `retained_from` the first of the last so many, if the configuration asks for that."""
     if not config.enable:
         return Decision(None)
     if not vital:
@@ -52,7 +53,7 @@ def decide(
         return Decision(None, f"nothing is trimmed: {what}{unknown.name} is in error: {unknown.trouble}")
     limits = [end, *(holder.offset for holder in holders if holder.offset is not None)]
     if config.retained_rows is not None:
-        limits.append(end - config.retained_rows)
+        limits.append(start if retained_from is None else retained_from)
     if config.retained_lifetime_ms is not None:
         limits.append(start if young_from is None else young_from)
     offset = min(limits)

@@ -21,7 +21,7 @@ from penstock.broker.streams.reading import READ_BYTES
 from penstock.broker.streams.records import messages_of
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition, joined, split_batches
+from penstock.queue import Partition, joined, offset_of_last, split_batches
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -96,7 +96,7 @@ class Sweep:
             cut = await self._first_since(partition, config.retention_ms, end)
             await self._note_due(subject, partition, config.retention_ms, cut)
         if config.retention_messages is not None:
-            cut = max(cut, min(partition.end_offset - config.retention_messages, end))
+            cut = max(cut, await offset_of_last(partition, config.retention_messages, end))
         await self._cut(subject, partition, self._spared(subject, cut))
 
     def _is_due(self, subject: Subject, partition: Partition, ttl_ms: int) -> bool:

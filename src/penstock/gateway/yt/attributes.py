@@ -13,6 +13,7 @@ from penstock.gateway.yt.call import flag_of
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, YtError
 from penstock.gateway.yt.schema import TIMESTAMP, WEIGHT
+from penstock.queue import count_messages
 
 AGENT = frozenset({"queue_status", "queue_partitions", "queue_consumer_status", "queue_consumer_partitions"})
 _NODE = frozenset(
@@ -132,6 +133,8 @@ def _shown(node: Node) -> list[str]:
 async def _one(cluster: Cluster, node: Node, name: str) -> Any:
     if name in AGENT:
         return await _from_agent(cluster, node, name)
+    if name == "row_count" and node.kind is Kind.QUEUE:
+        return await _row_count(cluster, node)
     value = _of_node(cluster, node, name)
     if value is None and node.kind is Kind.STATIC:
         value = _of_static(cluster, node, name)
@@ -189,8 +192,6 @@ def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
             return _tablet_count(cluster, node)
         case "tablets":
             return [_tablet(cluster, node, number) for number in range(_tablet_count(cluster, node))]
-        case "row_count":
-            return _row_count(cluster, node)
         case "atomicity":
             return "full"
         case "in_memory_mode":
@@ -252,11 +253,10 @@ def _tablet(cluster: Cluster, node: Node, number: int) -> dict[str, Any]:
     return shown
 
 
-def _row_count(cluster: Cluster, node: Node) -> int | None:
-    if node.kind is not Kind.QUEUE:
-        return None
+async def _row_count(cluster: Cluster, node: Node) -> int:
+    """Rows of a queue, without the markers of transactions."""
     partitions = [cluster.partition(node, number) for number in range(_tablet_count(cluster, node))]
-    return sum(partition.end_offset - partition.start_offset for partition in partitions)
+    return sum([await count_messages(one, one.start_offset, one.stable_offset) for one in partitions])
 
 
 async def _from_agent(cluster: Cluster, node: Node, name: str) -> Any:

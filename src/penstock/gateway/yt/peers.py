@@ -8,12 +8,14 @@ from typing import Any
 
 import aiohttp
 
+from penstock.broker.queue_agent.remotes import RowPlace
 from penstock.broker.registrations import Ref
 from penstock.core.errors import UnavailableError
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.formats import Format, read_rows, text_yson
 
 PEER_HEADER = "X-Penstock-Peer"
+PLACE_COMMAND = "penstock_row_place"
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
 
@@ -93,20 +95,13 @@ class Peers:
         found: list[dict[str, Any]] = json.loads(body)
         return found
 
-    async def row_at(self, queue: Ref, partition: int, offset: int) -> tuple[int | None, int | None]:
-        """When the row at an offset of a queue of another cluster was committed, and the weight of all rows before it."""
-        parameters = {
-            "queue_path": queue.path,
-            "partition_index": partition,
-            "offset": max(offset - 1, 0),
-            "max_row_count": 2,
-            "output_format": "yson",
-        }
-        body, _ = await self.ask(queue.cluster, "GET", "pull_queue", parameters)
-        rows = {row["$row_index"]: row for row in read_rows(Format("yson"), body)}
-        stamp = rows.get(offset, {}).get("$timestamp")
-        weight = 0 if offset == 0 else rows.get(offset - 1, {}).get("$cumulative_data_weight")
-        return None if stamp is None else (stamp >> 30) * 1000 + (stamp >> 20 & 0x3FF), weight
+    async def row_at(self, queue: Ref, partition: int, offset: int) -> RowPlace:
+        """When the first row from an offset on of a queue of another cluster was committed, the weight of all rows before it, and
+        how many follow."""
+        parameters = {"queue_path": queue.path, "partition_index": partition, "offset": offset}
+        body, _ = await self.ask(queue.cluster, "GET", PLACE_COMMAND, {**parameters, "output_format": "json"})
+        found = json.loads(body)
+        return RowPlace(found["commit_ms"], found["weight"], int(found["unread"]))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -12,6 +12,7 @@ from penstock.broker.registrations import Ref, Registration
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NO_SUCH_NODE, NOT_AUTHORIZED, OFFSET_CONFLICT, YtError
 from penstock.gateway.yt.paths import Path
+from penstock.gateway.yt.peers import PLACE_COMMAND
 from penstock.gateway.yt.permissions import check, check_peer, denied, is_peer, may_node
 from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, ROWS_MAX, pull
 from penstock.gateway.yt.table_commands import apply
@@ -112,6 +113,17 @@ async def pull_consumer(call: Call) -> Reply:
     if queue.cluster != call.cluster.name:
         return await _pull_remote(call, queue, offset, consumer)
     return await _pull(call, call.cluster.mounted(_local(queue), Kind.QUEUE), offset)
+
+
+async def row_place(call: Call) -> Reply:
+    """What another cluster asks of an offset of a queue, to tell how far its consumers are behind."""
+    path = call.path("queue_path")
+    node = call.cluster.table(path, Kind.QUEUE)
+    check(call, Operation.READ, node)
+    number, offset = call.whole("partition_index"), call.whole("offset")
+    call.cluster.partition(node, number)
+    place = await call.cluster.broker.queue_agent.row_place(path.ref(call.cluster.name), number, max(offset, 0))
+    return Reply(place._asdict())
 
 
 async def advance_consumer(call: Call) -> Reply:
@@ -285,6 +297,7 @@ COMMANDS = {
     "register_queue_consumer": Command(register, is_volatile=True),
     "unregister_queue_consumer": Command(unregister, is_volatile=True),
     "list_queue_consumer_registrations": Command(list_registrations),
+    PLACE_COMMAND: Command(row_place),
     "pull_queue": Command(pull_queue, output_type="tabular", is_heavy=True),
     "pull_consumer": Command(pull_consumer, output_type="tabular", is_heavy=True),
     "pull_queue_consumer": Command(pull_consumer, output_type="tabular", is_heavy=True),

@@ -164,7 +164,7 @@ class Figures:
         """The sums of one topic, as of now."""
         messages = size = 0
         for partition in self.partitions(topic):
-            messages += partition.end_offset - partition.start_offset
+            messages += partition.message_count
             size += partition.size
         return TopicFigures(messages, size)
 

@@ -119,7 +119,7 @@ class StreamResource(Resource):
         messages = size = None
         try:
             partition = self._served.broker.partition(self._served.broker.catalog.topic(name), 0)
-            messages, size = partition.end_offset - partition.start_offset, partition.size
+            messages, size = partition.message_count, partition.size
         except PenstockError:
             pass  # its messages are in another store, or its tablet starts
         consumers = await engine.get_consumers(name)

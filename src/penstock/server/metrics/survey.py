@@ -124,7 +124,7 @@ class Survey:
                     made.partitions += 1
                     continue
                 size += partition.size
-                messages += partition.end_offset - partition.start_offset
+                messages += partition.message_count
                 self._add_partition(made, partition)
                 why = why or self._held_up(topic, partition, now_ms)
                 if made.partitions % AT_ONCE == 0:
