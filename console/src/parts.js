@@ -58,6 +58,7 @@ const TONES = {
   reconciling: "accent",
   pending_consumption: "accent",
   healing: "accent",
+  failing: "bad",
   degraded: "warn",
   restarting: "warn",
   "read-only": "warn",

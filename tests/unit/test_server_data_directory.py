@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -102,7 +104,8 @@ def test_two_empty_disks_of_eight_are_taken_and_three_are_not(tmp_path: Path) ->
     _make(config)
     for number in (1, 2):
         shutil.rmtree(tmp_path / f"d{number}")
-    assert not _make(config).lost_disks
+    _make(config)
+    assert all((tmp_path / f"d{number}" / "penstock-disk.json").exists() for number in range(8))
     for number in (1, 2, 3):
         shutil.rmtree(tmp_path / f"d{number}")
     with pytest.raises(DirectoryMismatchError, match="the data is not there"):
@@ -198,3 +201,40 @@ def test_a_new_directory_and_its_disks_are_the_users_own(tmp_path: Path) -> None
     made = [tmp_path / "data", *(tmp_path / f"d{n}" for n in range(8))]
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
     assert {path.stat().st_mode & 0o777 for folder in made for path in folder.iterdir()} == {0o600}
+
+
+def test_a_disk_that_hangs_at_the_start_is_waited_for_as_long_as_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(_eight(tmp_path), disk_timeout_s=0.2)
+    _make(config)
+    released = threading.Event()
+    read = Path.read_bytes
+
+    def hang(path: Path) -> bytes:
+        if path.parent in (tmp_path / "d3", tmp_path / "d5"):
+            assert released.wait(30)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", hang)
+    with _opened(config) as directory:
+        directory.check_disk(2)
+        with pytest.raises(TimeoutError, match="has not answered"):
+            directory.check_disk(3)
+        released.set()
+        directory.check_disk(3)
+
+
+def test_a_disk_that_is_not_there_or_another_is_not_used_while_the_node_runs(tmp_path: Path) -> None:
+    with _opened(_eight(tmp_path)) as directory:
+        (tmp_path / "d4").rename(tmp_path / "away")
+        with pytest.raises(FileNotFoundError, match="d4 is empty or not mounted"):
+            directory.check_disk(4)
+        (tmp_path / "d4").mkdir()
+        with pytest.raises(FileNotFoundError, match="d4 is empty or not mounted"):
+            directory.check_disk(4)
+        (tmp_path / "d4").rmdir()
+        shutil.copytree(tmp_path / "d5", tmp_path / "d4")
+        with pytest.raises(OSError, match="d4 is another disk than disk 4 of this node"):
+            directory.check_disk(4)
+        shutil.rmtree(tmp_path / "d4")
+        (tmp_path / "away").rename(tmp_path / "d4")
+        directory.check_disk(4)

@@ -17,7 +17,7 @@ const TOLD = {
   "read-only": "Too few VDisks to write; what is stored can be read",
   lost: "Too few VDisks: some blobs cannot be read",
 };
-const TONES = { serving: "good", healing: "warn", full: "warn", out: "bad" };
+const TONES = { serving: "good", healing: "warn", full: "warn", failing: "bad", out: "bad" };
 
 /** The end of a path, which is what tells disks apart. */
 const endOf = (path) => (path.length > 24 ? `…/${path.split("/").slice(-2).join("/")}` : path);

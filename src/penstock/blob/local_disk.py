@@ -154,6 +154,7 @@ class LocalDisk:
                 await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
         except BaseException as error:
             tail.failed = True
+            self.probe.failures += isinstance(error, TimeoutError)  # others are counted where they happen
             if isinstance(error, OSError) or not isinstance(error, Exception):
                 raise
             raise as_disk_error(error, str(self._path)) from error
@@ -170,8 +171,11 @@ class LocalDisk:
         await self._writer.submit(lambda: self._unlink(name))
 
     async def space(self) -> DiskSpace:
-        stat = await self._readers.submit(partial(os.statvfs, self._path))
-        return DiskSpace(total=stat.f_blocks * stat.f_frsize, free=stat.f_bavail * stat.f_frsize)
+        def look() -> DiskSpace:
+            stat, device = os.statvfs(self._directory.fd), os.fstat(self._directory.fd).st_dev
+            return DiskSpace(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize, device)
+
+        return await self._readers.submit(look)
 
     async def check(self) -> None:
         await self._readers.submit(self._check_place)

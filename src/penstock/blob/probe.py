@@ -73,9 +73,10 @@ def group_state(life: GroupLife) -> str:
         vdisk = life.vdisks.get(order)
         if vdisk is None or vdisk.closed:
             out |= 1 << order
-        elif not vdisk.proves_absence:
+            continue
+        if not vdisk.proves_absence:
             unfit |= 1 << order
-        elif vdisk.full or vdisk.journal.failures != vdisk.failures_covered:
+        if vdisk.full or vdisk.is_failing:
             stuck |= 1 << order
     if not fits_fail_model(erasure, out):
         return LOST

@@ -12,14 +12,16 @@ from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, MAX_BARRIER, SIZE_
 from penstock.blob.channel_history import TabletInfo
 from penstock.blob.config import GroupConfig
 from penstock.blob.disk import Disk, FilePiece
+from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
 from penstock.blob.life import GroupLife, GroupOptions
 from penstock.blob.local_disk import LocalDisk
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
+from penstock.blob.topology import Erasure
 from penstock.blob.vector import Content
 from penstock.core.clock import Clock
-from penstock.core.errors import ClosedError, InvalidRequestError, UnavailableError
+from penstock.core.errors import ClosedError, ConfigError, InvalidRequestError, UnavailableError
 
 COUNTER_MAX = (1 << 32) - 1
 RACES_MAX = 8  # a group that changes more often than this under one command has other troubles
@@ -44,7 +46,7 @@ class BlobStorage:
         self._clock = clock
         self._random = random
         self._options = options
-        self._open_vdisk = open_vdisk or _local_directory(durable=durable)
+        self._open_vdisk = open_vdisk or functools.partial(open_local_vdisk, durable=durable)
         self._configs: dict[int, GroupConfig] = {}
         self._lives: dict[int, asyncio.Task[GroupLife]] = {}
         self._closed = False
@@ -281,8 +283,12 @@ async def _through_races(send: Callable[[], Awaitable[Answer]]) -> Answer:
     return answer
 
 
-def _local_directory(*, durable: bool) -> OpenVDisk:
-    async def open_vdisk(config: GroupConfig, order: int) -> Disk:
-        return await LocalDisk.open(config.vdisk_directory(order), durable=durable)
-
-    return open_vdisk
+async def open_local_vdisk(config: GroupConfig, order: int, *, durable: bool, timeout_s: float = DISK_TIMEOUT_S) -> Disk:
+    """The directory of a VDisk as its disk. OSError if it cannot be used and the group has others; otherwise ConfigError."""
+    try:
+        return await LocalDisk.open(config.vdisk_directory(order), durable=durable, timeout_s=timeout_s)
+    except ConfigError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError) and config.erasure is not Erasure.NONE:
+            raise cause from error  # a disk that fails is what the group is there for; it goes on without this one
+        raise

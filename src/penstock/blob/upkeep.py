@@ -46,6 +46,8 @@ class Upkeep:
     async def step(self) -> None:
         """Look at the space left, checkpoint if one is due, and reclaim what can be."""
         await self.watch_space()
+        if self._vdisk.journal.trouble is not None and not self._vdisk.full:
+            await self._vdisk.try_writing()  # nobody else may, while it is known to fail
         if self._is_checkpoint_due():
             await self.checkpoint()
         await self.reclaim()

@@ -78,6 +78,7 @@ class VDisk:
         self.full = False
         self.space: DiskSpace | None = None  # as upkeep saw it last
         self.closed = False
+        self.answers = True  # whether its disk answered when upkeep looked last
         self.repair_wanted = asyncio.Event()
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
         self.proves_absence = self.index.state == DiskState.COMPLETE and not recovered.unknown_loss
@@ -314,6 +315,15 @@ class VDisk:
             self.proves_absence = True
         return reply
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether its disk hangs or fails to write, or has failed and metadata is in memory only since."""
+        return not self.answers or self.journal.trouble is not None or self.journal.failures != self.failures_covered
+
+    async def try_writing(self) -> None:
+        """Write something harmless, to see whether a disk that failed takes writes again."""
+        await self._record([StateItem(self.index.state)])
+
     def set_generation(self, generation: int) -> None:
         """The group changed: commands of older generations are answered RACE from now on."""
         self.id = self.id._replace(generation=generation)
@@ -344,6 +354,8 @@ class VDisk:
     async def _record(self, items: list[MetaItem]) -> DiskReply:
         """Log items and apply them. They are logged even where they are known: an earlier copy may never have become durable."""
         self.journal.append(RecordKind.META, NO_ID, encode_items(items))
+        # They stay in effect here all the same: that they may be forgotten in a crash must not go unnoticed.
+        self.journal.undo_on_failure(self._note_forgetful)
         index = self.index
         channels: set[bytes] = set()
         for item in items:
@@ -355,11 +367,10 @@ class VDisk:
         for item in items:
             if isinstance(item, FlagsItem) and item.flags & 2:
                 index.collect_blob(item.prefix[:CHANNEL_KEY_SIZE], item.prefix[CHANNEL_KEY_SIZE:])
-        reply = await self._settle()
-        if reply.status is not Status.OK:
-            # They stay in effect here all the same: that they may be forgotten in a crash must not go unnoticed.
-            self._forgetful_since = self.journal.failures
-        return reply
+        return await self._settle()
+
+    def _note_forgetful(self) -> None:
+        self._forgetful_since = self.journal.failures
 
     def _sweep(self, channel_key: bytes) -> None:
         """Forget what a barrier has ended, a slice in each turn of the loop. The barrier acts at once: what is not forgotten yet

@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.blob import Erasure
 from penstock.server.config import NodeConfig
-from penstock.server.disk_marks import Made, check_disks, unusable
+from penstock.server.disk_marks import Made, check_disks, check_mark, unusable
 from penstock.server.errors import BadSettingError, DirectoryInUseError, DirectoryMismatchError
 from penstock.server.json_file import read_fields, write_fields
 
@@ -35,12 +35,11 @@ FIRST_NODE_ID: Final = 1
 class DataDirectory:
     """A data directory that this process has locked. Open it with `open`, let go of it with `close`."""
 
-    def __init__(self, path: Path, lock: int, made: Made, lost: frozenset[int]) -> None:
+    def __init__(self, path: Path, lock: int, made: Made, disk_timeout_s: float) -> None:
         self.path = path
         self.made = made
-        self.lost_disks = lost
-        """Disks, by order number, that cannot be used now; the group may well do without them."""
         self._lock = lock
+        self._disk_timeout_s = disk_timeout_s
 
     @classmethod
     def open(cls, config: NodeConfig, random: Random) -> DataDirectory:
@@ -50,13 +49,18 @@ class DataDirectory:
         try:
             stored = _read_node(path)
             made = _first_made(config, path, random) if stored is None else _settled(config, path, stored)
-            made, lost = check_disks(made, stored)
+            made = check_disks(made, stored, config.disk_timeout_s)
             if made != stored:
                 _write_node(path, made)
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, lock, made, lost)
+        return cls(path, lock, made, config.disk_timeout_s)
+
+    def check_disk(self, order: int) -> None:
+        """Raise OSError unless this disk is there, with the mark that says it is ours. One that was empty is marked at the start
+        of a node, and never later: an empty directory may be a disk that is not mounted."""
+        check_mark(self.made, order, self._disk_timeout_s)
 
     def secret(self, random: Random) -> bytes:
         """The secret of this node, made when it is first asked for. It is not in the storage: whoever can read the disks cannot

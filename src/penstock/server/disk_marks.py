@@ -4,23 +4,29 @@
     DISK/00000000-0-0-0/            the VDisk (see penstock.blob)
 
 By it a disk of another cluster, or in another's place, is found out before a byte is written to any, and a disk that is empty
-(new, or not mounted) is told from one that was there before.
+(new, or not mounted) is told from one that was there before. No disk that hangs is waited for longer than the time limit.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
 import logging
 import os
 import re
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.blob import Erasure
 from penstock.server.errors import DirectoryMismatchError, DirectoryUnusableError
 from penstock.server.json_file import read_fields, write_fields
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MARK_NAME: Final = "penstock-disk.json"
 
@@ -45,23 +51,52 @@ class _State(enum.Enum):
     LOST = enum.auto()
 
 
-def check_disks(made: Made, stored: Made | None) -> tuple[Made, frozenset[int]]:
-    """Look at every disk before any is written to, then mark those that are new. The node, with the cluster id its disks know;
-    and which disks cannot be used now. `stored` is what the data directory says, if it says anything."""
-    marks = [_read_mark(disk, must=stored is None) for disk in made.disks]
+def check_disks(made: Made, stored: Made | None, timeout_s: float) -> Made:
+    """Look at every disk before any is written to, then mark those that are new. The node, with the cluster id its disks know.
+    `stored` is what the data directory says, if it says anything. A disk that cannot be used now is logged and left out."""
+    marks = _all_within(timeout_s, [partial(_read_mark, disk, must=stored is None) for disk in made.disks])
+    for order, mark in enumerate(marks):
+        if isinstance(mark, OSError):
+            if stored is None:
+                raise unusable(made.disks[order], mark) from mark
+            log.error("disk %s cannot be read: %s", made.disks[order], mark.strerror)
+            marks[order] = _State.LOST
+        elif isinstance(mark, Exception):
+            raise mark
+    known = [mark for mark in marks if not isinstance(mark, Exception)]
     if stored is None:
         # The disks may know what the data directory does not.
-        known = next((mark["cluster_id"] for mark in marks if isinstance(mark, dict)), None)
-        made = made._replace(cluster_id=known or made.cluster_id)
-    is_new = stored is None and not any(isinstance(mark, dict) for mark in marks)
-    states = [_state(made, stored, order, mark, is_new=is_new) for order, mark in enumerate(marks)]
+        cluster_id = next((mark["cluster_id"] for mark in known if isinstance(mark, dict)), None)
+        made = made._replace(cluster_id=cluster_id or made.cluster_id)
+    is_new = stored is None and not any(isinstance(mark, dict) for mark in known)
+    states = [_state(made, stored, order, mark, is_new=is_new) for order, mark in enumerate(known)]
     if not is_new:
         _check_enough(made, [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.LOST)])
-    lost = {order for order, state in enumerate(states) if state is _State.LOST}
-    for order, state in enumerate(states):
-        if state in (_State.EMPTY, _State.UNMARKED) and not _mark(made, order, must=is_new):
-            lost.add(order)
-    return made, frozenset(lost)
+    new = [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.UNMARKED)]
+    for order, error in zip(new, _all_within(timeout_s, [partial(_mark, made, order) for order in new]), strict=True):
+        if isinstance(error, OSError):
+            if is_new:
+                raise unusable(made.disks[order], error) from error
+            log.error("disk %s cannot be used: %s", made.disks[order], error.strerror)
+        elif isinstance(error, Exception):
+            raise error
+    return made
+
+
+def check_mark(made: Made, order: int, timeout_s: float) -> None:
+    """Raise OSError unless the disk carries the mark of this node's disk with this number."""
+    disk = made.disks[order]
+    (mark,) = _all_within(timeout_s, [partial(_read_mark, disk, must=True)])
+    if isinstance(mark, DirectoryUnusableError) and isinstance(mark.__cause__, OSError):
+        raise mark.__cause__
+    if isinstance(mark, Exception):
+        raise mark
+    if not isinstance(mark, dict):
+        raise FileNotFoundError(
+            errno.ENOENT, f"{disk} is empty or not mounted; mount it, or restart the node to have an empty disk refilled"
+        )
+    if _identity(mark) != (made.cluster_id, made.erasure.value, order):
+        raise OSError(errno.EINVAL, f"{disk} is another disk than disk {order} of this node; mount the right one there")
 
 
 def unusable(path: Path, error: OSError) -> DirectoryUnusableError:
@@ -97,7 +132,7 @@ def _read_mark(disk: Path, *, must: bool) -> dict[str, Any] | _State:
 def _state(made: Made, stored: Made | None, order: int, mark: dict[str, Any] | _State, *, is_new: bool) -> _State:
     disk = made.disks[order]
     if isinstance(mark, dict):
-        if (mark["cluster_id"], mark["erasure"], mark["disk"]) != (made.cluster_id, made.erasure.value, order):
+        if _identity(mark) != (made.cluster_id, made.erasure.value, order):
             raise DirectoryMismatchError(
                 f"{disk} is disk {mark['disk']} of a {mark['erasure']} group of cluster {mark['cluster_id']}, not disk {order} "
                 f"of a {made.erasure.value} group of cluster {made.cluster_id}; name the disks in their order"
@@ -123,15 +158,30 @@ def _check_enough(made: Made, missing: list[int]) -> None:
         )
 
 
-def _mark(made: Made, order: int, *, must: bool) -> bool:
-    """Mark a disk as ours; whether that worked, where it need not."""
+def _identity(mark: dict[str, Any]) -> tuple[str, str, int]:
+    return mark["cluster_id"], mark["erasure"], mark["disk"]
+
+
+def _mark(made: Made, order: int) -> None:
+    """Mark a disk as ours."""
     disk = made.disks[order]
-    try:
-        disk.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_fields(disk / MARK_NAME, {"cluster_id": made.cluster_id, "erasure": made.erasure.value, "disk": order})
-    except OSError as error:
-        if must:
-            raise unusable(disk, error) from error
-        log.error("disk %s cannot be used: %s", disk, error.strerror)
-        return False
-    return True
+    disk.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_fields(disk / MARK_NAME, {"cluster_id": made.cluster_id, "erasure": made.erasure.value, "disk": order})
+
+
+def _all_within(timeout_s: float, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+    """Make all calls at once, each in a daemon thread, and give what each returned or raised; TimeoutError for one that hangs."""
+    results: list[T | Exception] = [TimeoutError(errno.ETIMEDOUT, f"it has not answered for {timeout_s:g} s")] * len(calls)
+
+    def make(at: int, call: Callable[[], T]) -> None:
+        try:
+            results[at] = call()
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            results[at] = error
+
+    threads = [threading.Thread(target=make, args=(at, call), daemon=True) for at, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout_s)
+    return list(results)

@@ -13,7 +13,7 @@ from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and se
 from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.blob import BlobStorage, Disk, Erasure, GroupConfig, LocalDisk
+from penstock.blob import BlobStorage, Disk, GroupConfig, open_local_vdisk
 from penstock.broker import Broker, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.streams import StreamEngine, Streams
@@ -113,8 +113,7 @@ class Node:
         durable = self.config.durability == "fsync"
 
         async def open_vdisk(group: GroupConfig, order: int) -> Disk:
-            if order in directory.lost_disks:
-                raise OSError(f"disk {group.disks[order]} cannot be used")
+            await asyncio.to_thread(directory.check_disk, order)
             return await _open_disk(group, order, durable=durable, timeout_s=self.config.disk_timeout_s)
 
         group = GroupConfig(GROUP, made.erasure, made.disks)
@@ -296,13 +295,10 @@ class Node:
 
 async def _open_disk(group: GroupConfig, order: int, *, durable: bool, timeout_s: float) -> Disk:
     try:
-        return await LocalDisk.open(group.vdisk_directory(order), durable=durable, timeout_s=timeout_s)
+        return await open_local_vdisk(group, order, durable=durable, timeout_s=timeout_s)
     except ConfigError as error:
         if isinstance(error.__cause__, BlockingIOError):
             raise DirectoryInUseError(str(error)) from error
-        if isinstance(error.__cause__, OSError) and group.erasure is not Erasure.NONE:
-            # A disk that fails is what the group is there for; it goes on without this one.
-            raise error.__cause__ from error
         raise DirectoryUnusableError(str(error)) from error
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from penstock.blob import GroupConfig, GroupLife, VDisk, VDiskId, group_state
@@ -17,7 +15,7 @@ from penstock.server.http.served import Served
 log = logging.getLogger(__name__)
 
 GroupState = Literal["healthy", "degraded", "read-only", "lost"]
-VDiskState = Literal["serving", "healing", "full", "out"]
+VDiskState = Literal["serving", "healing", "full", "failing", "out"]
 
 
 class VDiskShown(Shown, frozen=True):
@@ -136,7 +134,7 @@ class StorageResource(Resource):
 
     async def _group(self, config: GroupConfig) -> GroupShown:
         life = await self._served.storage.life(config.id)
-        space = await group_space(config, life)
+        space = group_space(life)
         probe = life.probe
         state = cast("GroupState", group_state(life))
         return GroupShown(
@@ -161,15 +159,9 @@ class StorageResource(Resource):
         )
 
 
-async def group_space(config: GroupConfig, life: GroupLife) -> Space:
+def group_space(life: GroupLife) -> Space:
     """What a group takes, and the room on the file systems of its disks; several disks may be on one."""
-    devices = await asyncio.to_thread(_devices, [config.vdisk_directory(order) for order in range(len(config.disks))])
-    spaces = {
-        device: life.vdisks[order].space
-        for order, device in enumerate(devices)
-        if order in life.vdisks and life.vdisks[order].space is not None
-    }
-    known = [space for space in spaces.values() if space is not None]
+    known = {space.device: space for vdisk in life.vdisks.values() if (space := vdisk.space) is not None}.values()
     used = sum(_used(vdisk) for vdisk in life.vdisks.values())
     return Space(used, sum(space.free for space in known), sum(space.total for space in known))
 
@@ -180,23 +172,14 @@ def _used(vdisk: VDisk) -> int:
     return sealed + vdisk.journal.offset
 
 
-def _devices(paths: list[Path]) -> list[int]:
-    found: list[int] = []
-    for number, path in enumerate(paths):
-        try:
-            found.append(os.stat(path).st_dev)
-        except OSError:
-            found.append(-1 - number)  # it is out, and like no other
-    return found
-
-
 def _vdisk(config: GroupConfig, life: GroupLife, order: int) -> VDiskShown:
     vdisk = life.vdisks.get(order)
     vdisk_id = VDiskId.of_order(config.erasure, config.id, life.group.generation, order)
     chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
     state: VDiskState = "out"
     if vdisk is not None and not vdisk.closed:
-        state = "full" if vdisk.full else "serving" if vdisk.proves_absence else "healing"
+        state = "serving" if vdisk.proves_absence else "healing"
+        state = "full" if vdisk.full else "failing" if vdisk.is_failing else state
     space = None if vdisk is None else vdisk.space
     return VDiskShown(
         id=str(vdisk_id),

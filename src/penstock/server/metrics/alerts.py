@@ -99,22 +99,22 @@ def _storage(facts: Facts) -> Iterator[Alert]:
             CRITICAL,
             "storage_lost",
             f"too few disks are left to read what is stored: VDisks {named} are out",
-            "bring disks back: mount them, mend their permissions, start the node again; nothing is deleted meanwhile",
+            "bring disks back: mount them, mend permissions; each is used again within seconds; nothing is deleted meanwhile",
             "/storage",
         )
     elif facts.group_state == "read-only":
         yield Alert(
             CRITICAL,
             "storage_read_only",
-            "nothing can be written: too many disks are full or fail",
-            "make room on the disks or shorten retention; if a disk fails, replace it",
+            f"nothing can be written: too many disks are full or fail{': VDisks ' + named if named else ''}",
+            "make room on the disks or shorten retention; if a disk fails or hangs, the log says how: replace it",
             "/storage",
         )
     elif facts.group_state == "degraded":
         yield Alert(
             WARNING,
             "storage_degraded",
-            f"VDisks {named} are out or being refilled: less may fail now than should" if named else "a disk is full or fails",
+            f"VDisks {named} are out, failing or being refilled: less may fail now than should" if named else "a disk is full",
             "see which disk it is and why; once it is back, it is refilled by itself",
             "/storage",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -64,7 +63,7 @@ class Sources:
         for order, path in enumerate(self.broker.data_directories()):
             vdisk = vdisks.get(order)
             space = None if vdisk is None else vdisk.space
-            is_up = vdisk is not None and not vdisk.closed and vdisk.proves_absence
+            is_up = vdisk is not None and not vdisk.closed and vdisk.proves_absence and not vdisk.is_failing
             is_full = vdisk is not None and vdisk.full
             free, size = (-1, -1) if space is None else (space.free, space.total)
             found.append(DiskFacts(order, str(path), is_up, is_full, free, size))
@@ -79,20 +78,9 @@ class Sources:
 
     def space(self) -> Space:
         """Where several disks are on one file system, its room counts once."""
-        seen: dict[int, tuple[int, int]] = {}
-        for disk in self.disks():
-            if disk.size >= 0:
-                seen[_device(disk.path)] = (disk.free, disk.size)
-        free, total = (sum(one) for one in zip(*seen.values(), strict=True)) if seen else (0, 0)
-        return Space(self.used(), free, total)
+        seen = {space.device: space for vdisk in self.life.vdisks.values() if (space := vdisk.space) is not None}
+        return Space(self.used(), sum(space.free for space in seen.values()), sum(space.total for space in seen.values()))
 
     def state(self) -> str:
         """How well the storage group is."""
         return group_state(self.life)
-
-
-def _device(path: str) -> int:
-    try:
-        return os.stat(path).st_dev
-    except OSError:
-        return hash(path)
