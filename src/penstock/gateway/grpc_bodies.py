@@ -21,6 +21,11 @@ RECEIVED_AT_ONCE: Final = 8
 RECEIVED_AT_ONCE_OF_SOURCE: Final = 4
 BYTES_MAX: Final = 256 << 20
 BODY_TIMEOUT_S: Final = 30.0
+# Of those whom nobody has asked who they are: a sign-in, a health check.
+OPEN_AT_ONCE: Final = 4
+OPEN_AT_ONCE_OF_SOURCE: Final = 1
+OPEN_BYTES_MAX: Final = 64 << 10
+OPEN_TIMEOUT_S: Final = 5.0
 
 
 class BodyMissingError(InvalidRequestError):
@@ -29,33 +34,61 @@ class BodyMissingError(InvalidRequestError):
     code = "body_missing"
 
 
+class BodyTooLargeError(InvalidRequestError):
+    """A message that is larger than the call takes."""
+
+    code = "body_too_large"
+
+
+class _Turns:
+    """How many bodies are received at a time."""
+
+    def __init__(self, at_once: int, of_source: int) -> None:
+        self._of_source = of_source
+        self._all = asyncio.Semaphore(at_once)
+        self._by_source: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def take(self, source: str) -> AsyncIterator[None]:
+        """A turn of a source; one that has many in flight waits for its own before it stands in the way of others."""
+        own = self._by_source.get(source)
+        if own is None:
+            own = self._by_source[source] = asyncio.Semaphore(self._of_source)
+        async with own, self._all:
+            yield
+
+
 class RequestBodies:
     """Receives the bodies of a listener's calls."""
 
     def __init__(self, bytes_max: int = BYTES_MAX, timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._bytes_max = bytes_max
         self._timeout_s = timeout_s
-        self._turns = asyncio.Semaphore(RECEIVED_AT_ONCE)
-        self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = _Turns(RECEIVED_AT_ONCE, RECEIVED_AT_ONCE_OF_SOURCE)
+        self._open_turns = _Turns(OPEN_AT_ONCE, OPEN_AT_ONCE_OF_SOURCE)
         self._room = asyncio.Event()
         self._room.set()
         self.used = 0  # bytes of bodies in flight
 
     @asynccontextmanager
     async def receive(self, context: Any) -> AsyncIterator[bytes]:
-        """The message of a call that has one, counted until the call is served. BodyMissingError if it does not come."""
-        source = source_of(context)
-        turns = self._turns_of.get(source)
-        if turns is None:
-            turns = self._turns_of[source] = asyncio.Semaphore(RECEIVED_AT_ONCE_OF_SOURCE)
-        async with turns, self._turns:
+        """The message of a caller who is known, counted until the call is served. BodyMissingError if it does not come."""
+        async with self._turns.take(source_of(context)):
             await self.wait_for_room()
-            body = await self._read(context)
+            body = await _read(context, self._timeout_s)
         self.take(len(body))
         try:
             yield body
         finally:
             self.give(len(body))
+
+    async def receive_open(self, context: Any) -> bytes:
+        """The message of a caller whom nobody knows. BodyTooLargeError if it is not small."""
+        async with self._open_turns.take(source_of(context)):
+            body = await _read(context, OPEN_TIMEOUT_S)
+        if len(body) > OPEN_BYTES_MAX:
+            raise BodyTooLargeError(f"the message has {len(body)} bytes; this call takes {OPEN_BYTES_MAX} at most")
+        return body
 
     async def wait_for_room(self) -> None:
         """Wait until fewer bytes are in flight than may be."""
@@ -74,15 +107,16 @@ class RequestBodies:
         if self.used < self._bytes_max:
             self._room.set()
 
-    async def _read(self, context: Any) -> bytes:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                body = await context.read()
-        except TimeoutError:
-            raise BodyMissingError(f"the message did not come within {self._timeout_s:.0f} s") from None
-        if body is grpc.aio.EOF:
-            raise BodyMissingError("the call ended without a message")
-        return bytes(body)
+
+async def _read(context: Any, timeout_s: float) -> bytes:
+    try:
+        async with asyncio.timeout(timeout_s):
+            body = await context.read()
+    except TimeoutError:
+        raise BodyMissingError(f"the message did not come within {timeout_s:.0f} s") from None
+    if body is grpc.aio.EOF:
+        raise BodyMissingError("the call ended without a message")
+    return bytes(body)
 
 
 def source_of(context: Any) -> str:

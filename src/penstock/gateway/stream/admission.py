@@ -10,6 +10,7 @@ from typing import Final
 from penstock.broker import Broker
 from penstock.broker.streams import StreamEngine
 from penstock.gateway.basic_sign_in import ANONYMOUS, BasicSignIn
+from penstock.gateway.grpc_bodies import RequestBodies
 from penstock.gateway.stream.guarded import GuardedStreams
 from penstock.gateway.stream.held_back import HeldBackStreams
 from penstock.gateway.stream.probe import StreamProbe
@@ -27,6 +28,7 @@ class Admission:
         self._sign_in = BasicSignIn(broker)
         self.inline_bytes_max = inline_bytes_max  # of data that comes with its message
         self.probe = StreamProbe()
+        self.bodies = RequestBodies()  # of calls of gRPC
         self.calling: Counter[str] = Counter()  # how many calls of gRPC each connection has under way
 
     async def admit(self, authorization: str, host: str, client: str = "") -> StreamEngine:

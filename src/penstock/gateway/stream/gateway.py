@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway import minitoolstream as protos
 from penstock.gateway.grpc_server import GrpcServer
 from penstock.gateway.stream.admission import Admission
-from penstock.gateway.stream.services import services
+from penstock.gateway.stream.services import admitted, services
+from penstock.gateway.stream.statuses import answer_to
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +58,12 @@ class StreamGateway:
         for name, methods in services(self._admission).items():
             self._server.add_registered_method_handlers(name, methods)
         self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, _Open(self._server, self._admission))
         names = (*SERVICES, health.SERVICE_NAME)
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         reflected = reflection.aio.ReflectionServicer((*names, reflection.SERVICE_NAME))
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, self._server)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, _SignedIn(self._server, self._admission))
         await self._server.start()
 
     async def stop(self) -> None:
@@ -66,3 +71,50 @@ class StreamGateway:
         self._admission.close()
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._drain_timeout_s)
+
+
+class _Open:
+    """Adds a service of calls of one message that anyone may make, and that receive no more than a little."""
+
+    def __init__(self, server: GrpcServer, admission: Admission) -> None:
+        self._server = server
+        self._bodies = admission.bodies
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """Methods are known by name here."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Add the methods of the service."""
+        self._server.add_registered_method_handlers(service, {name: self._guarded(one) for name, one in handlers.items()})
+
+    def _guarded(self, handler: Any) -> Any:
+        async def serve(_: Any, context: Any) -> Any:
+            try:
+                request = handler.request_deserializer(await self._bodies.receive_open(context))
+            except (InvalidRequestError, DecodeError) as error:
+                return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return await (handler.unary_stream if handler.response_streaming else handler.unary_unary)(request, context)
+
+        kind = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.stream_unary_rpc_method_handler
+        return kind(serve, response_serializer=handler.response_serializer)
+
+
+class _SignedIn(_Open):
+    """Adds a service of streams for those who have signed in."""
+
+    def __init__(self, server: GrpcServer, admission: Admission) -> None:
+        super().__init__(server, admission)
+        self._admission = admission
+
+    def _guarded(self, handler: Any) -> Any:
+        async def serve(requests: Any, context: Any) -> AsyncIterator[Any]:
+            try:
+                await admitted(self._admission, context)
+            except PenstockError as error:
+                await context.abort(answer_to(error).grpc, str(error))
+            async for answer in handler.stream_stream(requests, context):
+                yield answer
+
+        return grpc.stream_stream_rpc_method_handler(
+            serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+        )

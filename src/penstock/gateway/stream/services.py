@@ -6,9 +6,9 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from penstock.blob import Buffer
 from penstock.broker import UnknownTopicError
@@ -16,6 +16,7 @@ from penstock.broker.streams import HEADERS_BYTES_MAX, Content, DeliveryRule, Re
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway import minitoolstream as protos
+from penstock.gateway.grpc_bodies import source_of
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import followed
@@ -35,33 +36,87 @@ Context = Any
 T = TypeVar("T")
 
 
-def answered(call: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any, Any, Context], Awaitable[T]]:
-    """A call with one answer; what goes wrong becomes a status of gRPC."""
-
-    @functools.wraps(call)
-    async def wrapped(self: Any, request: Any, context: Context) -> T:
-        try:
-            with self.admission.under_way(context.peer()), _measured(self.admission, call.__name__, context):
-                return await call(self, request, context)
-        except PenstockError as error:
-            raise await _abort(context, error) from error
-
-    return wrapped
+Answered = Callable[[Any, StreamEngine, Any, Context], Awaitable[T]]
+Streamed = Callable[[Any, StreamEngine, Any, Context], AsyncIterator[T]]
 
 
-def streamed(call: Callable[[Any, Any, Context], AsyncIterator[T]]) -> Callable[[Any, Any, Context], AsyncIterator[T]]:
+def answered(request_type: Any) -> Callable[[Answered[T]], Callable[[Any, Any, Context], Awaitable[T]]]:
+    """A call of one message with one answer. The message is received once the caller is known; an error becomes a status of
+    gRPC."""
+
+    def decorate(call: Answered[T]) -> Callable[[Any, Any, Context], Awaitable[T]]:
+        @functools.wraps(call)
+        async def wrapped(self: Any, _: Any, context: Context) -> T:
+            admission: Admission = self.admission
+            try:
+                with admission.under_way(context.peer()), _measured(admission, call.__name__, context):
+                    streams = await admitted(admission, context)
+                    async with admission.bodies.receive(context) as body:
+                        return await call(self, streams, _decoded(request_type, body), context)
+            except PenstockError as error:
+                raise await _abort(context, error) from error
+
+        return wrapped
+
+    return decorate
+
+
+def streamed(request_type: Any) -> Callable[[Streamed[T]], Callable[[Any, Any, Context], AsyncIterator[T]]]:
     """The same, for a call with many answers."""
 
+    def decorate(call: Streamed[T]) -> Callable[[Any, Any, Context], AsyncIterator[T]]:
+        @functools.wraps(call)
+        async def wrapped(self: Any, _: Any, context: Context) -> AsyncIterator[T]:
+            admission: Admission = self.admission
+            try:
+                with admission.under_way(context.peer()), _measured(admission, call.__name__, context):
+                    streams = await admitted(admission, context)
+                    async with admission.bodies.receive(context) as body:
+                        request = _decoded(request_type, body)
+                    async for answer in call(self, streams, request, context):
+                        yield answer
+            except PenstockError as error:
+                raise await _abort(context, error) from error
+
+        return wrapped
+
+    return decorate
+
+
+def uploaded(call: Answered[T]) -> Callable[[Any, Any, Context], Awaitable[T]]:
+    """The same, for a call of many messages with one answer."""
+
     @functools.wraps(call)
-    async def wrapped(self: Any, request: Any, context: Context) -> AsyncIterator[T]:
+    async def wrapped(self: Any, _: Any, context: Context) -> T:
+        admission: Admission = self.admission
         try:
-            with self.admission.under_way(context.peer()), _measured(self.admission, call.__name__, context):
-                async for answer in call(self, request, context):
-                    yield answer
+            with admission.under_way(context.peer()), _measured(admission, call.__name__, context):
+                streams = await admitted(admission, context)
+                return await call(self, streams, _uploads(admission, context), context)
         except PenstockError as error:
             raise await _abort(context, error) from error
 
     return wrapped
+
+
+async def _uploads(admission: Admission, context: Context) -> AsyncIterator[Any]:
+    while True:
+        await admission.bodies.wait_for_room()
+        message = await context.read()
+        if message is grpc.aio.EOF:
+            return
+        admission.bodies.take(len(message))
+        try:
+            yield _decoded(protos.UploadRequest, message)
+        finally:
+            admission.bodies.give(len(message))
+
+
+def _decoded(kind: Any, body: bytes) -> Any:
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        raise InvalidRequestError(f"the message is no {kind.DESCRIPTOR.name}: {error}") from error
 
 
 def _measured(admission: Admission, name: str, context: Context) -> MeasuredRequest:
@@ -94,17 +149,15 @@ class Ingress:
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
 
-    @answered
-    async def publish(self, request: Any, context: Context) -> Any:
+    @answered(protos.PublishRequest)
+    async def publish(self, streams: StreamEngine, request: Any, context: Context) -> Any:
         """One message."""
-        streams = await _admitted(self.admission, context)
         published = await streams.publish(request.subject, request.data, _carried(request.headers))
         return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
 
-    @answered
-    async def publish_batch(self, request: Any, context: Context) -> Any:
+    @answered(protos.PublishBatchRequest)
+    async def publish_batch(self, streams: StreamEngine, request: Any, context: Context) -> Any:
         """Many messages. Each has its own result; a failed one does not undo the others."""
-        streams = await _admitted(self.admission, context)
         if len(request.messages) > PUBLISHES_MAX:
             raise InvalidRequestError(f"a batch has at most {PUBLISHES_MAX} messages, not {len(request.messages)}")
         by_subject: dict[str, list[int]] = {}
@@ -124,10 +177,9 @@ class Ingress:
                 results[at] = protos.PublishResponse(sequence=done.sequence, object_name=done.object_name)
         return protos.PublishBatchResponse(results=results)
 
-    @answered
-    async def upload(self, requests: AsyncIterator[Any], context: Context) -> Any:
+    @uploaded
+    async def upload(self, streams: StreamEngine, requests: AsyncIterator[Any], context: Context) -> Any:
         """A payload in chunks, however large."""
-        streams = await _admitted(self.admission, context)
         header = None
         async for first in requests:
             header = first.header if first.WhichOneof("part") == "header" else None
@@ -144,23 +196,17 @@ class Ingress:
         return protos.PublishResponse(sequence=published.sequence, object_name=published.object_name)
 
 
-async def _admitted(admission: Admission, context: Context) -> StreamEngine:
+async def admitted(admission: Admission, context: Context) -> StreamEngine:
     """The streams as the caller of gRPC may use them."""
     metadata = dict(context.invocation_metadata() or ())
     client = str(metadata.get(CLIENT_HEADER, ""))
-    return await admission.admit(str(metadata.get("authorization", "")), _host_of(context.peer()), client)
+    return await admission.admit(str(metadata.get("authorization", "")), source_of(context), client)
 
 
 def _inline_max(admission: Admission, context: Context) -> int:
     """How much data the caller of gRPC is sent with a message."""
     asked = dict(context.invocation_metadata() or ()).get(INLINE_HEADER)
     return inline_limit(None if asked is None else str(asked), admission.inline_bytes_max)
-
-
-def _host_of(peer: str) -> str:
-    """The address in gRPC's name of a peer: ipv4:127.0.0.1:5000, ipv6:[::1]:5000."""
-    address = unquote(peer).partition(":")[2].rpartition(":")[0]
-    return address.strip("[]")
 
 
 async def _chunks(requests: AsyncIterator[Any]) -> AsyncIterator[Buffer]:
@@ -176,18 +222,16 @@ class Egress:
     def __init__(self, admission: Admission) -> None:
         self.admission = admission
 
-    @streamed
-    async def subscribe(self, request: Any, context: Context) -> AsyncIterator[Any]:
+    @streamed(protos.SubscribeRequest)
+    async def subscribe(self, streams: StreamEngine, request: Any, context: Context) -> AsyncIterator[Any]:
         """The last readable sequence, now if there is one to read, and whenever it has grown."""
-        streams = await _admitted(self.admission, context)
         told = await self._start_of(streams, request)
         async for sequence in followed(streams, request.subject, told, WAIT_S):
             yield protos.Notification(subject=request.subject, sequence=sequence)
 
-    @streamed
-    async def fetch(self, request: Any, context: Context) -> AsyncIterator[Any]:
+    @streamed(protos.FetchRequest)
+    async def fetch(self, streams: StreamEngine, request: Any, context: Context) -> AsyncIterator[Any]:
         """What a durable consumer has not acknowledged."""
-        streams = await _admitted(self.admission, context)
         inline_max = _inline_max(self.admission, context)
         wanted = min(request.batch_size, BATCH_MAX) if request.batch_size > 0 else BATCH_DEFAULT
         for found in await streams.fetch(request.subject, request.durable_name, wanted, FETCH_BYTES):
@@ -195,10 +239,9 @@ class Egress:
             if message is not None:
                 yield _message(message)
 
-    @streamed
-    async def read(self, request: Any, context: Context) -> AsyncIterator[Any]:
+    @streamed(protos.ReadRequest)
+    async def read(self, streams: StreamEngine, request: Any, context: Context) -> AsyncIterator[Any]:
         """Messages from a sequence on."""
-        streams = await _admitted(self.admission, context)
         inline_max = _inline_max(self.admission, context)
         sequence = max(request.from_sequence, 1)
         left = request.limit or 1 << 63
@@ -222,23 +265,20 @@ class Egress:
                 async for _ in followed(streams, request.subject, sequence - 1, WAIT_S):
                     break
 
-    @answered
-    async def get_last_sequence(self, request: Any, context: Context) -> Any:
+    @answered(protos.GetLastSequenceRequest)
+    async def get_last_sequence(self, streams: StreamEngine, request: Any, context: Context) -> Any:
         """The last sequence that can be read."""
-        streams = await _admitted(self.admission, context)
         return protos.GetLastSequenceResponse(last_sequence=await streams.last_sequence(request.subject))
 
-    @answered
-    async def ack_message(self, request: Any, context: Context) -> Any:
+    @answered(protos.AckRequest)
+    async def ack_message(self, streams: StreamEngine, request: Any, context: Context) -> Any:
         """A message was dealt with."""
-        streams = await _admitted(self.admission, context)
         await streams.acknowledge(request.durable_name, request.subject, request.sequence, rewind=request.rewind)
         return protos.AckResponse(success=True)
 
-    @streamed
-    async def download(self, request: Any, context: Context) -> AsyncIterator[Any]:
+    @streamed(protos.DownloadRequest)
+    async def download(self, streams: StreamEngine, request: Any, context: Context) -> AsyncIterator[Any]:
         """The payload of a message."""
-        streams = await _admitted(self.admission, context)
         message, size = await streams.payload_of(request.sequence)
         if request.offset > size:
             raise InvalidRequestError(f"the payload has {size} bytes; there is nothing at {request.offset}")
@@ -256,10 +296,9 @@ class Egress:
             for at in range(0, len(part), CHUNK_BYTES):
                 yield protos.DownloadResponse(chunk=bytes(part[at : at + CHUNK_BYTES]))
 
-    @answered
-    async def configure_consumer(self, request: Any, context: Context) -> Any:
+    @answered(protos.ConfigureConsumerRequest)
+    async def configure_consumer(self, streams: StreamEngine, request: Any, context: Context) -> Any:
         """How messages are handed to the members of a durable name."""
-        streams = await _admitted(self.admission, context)
         rule = None
         if request.ack_wait_s < 0:
             raise InvalidRequestError(f"ack_wait_s is {request.ack_wait_s}; it is a number of seconds, or 0 for no rule")
@@ -268,10 +307,9 @@ class Egress:
         await streams.set_rule(request.durable_name, request.subject, rule)
         return protos.ConfigureConsumerResponse()
 
-    @answered
-    async def get_consumers(self, request: Any, context: Context) -> Any:
+    @answered(protos.GetConsumersRequest)
+    async def get_consumers(self, streams: StreamEngine, request: Any, context: Context) -> Any:
         """Every durable consumer of a subject."""
-        streams = await _admitted(self.admission, context)
         found = await streams.get_consumers(request.subject)
         return protos.GetConsumersResponse(consumers=[protos.Consumer(**one._asdict()) for one in found])
 
@@ -297,33 +335,26 @@ def _message(message: Any) -> Any:
 def services(admission: Admission) -> dict[str, dict[str, Any]]:
     """The methods that a server of gRPC is given to serve, by service."""
     ingress, egress = Ingress(admission), Egress(admission)
-    unary, answers, questions = (
-        grpc.unary_unary_rpc_method_handler,
-        grpc.unary_stream_rpc_method_handler,
-        grpc.stream_unary_rpc_method_handler,
-    )
+    # All are streams of requests for gRPC, so that nothing is received before the caller is known; clients see no difference.
+    unary, answers = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
 
-    def method(kind: Any, call: Any, request: Any, response: Any) -> Any:
-        return kind(call, request_deserializer=request.FromString, response_serializer=response.SerializeToString)
+    def method(kind: Any, call: Any, response: Any) -> Any:
+        return kind(call, response_serializer=response.SerializeToString)
 
     return {
         f"{protos.PACKAGE}.IngressService": {
-            "Publish": method(unary, ingress.publish, protos.PublishRequest, protos.PublishResponse),
-            "PublishBatch": method(unary, ingress.publish_batch, protos.PublishBatchRequest, protos.PublishBatchResponse),
-            "Upload": method(questions, ingress.upload, protos.UploadRequest, protos.PublishResponse),
+            "Publish": method(unary, ingress.publish, protos.PublishResponse),
+            "PublishBatch": method(unary, ingress.publish_batch, protos.PublishBatchResponse),
+            "Upload": method(unary, ingress.upload, protos.PublishResponse),
         },
         f"{protos.PACKAGE}.EgressService": {
-            "Subscribe": method(answers, egress.subscribe, protos.SubscribeRequest, protos.Notification),
-            "Fetch": method(answers, egress.fetch, protos.FetchRequest, protos.Message),
-            "GetLastSequence": method(
-                unary, egress.get_last_sequence, protos.GetLastSequenceRequest, protos.GetLastSequenceResponse
-            ),
-            "AckMessage": method(unary, egress.ack_message, protos.AckRequest, protos.AckResponse),
-            "Read": method(answers, egress.read, protos.ReadRequest, protos.Message),
-            "Download": method(answers, egress.download, protos.DownloadRequest, protos.DownloadResponse),
-            "ConfigureConsumer": method(
-                unary, egress.configure_consumer, protos.ConfigureConsumerRequest, protos.ConfigureConsumerResponse
-            ),
-            "GetConsumers": method(unary, egress.get_consumers, protos.GetConsumersRequest, protos.GetConsumersResponse),
+            "Subscribe": method(answers, egress.subscribe, protos.Notification),
+            "Fetch": method(answers, egress.fetch, protos.Message),
+            "GetLastSequence": method(unary, egress.get_last_sequence, protos.GetLastSequenceResponse),
+            "AckMessage": method(unary, egress.ack_message, protos.AckResponse),
+            "Read": method(answers, egress.read, protos.Message),
+            "Download": method(answers, egress.download, protos.DownloadResponse),
+            "ConfigureConsumer": method(unary, egress.configure_consumer, protos.ConfigureConsumerResponse),
+            "GetConsumers": method(unary, egress.get_consumers, protos.GetConsumersResponse),
         },
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -150,7 +151,10 @@ class YdbGateway:
             try:
                 with MeasuredRequest(self.probe, name, traceparent_of(context), name=f"ydb {name}"):
                     call = self._call(context, is_open=is_open)
-                    async with self._bodies.receive(context) as body:
+                    receiving = (
+                        nullcontext(await self._bodies.receive_open(context)) if is_open else self._bodies.receive(context)
+                    )
+                    async with receiving as body:
                         answer.result.Pack(await handler(self._broker, call, decoded(decode, body)))
             except BadTokenError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
