@@ -47,7 +47,7 @@ def parsed(text: bytes) -> Any:
 
 def round_trip(text: bytes) -> bytes:
     codec = RowCodec(SCHEMA)
-    [row] = codec.decode([codec.encode(parsed(text)).value], lambda: [None], {}, {})
+    [row] = codec.decode([codec.encode(parsed(text)).value], lambda: [None], ({}, {}))
     return bytes(yson.dumps(row, yson_format="text", sort_keys=True))
 
 
@@ -138,7 +138,7 @@ def test_a_batch_of_a_transaction_says_whose_it_is() -> None:
 def test_what_a_kafka_producer_wrote_is_never_hidden() -> None:
     codec = RowCodec(SCHEMA)
     values = [b'{"count": 5}', b"[1]", None, b'{"bro', b"1,2"]
-    rows = codec.decode(values, lambda: [None, b"k", None, None, None], {"place": 1}, {})
+    rows = codec.decode(values, lambda: [None, b"k", None, None, None], ({"place": 1}, {}), are_checked=False)
     assert {row["place"] for row in rows} == {1}
     assert rows[0]["count"] == 5
     assert [(row.get("$key"), row.get("$value")) for row in rows[1:]] == [
@@ -147,6 +147,54 @@ def test_what_a_kafka_producer_wrote_is_never_hidden() -> None:
         (None, b'{"bro'),
         (None, b"1,2"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "trouble"),
+    [
+        (b'{"count": "5"}', "a whole number is needed, not str"),
+        (b'{"count": 18446744073709551616}', "18446744073709551616 is not within 0..18446744073709551615"),
+        (b'{"count": -1}', "-1 is not within"),
+        (b'{"count": 1.0}', "a whole number is needed, not float"),
+        (b'{"count": null}', 'Required column "count" cannot have "null" value'),
+        (b"{}", 'Required column "count" cannot have "null" value'),
+        (b'{"count": 1, "level": 128}', "128 is not within -128..127"),
+        (b'{"count": 1, "text": 5}', "a string is needed, not int"),
+        (b'{"count": 1, "text": "\\ud800"}', "surrogates not allowed"),
+        (b'{"count": 1, "on": "yes"}', "a boolean is needed"),
+        (b'{"count": 1, "share": NaN}', "NaN is not JSON"),
+        (b'{"count": 1, "other": 2}', 'Unexpected column "other"'),
+        (b'{"count": 1, "$timestamp": 2}', 'Unexpected column "$timestamp"'),
+        (b'{"count": 1, "rest": 123456789012345678901234567890}', "it cannot be stored"),
+        (b'{"count": 1, "rest": {"$yson": "{{"}}', "not YSON"),
+        (b'{"count": 1, "rest": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", ""),
+        (b'{"count": 1}\xff', "can't decode"),
+    ],
+)
+def test_a_row_of_a_kafka_producer_that_does_not_fit_says_why(value: bytes, trouble: str) -> None:
+    [row] = RowCodec(SCHEMA).decode([value], lambda: [b"k"], ({}, {}), are_checked=False)
+    assert (row["$key"], row["$value"], row["count"], row["text"]) == (b"k", value, None, None)
+    assert trouble in row["$error"]
+
+
+def test_numbers_of_a_kafka_producer_keep_every_digit() -> None:
+    value = b'{"count": 18446744073709551615, "share": 3, "rest": {"$yson": "9007199254740993"}}'
+    [row] = RowCodec(SCHEMA).decode([value], lambda: [None], ({}, {}), are_checked=False)
+    assert (row["count"], row["share"], row["rest"], "$error" in row) == (2**64 - 1, 3.0, 9007199254740993, False)
+
+
+def test_a_part_of_a_batch_has_no_more_weight_than_asked_for() -> None:
+    codec = RowCodec(SCHEMA)
+    rows = [{"count": number, "text": "x" * 100} for number in range(50)]
+    batch = read_row_batch(make_row_batch([codec.encode_all(rows)], 1000, 5))
+    assert batch is not None
+    assert batch.weights is not None
+    each = int(batch.weights[1] - batch.weights[0])
+    assert batch.within_weight(slice(0, 50), each * 7 + 3, at_least=0) == (slice(0, 7), each * 7)
+    assert batch.within_weight(slice(10, 50), each * 7, at_least=0) == (slice(10, 17), each * 7)
+    assert batch.within_weight(slice(10, 50), 5, at_least=0) == (slice(10, 10), 0)
+    assert batch.within_weight(slice(10, 50), 5, at_least=1) == (slice(10, 11), each)
+    assert batch.within_weight(slice(45, 95), each * 70, at_least=0) == (slice(45, 50), each * 5)
 
 
 def test_timestamps_rise_within_a_second_and_give_its_time() -> None:

@@ -69,3 +69,16 @@ def test_the_first_write_is_in_the_rates(make: Make) -> None:
     status = f"{objects.queue}/@queue_status"
     wait_until(lambda: objects.client.get(f"{status}/write_row_count_rate/1d") > 0)
     assert objects.client.get(f"{status}/write_data_weight_rate/1d") > 0
+
+
+def test_no_more_weight_comes_than_is_asked_for(make: Make, pythia: YtClusters) -> None:
+    objects = make()
+    objects.insert(*("x" * 1000 for _ in range(1000)))  # one batch
+    weights = [row["$cumulative_data_weight"] for row in objects.pull(max_data_weight=10_000)]
+    assert 9000 < weights[-1] <= 10_000
+    assert len(objects.pull(max_data_weight=1)) == 1
+    assert len(objects.pull(offset=500, max_data_weight=10_000)) == len(weights)
+    objects.register(vital=False)
+    options = ("--partition-index", "0", "--offset", "0", "--max-data-weight", "10000")
+    rows = pythia.rows("--proxy", "pythia", "pull-consumer", objects.consumer, objects.queue, *options)
+    assert [row["$cumulative_data_weight"] for row in rows] == weights

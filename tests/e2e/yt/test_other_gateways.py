@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -16,6 +17,20 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 SCHEMA = [{"name": "data", "type": "string"}, {"name": "count", "type": "uint64"}]
+
+
+def check_rows_that_do_not_fit(client: Any, producer: Producer) -> None:
+    """What Kafka's clients write into a queue is held to its schema in every format, and what does not fit comes all the same."""
+    values = [b'{"data": "a", "count": "7"}', b'{"data": "b", "count": 99999999999999999999}', b'{"data": "c", "count": 8}']
+    for value in values:
+        producer.produce("tmp.rows", value)
+    assert producer.flush(20) == 0
+    for format_, dollar in (("yson", "$"), ("json", "$$")):
+        rows = list(client.pull_queue("//tmp/rows", offset=3, partition_index=0, format=format_))
+        assert [row["data"] for row in rows] == [None, None, "c"]
+        assert [row.get(f"{dollar}value") for row in rows] == [values[0].decode(), values[1].decode(), None]
+        assert "whole number is needed" in rows[0][f"{dollar}error"]
+        assert "99999999999999999999 is not within" in rows[1][f"{dollar}error"]
 
 
 def test_rows_and_messages_are_the_same(tmp_path: Path) -> None:
@@ -36,6 +51,7 @@ def test_rows_and_messages_are_the_same(tmp_path: Path) -> None:
         rows = list(client.pull_queue("//tmp/rows", offset=0, partition_index=0))
         assert [(row["data"], row["count"]) for row in rows] == [("foo", 2**63), ("by kafka", 7), (None, None)]
         assert (rows[2]["$key"], rows[2]["$value"]) == ("k", "no row")
+        check_rows_that_do_not_fit(client, producer)
         [order] = client.pull_queue("//topics/orders", offset=0, partition_index=0)
         assert (order["key"], order["value"], order["headers"]) == ("key", "value", [["h", "1"]])
         assert client.list("//topics") == ["orders"]
@@ -55,5 +71,5 @@ def test_rows_and_messages_are_the_same(tmp_path: Path) -> None:
         client.set("//tmp/rows/@auto_trim_config", {"enable": True})
         wait_until(lambda: bool(client.get("//tmp/rows/@queue_partitions/0/lower_row_index") == 1))
         partitions = client.get("//groups/billing/@queue_consumer_partitions")
-        assert partitions["pythia://tmp/rows"][0]["unread_row_count"] == 2
+        assert partitions["pythia://tmp/rows"][0]["unread_row_count"] == 5
         assert client.list("//groups") == ["billing"]

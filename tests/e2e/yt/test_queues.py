@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -335,6 +336,15 @@ def test_nodes_and_their_attributes(make: Make) -> None:
     fails(1, lambda: client.remove(folder))
     client.remove(folder, recursive=True)
     assert not client.exists(objects.queue)
+
+
+def test_access_is_not_set_by_attributes_that_would_not_count(make: Make, client: Any) -> None:
+    objects = make()
+    rule = [{"action": "deny", "subjects": ["anna"], "permissions": ["read"]}]
+    for name, value in (("acl", rule), ("inherit_acl", False)):
+        fails(1, partial(client.set, f"{objects.queue}/@{name}", value))
+        fails(1, partial(client.create, "map_node", "//tmp/ruled", attributes={name: value}))
+    assert not client.exists("//tmp/ruled")
 
 
 def test_several_commands_in_one_request(make: Make) -> None:

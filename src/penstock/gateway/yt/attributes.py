@@ -63,6 +63,8 @@ _STATIC = frozenset(
         "replication_factor",
     }
 )
+# Who may do what is said by access rules, which Kafka's clients have too; an attribute that does not count is not taken.
+_ACCESS = frozenset({"acl", "inherit_acl", "effective_acl", "acl_subject_tags"})
 _TREATED = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
 SECOND_MS = 1000
 
@@ -77,6 +79,12 @@ def check_attribute(kind: Kind, name: str, value: Any) -> Any:
     for one, only in ((EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
         if name == one and kind is not only:
             raise YtError(GENERIC, f"{name} means nothing here: it is an attribute of a {only.value}")
+    if name in _ACCESS:
+        raise YtError(
+            GENERIC,
+            f"{name} does not count here, so it cannot be set: access is ruled by topics and groups, as for Kafka's clients; "
+            f"use `penstock access allow`",
+        )
     if name in _TREATED:
         return flag_of(value, name)
     if name == EXPORTS:

@@ -159,12 +159,12 @@ async def _pull(call: Call, node: Node, offset: int) -> Reply:
     if offset < 0:
         raise YtError(GENERIC, f"Cannot read table {node.path} at a negative row index {offset}")
     partition = call.cluster.partition(node, call.whole("partition_index"))
-    rows_max, bytes_max = call.whole("max_row_count", ROWS_DEFAULT), call.whole("max_data_weight", BYTES_DEFAULT)
-    if rows_max <= 0 or bytes_max <= 0:
+    rows_max, weight_max = call.whole("max_row_count", ROWS_DEFAULT), call.whole("max_data_weight", BYTES_DEFAULT)
+    if rows_max <= 0 or weight_max <= 0:
         raise YtError(GENERIC, "max_row_count and max_data_weight are above 0")
     # Fewer are always allowed, and others want to be served too.
-    rows_max, bytes_max = min(rows_max, ROWS_MAX), min(bytes_max, BYTES_DEFAULT)
-    pulled = await pull(partition, call.cluster.codec(node), offset, rows_max=rows_max, bytes_max=bytes_max)
+    rows_max, weight_max = min(rows_max, ROWS_MAX), min(weight_max, BYTES_DEFAULT)
+    pulled = await pull(partition, call.cluster.codec(node), offset, rows_max=rows_max, weight_max=weight_max)
     return Reply(rows=pulled.written(call.output_format()), parameters={"start_offset": pulled.start_offset})
 
 

@@ -53,6 +53,8 @@ class ReadBatch(NamedTuple):
     weights: npt.NDArray[np.int64] | None
     timestamp: int
     own_prefix: bytes | None = None
+    weight_before: int = 0  # of all rows before it
+    is_checked: bool = False  # whether the gateway of rows wrote it, which checks them against their schema
 
     def offsets(self, part: slice) -> list[int]:
         """Offsets of some records."""
@@ -85,6 +87,17 @@ class ReadBatch(NamedTuple):
         base, stamp = self.times_ms
         found: list[int] = (self.table[part, TIMESTAMP_DELTA] * (stamp < 0) + (base if stamp < 0 else stamp)).tolist()
         return found
+
+    def within_weight(self, part: slice, weight_max: int, at_least: int) -> tuple[slice, int]:
+        """As many of some records as have no more weight than this, and what they weigh, though it be more if there must be at
+        least so many. What has no weight of its own weighs what it takes."""
+        if self.weights is None:
+            sums = np.cumsum(np.maximum(self.table[part, KEY_SIZE], 0) + np.maximum(self.table[part, VALUE_SIZE], 0))
+        else:
+            weights = self.weights[: len(self.table)]
+            sums = weights[part] - (weights[part.start - 1] if part.start else self.weight_before)
+        count = min(max(int(np.searchsorted(sums, weight_max, side="right")), at_least), len(sums))
+        return slice(part.start, part.start + count), int(sums[count - 1]) if count else 0
 
     def from_offset(self, offset: int, count_max: int) -> slice:
         """The records from an offset on, as many as are wanted."""
@@ -122,12 +135,22 @@ def read_row_batch(batch: Buffer, until: int | None = None, marked_from: int = 0
     table = np.empty((count, FIELDS), np.int64)
     scan_records(plain, table)
     weights = weights_of_records(plain, header, marked_from)
-    after = None
+    after, before = None, 0
     if weights is not None and len(weights.rows) == header.message_count:
-        after = np.cumsum(weights.rows, dtype=np.int64) + weights.before
+        after, before = np.cumsum(weights.rows, dtype=np.int64) + weights.before, weights.before
     stamp = NOT_STAMPED if header.stamp_ms is None else header.stamp_ms
     timestamp = commit_timestamp(header.max_ms, header.base_offset)
-    return ReadBatch(header.base_offset, plain, table, (header.base_ms, stamp), after, timestamp, header.own_prefix)
+    return ReadBatch(
+        header.base_offset,
+        plain,
+        table,
+        (header.base_ms, stamp),
+        after,
+        timestamp,
+        header.own_prefix,
+        before,
+        header.is_from(FROM_YT, 0),
+    )
 
 
 def commit_timestamp(time_ms: int, base_offset: int) -> int:

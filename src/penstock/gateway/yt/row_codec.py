@@ -1,12 +1,13 @@
 """Rows of a queue and the records they are stored as: the value of a record is the row as JSON (see stored_values.py).
 
 A record has no key. The first record of a batch carries the weights of all its rows in a header. What a Kafka producer has
-written into a queue of rows is a row as well if it is a JSON object; otherwise its columns are null, and the record comes in
-`$key` and `$value` beside them.
+written into a queue of rows is a row as well if it is a JSON object that fits the schema; otherwise its columns are null, and the
+record comes in `$key` and `$value` beside them, with what is wrong in `$error`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 import orjson
 from yt.yson import YsonStringProxy, YsonUint64
 
+from penstock.core.errors import PenstockError
 from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.row_columns import RowColumns
@@ -98,21 +100,21 @@ class RowCodec:
         self,
         values: Sequence[bytes | None],
         keys: Callable[[], Sequence[bytes | None]],
-        before: dict[str, Any],
-        after: dict[str, Any],
+        around: tuple[dict[str, Any], dict[str, Any]],
+        *,
+        are_checked: bool = True,
     ) -> list[dict[str, Any]]:
         """The rows of stored values, with every column of the schema that writers fill, between some columns that all of them
-        have. Keys are asked for if a value is no row."""
+        have. Keys are asked for if a value is no row. Rows that were not checked when they were written are checked now."""
+        before, after = around
         blank = {**before, **self._blank}
-        try:
+        if are_checked:
             found = orjson.loads(b"[" + b",".join(values) + b"]")  # type: ignore[arg-type]
-            if len(found) != len(values):
-                raise ValueError
-            rows = [{**blank, **row, **after} for row in found]
-        except (ValueError, TypeError):
-            rows = [{**blank, **self._decode_one(*pair), **after} for pair in zip(values, keys(), strict=True)]
-        if any(value is not None and b'"$yson"' in value for value in values):
-            rows = [{name: restored(value) for name, value in row.items()} for row in rows]
+            if any(value is not None and b'"$yson"' in value for value in values):
+                found = [{name: restored(value) for name, value in row.items()} for row in found]
+        else:
+            found = [self._checked(*pair) for pair in zip(values, keys(), strict=True)]
+        rows = [{**blank, **row, **after} for row in found]
         for name in self._unsigned:
             for row in rows:
                 if type(row[name]) is int:
@@ -123,15 +125,22 @@ class RowCodec:
                     row[name] = float(row[name])
         return rows
 
-    def _decode_one(self, value: bytes | None, key: bytes | None) -> dict[str, Any]:
-        """A value that perhaps no writer of rows has written."""
+    def _checked(self, value: bytes | None, key: bytes | None) -> dict[str, Any]:
+        """A value that someone else than a writer of rows has written: as a row if it is one of this schema. The parser is the
+        one that keeps every digit of a number."""
         try:
-            row = orjson.loads(value or b"")
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
-            return row
-        return {"$key": key, "$value": value}
+            row = json.loads((value or b"").decode(), parse_constant=_refuse_constant)
+            if not isinstance(row, dict):
+                raise ValueError(f"a row is a JSON object, not {type(row).__name__}")
+            row = {name: restored(each) for name, each in row.items()}
+            self.encode(dict(row))
+        except (ValueError, RecursionError, PenstockError) as error:
+            return {"$key": key, "$value": value, "$error": f"it is no row of this queue: {error}"}
+        return row
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _not_plain(value: object) -> None:

@@ -64,6 +64,10 @@ class RowColumns:
         count = kernel.scan_rows(records, table, found, columns=self.columns, limits=self.limits, names=self.names)
         return count, found
 
+    def are_plain(self, records: Buffer, table: Numbers) -> bool:
+        """Whether all rows of some records are such that the kernel reads them, and so fit their columns."""
+        return self.are_scalar and self.scanned(records, table)[0] == len(table)
+
     def _room(self, rows: int) -> Numbers:
         return np.empty((rows * len(self.columns), kernel.VALUE_FIELDS), np.int64)
 

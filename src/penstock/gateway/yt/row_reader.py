@@ -58,28 +58,30 @@ class Pulled(NamedTuple):
         return write_rows(format_, self.rows())
 
 
-async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, rows_max: int, bytes_max: int) -> Pulled:
-    """Rows from an offset on: at least one if there is any, then not many more than are asked for. Below the first row that is
-    kept, reading begins with that."""
+async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, rows_max: int, weight_max: int) -> Pulled:
+    """Rows from an offset on: at least one if there is any, and no more than are asked for, by number and by weight. Below the
+    first row that is kept, reading begins with that."""
     at = max(offset, partition.start_offset)
     found: list[Stretch] = []
-    count = size = 0
-    while at < partition.stable_offset and count < rows_max and (size < bytes_max or not found):
-        read = await partition.read(at, min(bytes_max, READ_BYTES_MAX), until=partition.stable_offset)
+    left, is_full = rows_max, False
+    while at < partition.stable_offset and not is_full:
+        read = await partition.read(at, min(weight_max, READ_BYTES_MAX), until=partition.stable_offset)
         for batch in committed_batches(_in_one(read), partition.aborted_between(at, read.next_offset)):
-            if count >= rows_max or (size >= bytes_max and found):
-                break
             first = max(at, partition.start_offset)
-            until = max(first, _base_offset(batch)) + rows_max - count
-            parsed = read_row_batch(batch, until, partition.origins.marked_from)
+            parsed = read_row_batch(batch, max(first, _base_offset(batch)) + left, partition.origins.marked_from)
             if parsed is None:
                 continue
-            part = parsed.from_offset(first, rows_max - count)
+            part = parsed.from_offset(first, left)
+            there = len(parsed.offsets(part))
+            part, weight = parsed.within_weight(part, weight_max, at_least=0 if found else 1)
             offsets = parsed.offsets(part)
             if offsets:
                 found.append(Stretch(parsed, part, offsets))
-                count += len(offsets)
-                size += len(batch)
+            left -= len(offsets)
+            weight_max -= weight
+            is_full = left <= 0 or weight_max <= 0 or len(offsets) < there
+            if is_full:
+                break
         if read.next_offset <= at:
             break
         at = read.next_offset
@@ -142,7 +144,9 @@ def _rows_of(stretch: Stretch, codec: RowCodec | None, number: int) -> list[Row]
     after: Row = {}
     if codec.schema.has(TIMESTAMP):
         after[TIMESTAMP] = YsonUint64(batch.timestamp)
-    rows = codec.decode(batch.values(part), lambda: batch.keys(part), {TABLET_INDEX: number, ROW_INDEX: 0}, after)
+    around = ({TABLET_INDEX: number, ROW_INDEX: 0}, after)
+    are_checked = batch.is_checked or codec.columns.are_plain(batch.records, batch.table[part])
+    rows = codec.decode(batch.values(part), lambda: batch.keys(part), around, are_checked=are_checked)
     for offset, row in zip(offsets, rows, strict=True):
         row[ROW_INDEX] = offset
     if codec.has_weight:

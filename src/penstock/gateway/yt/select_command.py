@@ -83,7 +83,7 @@ async def _queue_rows(call: Call, node: Node, query: Query) -> list[dict[str, An
         partition = call.cluster.partition(node, number)
         at = max(low, 0)
         while high is None or at <= high:
-            pulled = await pull(partition, codec, at, rows_max=ROWS_AT_ONCE, bytes_max=BYTES_AT_ONCE)
+            pulled = await pull(partition, codec, at, rows_max=ROWS_AT_ONCE, weight_max=BYTES_AT_ONCE)
             if pulled.next_offset is None:
                 break
             at = pulled.next_offset
