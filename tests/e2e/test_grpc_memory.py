@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from penstock.gateway import minitoolstream as protos
+from penstock import minitoolstream as protos
 from penstock.gateway.ydb.protos import auth, query
 from tests.e2e.running_node import RunningNode, running_node
 

@@ -12,7 +12,7 @@ import pytest
 import ydb
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from penstock.gateway import minitoolstream as protos
+from penstock import minitoolstream as protos
 from tests.e2e.running_node import RunningNode, running_node
 from tests.e2e.ydb.ydb_node import connected
 from tests.otlp_receiver import Receiver, attributes_of, otlp_receiver

@@ -34,6 +34,8 @@ from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
 from penstock.broker.quotas import FETCH as FETCH_QUOTA
 from penstock.broker.quotas import PRODUCE as PRODUCE_QUOTA
 from penstock.broker.quotas import InvalidQuotaError, QuotaEntity, QuotaExceededError
+from penstock.broker.system_tablet import SystemTablet
+from penstock.broker.table_store import Chunk
 from penstock.broker.tokens import BadTokenError, Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
@@ -88,6 +90,7 @@ __all__ = [
     "BrokerOptions",
     "BrokerProbe",
     "BrokerReading",
+    "Chunk",
     "Committed",
     "CompactionOptions",
     "ConcurrentTransactionsError",
@@ -126,6 +129,7 @@ __all__ = [
     "RuleFilter",
     "RulePattern",
     "Security",
+    "SystemTablet",
     "Tokens",
     "Topic",
     "TopicConfig",

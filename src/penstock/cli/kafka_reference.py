@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.gateway.kafka.dispatch import CALLS
 from penstock.kafka.protocol import APIS, keys
+from penstock.server.kafka_apis import SERVED_APIS
 
 TOP: Final = """\
 Any Kafka client of the last years connects unchanged. A node names in its answer to ApiVersions what is below, and nothing else.
@@ -43,11 +43,11 @@ NOTES: Final = {
 def kafka_page(made: str) -> str:
     """The page, below a line that says how it was made."""
     lines = [made, "# The Kafka protocol", "", TOP, "| Key | Api | Versions | |", "|---:|---|---|---|"]
-    for key in sorted(CALLS.keys() & APIS.keys()):
+    for key in sorted(SERVED_APIS & APIS.keys()):
         api = APIS[key]
         versions = f"{api.advertised_min}-{api.max_version}" if api.advertised_min < api.max_version else str(api.max_version)
         lines.append(f"| {key} | {api.name} | {versions} | {NOTES.get(key, '')} |")
-    missing = ", ".join(APIS[key].name for key in sorted(APIS.keys() - CALLS.keys()))
+    missing = ", ".join(APIS[key].name for key in sorted(APIS.keys() - SERVED_APIS))
     lines += ["", f"Known to the codecs but not served: {missing}.", ""]
     lines += ["Topics are configured under Kafka's names: see [configuration](configuration.md#configuration-of-a-topic)."]
     return "\n".join(lines) + "\n"

@@ -36,7 +36,7 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
     try:
         import grpc
 
-        from penstock.gateway import minitoolstream as protos
+        from penstock import minitoolstream as protos
     except ModuleNotFoundError as error:
         raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[stream]'", ExitCode.USAGE) from error
     address = arguments.stream or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS

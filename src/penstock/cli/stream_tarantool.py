@@ -11,20 +11,12 @@ from penstock.core.errors import PenstockError, UnavailableError
 
 def init_tarantool(url: str) -> int:
     """Install the schema; doing it again changes nothing but the functions."""
+    from penstock.server.tarantool_schema import install_schema
+
     try:
-        from penstock.broker.streams.tarantool import connect, disconnect, install
+        asyncio.run(install_schema(url))
     except ModuleNotFoundError as error:
         raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[tarantool]'", ExitCode.USAGE) from error
-
-    async def work() -> None:
-        connection = await connect(url)
-        try:
-            await install(connection)
-        finally:
-            await disconnect(connection)
-
-    try:
-        asyncio.run(work())
     except UnavailableError as error:
         raise CommandError(str(error), ExitCode.NO_CONNECTION) from error
     except PenstockError as error:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from penstock.blob import BlobId, Status, TabletStorage
-from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX
+from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, Status, TabletStorage
 from penstock.core.errors import UnavailableError
 from penstock.tablet.key_index import KeyIndex, refs_of
 from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, decode_entry, decode_page

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.blob import BlobId, Reply, Status, TabletStorage
-from penstock.blob.blob_id import STEP_MAX
+from penstock.blob import STEP_MAX, BlobId, Reply, Status, TabletStorage
 from penstock.tablet.boot import DATA, LOG, PAGES
 from penstock.tablet.log_format import Place
 

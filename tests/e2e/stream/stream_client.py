@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from penstock.gateway import minitoolstream as protos
+from penstock import minitoolstream as protos
 
 DEADLINE_S = 60.0
 BYTES_MAX = 64 << 20

@@ -11,8 +11,8 @@ import grpc
 import pytest
 from confluent_kafka import Producer
 
+from penstock import minitoolstream as protos
 from penstock.core.checksum import crc32c
-from penstock.gateway import minitoolstream as protos
 from tests.e2e.running_node import RunningNode, penstock, running_node
 from tests.e2e.stream.stream_client import StreamClient
 

@@ -2,7 +2,7 @@
 
 from penstock.broker.namespace.errors import NodeExistsError, NoSuchNodeError, WrongNodeError
 from penstock.broker.namespace.namespace import GROUPS_FOLDER, TOPICS_FOLDER, Namespace, consumer_name, group_name
-from penstock.broker.namespace.node import Kind, MountState, Node, parent_of, topic_name_of
+from penstock.broker.namespace.node import Kind, MountState, Node, object_id, parent_of, topic_name_of
 from penstock.broker.namespace.tree import Tree
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "WrongNodeError",
     "consumer_name",
     "group_name",
+    "object_id",
     "parent_of",
     "topic_name_of",
 ]

@@ -5,8 +5,8 @@ from penstock.broker.queue_agent.export_config import InvalidExportError, export
 from penstock.broker.queue_agent.export_progress import DESTINATION, PROGRESS
 from penstock.broker.queue_agent.exporter import EXPORTS, Exporter
 from penstock.broker.queue_agent.exports import EXPIRATION, StaticExports
-from penstock.broker.queue_agent.remotes import RemoteClusters
-from penstock.broker.queue_agent.statuses import Status, StatusError
+from penstock.broker.queue_agent.remotes import RemoteClusters, RowPlace
+from penstock.broker.queue_agent.statuses import Status, StatusError, cell_id, shown_time, tablet_id
 from penstock.broker.queue_agent.trimming import TrimConfig
 
 __all__ = [
@@ -19,9 +19,13 @@ __all__ = [
     "InvalidExportError",
     "QueueAgent",
     "RemoteClusters",
+    "RowPlace",
     "StaticExports",
     "Status",
     "StatusError",
     "TrimConfig",
+    "cell_id",
     "exports_of",
+    "shown_time",
+    "tablet_id",
 ]

@@ -8,6 +8,7 @@ from penstock.broker.streams.errors import (
     PayloadCorruptError,
     UnknownMessageError,
 )
+from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
@@ -25,6 +26,7 @@ __all__ = [
     "Deleted",
     "DeliveryRule",
     "EngineProbe",
+    "Followers",
     "InvalidHeadersError",
     "InvalidPositionError",
     "InvalidSubjectError",

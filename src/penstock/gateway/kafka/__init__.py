@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from penstock.gateway.kafka.dispatch import CALLS
 from penstock.gateway.kafka.gateway import KafkaGateway
 from penstock.gateway.kafka.options import KafkaOptions
 
-__all__ = ["KafkaGateway", "KafkaOptions"]
+__all__ = ["SERVED_APIS", "KafkaGateway", "KafkaOptions"]
+
+SERVED_APIS = frozenset(CALLS)
+"""The keys of the requests that are served."""

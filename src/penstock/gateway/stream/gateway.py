@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from penstock import minitoolstream as protos
 from penstock.core.errors import InvalidRequestError, PenstockError
-from penstock.gateway import minitoolstream as protos
 from penstock.gateway.grpc_server import GrpcServer
 from penstock.gateway.stream.admission import Admission
 from penstock.gateway.stream.services import admitted, services

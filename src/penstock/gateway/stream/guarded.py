@@ -11,6 +11,7 @@ from penstock.broker.streams import (
     Content,
     Deleted,
     DeliveryRule,
+    Followers,
     Published,
     ReadMessages,
     StreamEngine,
@@ -18,7 +19,6 @@ from penstock.broker.streams import (
     is_pattern,
     matches,
 )
-from penstock.broker.streams.followers import Followers
 from penstock.gateway.stream.errors import NotAllowedError
 
 

@@ -18,12 +18,12 @@ from penstock.broker.streams import (
     Content,
     Deleted,
     DeliveryRule,
+    Followers,
     Published,
     ReadMessages,
     StreamEngine,
     StreamMessage,
 )
-from penstock.broker.streams.followers import Followers
 from penstock.core.probe import RequestProbe
 from penstock.gateway.measured_request import note_waited
 

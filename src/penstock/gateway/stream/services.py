@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 import grpc
 from google.protobuf.message import DecodeError
 
+from penstock import minitoolstream as protos
 from penstock.blob import Buffer
 from penstock.broker import UnknownTopicError
 from penstock.broker.streams import HEADERS_BYTES_MAX, Content, DeliveryRule, ReadMessages, StreamEngine
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.trace_context import TRACEPARENT, current_trace
-from penstock.gateway import minitoolstream as protos
 from penstock.gateway.grpc_bodies import source_of
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.broker.system_tablet import SystemTablet
+from penstock.broker import SystemTablet
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.format_version import check_version

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.broker.namespace import Kind, Node
-from penstock.broker.queue_agent import DESTINATION, EXPIRATION, EXPORTS, PROGRESS, exports_of
-from penstock.broker.queue_agent.statuses import cell_id, shown_time, tablet_id
+from penstock.broker.queue_agent import DESTINATION, EXPIRATION, EXPORTS, PROGRESS, cell_id, exports_of, shown_time, tablet_id
 from penstock.gateway.yt.call import flag_of
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, YtError

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.broker import Broker
 from penstock.broker.namespace import TOPICS_FOLDER, Kind, MountState, Node, NoSuchNodeError, parent_of
-from penstock.broker.queue_agent.statuses import tablet_id
+from penstock.broker.queue_agent import tablet_id
 from penstock.core.clock import Clock
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, NOT_MOUNTED, YtError
 from penstock.gateway.yt.paths import Path

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from penstock.broker.queue_agent.remotes import RowPlace
+from penstock.broker.queue_agent import RowPlace
 from penstock.broker.registrations import Ref
 from penstock.core.errors import UnavailableError
 from penstock.gateway.yt.errors import GENERIC, YtError

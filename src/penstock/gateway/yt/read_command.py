@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from yt.yson import to_yson_type
 
-from penstock.broker import Operation
+from penstock.broker import Chunk, Operation
 from penstock.broker.namespace import Kind, Node
-from penstock.broker.table_store import Chunk
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.formats import write_rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.broker.namespace.node import object_id
+from penstock.broker.namespace import object_id
 from penstock.core.clock import Clock
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TRANSACTION, YtError

@@ -26,7 +26,7 @@ from penstock.broker import (
     Topic,
     UnknownProducerError,
 )
-from penstock.broker.namespace.node import object_id
+from penstock.broker.namespace import object_id
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import Writer

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
-from penstock.blob import LocalDisk
-from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY
+from penstock.blob import DEGRADED, HEALTHY, LOST, READ_ONLY, LocalDisk
 from penstock.core.probe import Durations
 from penstock.server.metrics import declarations as m
 from penstock.server.metrics.metric import Metric, Samples, Tier

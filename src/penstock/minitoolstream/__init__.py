@@ -15,7 +15,7 @@ PACKAGE: Final = "minitoolstream"
 
 _pool = descriptor_pool.Default()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(
-    files("penstock.gateway.minitoolstream").joinpath("minitoolstream.binpb").read_bytes()
+    files("penstock.minitoolstream").joinpath("minitoolstream.binpb").read_bytes()
 ).file:
     _pool.Add(_file)
 
