@@ -520,3 +520,26 @@ def test_the_first_read_by_name_of_what_kafka_wrote_is_complete() -> None:
         assert data_of((await host.do(host.streams.read("read", 1, 10))).messages) == [b"1", b"2", b"3"]
 
     on_streams(scenario)
+
+
+def test_consumers_of_a_pattern_are_shown_for_it_and_for_its_subjects() -> None:
+    async def scenario(host: SimStreams) -> None:
+        for name in ("orders.eu", "orders.us", "other"):
+            await host.publish(name, b"x")
+        await host.do(host.streams.acknowledge("all", "orders.*", 1))
+        await host.do(host.streams.acknowledge("one", "orders.us", 2))
+        by_pattern, by_name = ConsumerPosition("all", "orders.*", 1), ConsumerPosition("one", "orders.us", 2)
+        assert host.streams.consumers("orders.eu") == [by_pattern]
+        assert host.streams.consumers("orders.us") == [by_pattern, by_name]
+        assert host.streams.consumers("orders.*") == host.streams.consumers(">") == [by_pattern, by_name]
+        assert host.streams.consumers("other") == []
+        await host.do(host.streams.sweep())
+        offsets = {
+            (host.broker.catalog.topic_by_id(queue.topic_id).name, position.offset)
+            for queue, position in host.broker.consumers.positions("stream:all").items()
+        }
+        assert offsets == {("orders.eu", 1), ("orders.us", 0)}
+        await host.restart()
+        assert host.streams.consumers("orders.eu") == [by_pattern]
+
+    on_streams(scenario)

@@ -58,8 +58,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    consumers = action("consumers", "list the durable consumers of a subject and their positions")
-    consumers.add_argument("subject", metavar="SUBJECT")
+    consumers = action("consumers", "list the durable consumers of a subject, also by patterns, and their positions")
+    consumers.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern, such as > for all consumers there are")
     ack = action("ack", "acknowledge a message and all before it")
     ack.add_argument("subject", metavar="SUBJECT")
     ack.add_argument("durable", metavar="NAME", help="the durable consumer")

@@ -269,10 +269,11 @@ def _consumers(calls: Calls, arguments: argparse.Namespace, output: Output) -> N
     last = calls.ask("EgressService/GetLastSequence", "GetLastSequenceResponse", subject=subject).last_sequence
     found = calls.ask("EgressService/GetConsumers", "GetConsumersResponse", subject=subject).consumers
     if output.as_json:
-        shown = [{"durable_name": one.durable_name, "subject": subject, "last_sequence": one.last_sequence} for one in found]
+        shown = [{"durable_name": one.durable_name, "subject": one.subject, "last_sequence": one.last_sequence} for one in found]
         output.document({"last_sequence": last, "consumers": shown})
     else:
-        output.rows(("consumer", "last sequence", "of"), [(one.durable_name, one.last_sequence, last) for one in found])
+        rows = [(one.durable_name, one.subject, one.last_sequence, last) for one in found]
+        output.rows(("consumer", "subject", "last sequence", "of"), rows)
 
 
 def _ack(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:

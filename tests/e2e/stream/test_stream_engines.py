@@ -158,6 +158,17 @@ def test_positions_are_kept_and_move_back_only_when_asked(host: Host) -> None:
     host.run(after_a_restart)
 
 
+def test_consumers_of_a_pattern_are_shown_for_its_subjects(host: Host) -> None:
+    async def scenario(engine: StreamEngine) -> None:
+        sequence = (await engine.publish("shown.a", b"x")).sequence
+        await engine.acknowledge("by-pattern", "shown.*", sequence)
+        for asked in ("shown.a", "shown.*", "shown.>"):
+            assert await engine.get_consumers(asked) == [ConsumerPosition("by-pattern", "shown.*", sequence)]
+        assert await engine.get_consumers("shown") == []
+
+    host.run(scenario)
+
+
 def test_an_empty_payload_is_a_message_like_others(host: Host) -> None:
     async def scenario(engine: StreamEngine) -> None:
         sent = [await engine.publish("empty", data) for data in (b"", b"x")]

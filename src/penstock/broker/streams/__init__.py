@@ -14,7 +14,7 @@ from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
 from penstock.broker.streams.records import CHECKSUM, HEADERS_BYTES_MAX, OBJECT_NAME, SIZE, Content, Payload
 from penstock.broker.streams.streams import StreamOptions, Streams
-from penstock.broker.streams.subject_patterns import is_pattern, matches
+from penstock.broker.streams.subject_patterns import consumes, is_pattern, matches
 
 __all__ = [
     "CHECKSUM",
@@ -39,6 +39,7 @@ __all__ = [
     "StreamOptions",
     "Streams",
     "UnknownMessageError",
+    "consumes",
     "is_pattern",
     "matches",
 ]

@@ -88,7 +88,7 @@ class StreamEngine(Protocol):
         ...
 
     async def get_consumers(self, subject: str) -> list[ConsumerPosition]:
-        """Every durable consumer of a subject."""
+        """Every durable consumer of a subject, also by a pattern; of a pattern, all consumers of what it stands for."""
         ...
 
     async def get_subjects(self) -> list[str]:

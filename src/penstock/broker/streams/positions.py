@@ -11,6 +11,7 @@ import asyncio
 from struct import Struct
 from typing import Final, NamedTuple
 
+from penstock.broker.streams.subject_patterns import consumes, is_pattern
 from penstock.broker.system_tablet import TableTablet
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.format_version import check_version
@@ -61,6 +62,7 @@ class Positions:
         self._stored: dict[_Own, int] = {}
         self._staged: dict[_Own, int] = {}
         self._by_subject: dict[str, set[str]] = {}  # the durable names that have a position there
+        self._patterns: set[str] = set()  # those of them that are patterns
         self._rules: dict[_Own, DeliveryRule] = {}
         self._moves: list[_Move] = []  # in order: of several of one consumer, the last one counts
         self._mover: asyncio.Task[None] | None = None
@@ -75,9 +77,11 @@ class Positions:
         return self._stored.get((durable_name, subject), 0)
 
     def of_subject(self, subject: str) -> list[ConsumerPosition]:
-        """Every consumer of a subject, by name."""
-        names = sorted(self._by_subject.get(subject, ()))
-        return [ConsumerPosition(name, subject, self._stored[name, subject]) for name in names]
+        """Every consumer of a subject, by name: also those of a pattern that stands for it. Of a pattern, also those of the
+        subjects that it stands for."""
+        wanted = self._by_subject if is_pattern(subject) else {subject, *self._patterns}
+        found = [(name, own) for own in wanted if consumes(own, subject) for name in self._by_subject.get(own, ())]
+        return [ConsumerPosition(*own, self._stored[own]) for own in sorted(found)]
 
     def all(self) -> list[ConsumerPosition]:
         """Every consumer of every subject."""
@@ -181,6 +185,7 @@ class Positions:
         self._stored.clear()
         self._staged.clear()
         self._by_subject.clear()
+        self._patterns.clear()
         self._rules.clear()
         for key in tablet.keys(b"c", b"d"):
             raw = tablet.head(key) or b""
@@ -196,6 +201,8 @@ class Positions:
         if own not in self._stored:
             durable_name, subject = own
             self._by_subject.setdefault(subject, set()).add(durable_name)
+            if is_pattern(subject):
+                self._patterns.add(subject)
         self._stored[own] = sequence
 
 

@@ -310,7 +310,7 @@ class Streams:
         return None if found is None else found.runs.offset_after(sequence)
 
     def consumers(self, subject: str) -> list[ConsumerPosition]:
-        """Every durable consumer of a subject."""
+        """Every durable consumer of a subject, also by a pattern; of a pattern, all consumers of what it stands for."""
         return self.positions.of_subject(subject)
 
     async def get_position(self, durable_name: str, subject: str) -> int:

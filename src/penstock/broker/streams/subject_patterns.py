@@ -51,3 +51,8 @@ def matches(pattern: str, subject: str) -> bool:
             return False
         words = words[: len(wanted)]
     return len(wanted) == len(words) and all(one in (ONE, word) for one, word in zip(wanted, words, strict=True))
+
+
+def consumes(own: str, asked: str) -> bool:
+    """Whether a consumer of one subject or pattern is one of those that another asks for."""
+    return own == asked or (is_pattern(own) and matches(own, asked)) or (is_pattern(asked) and matches(asked, own))

@@ -20,6 +20,7 @@ from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import READ_BYTES
 from penstock.broker.streams.records import messages_of
 from penstock.broker.streams.sequencer import Sequencer, Subject
+from penstock.broker.streams.subject_patterns import is_pattern, matches
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, joined, offset_of_last, split_batches
 
@@ -184,7 +185,7 @@ class Sweep:
     async def _show_positions(self) -> None:
         """Let Kafka's tools see how far durable consumers are."""
         moved: list[tuple[ConsumerPosition, Subject]] = []
-        for position in self._positions.all():
+        for position in self._positions_in_subjects():
             subject = self._sequencer.subjects.get(position.subject)
             if subject is not None and self._shown.get(position[:2]) != position.last_sequence:
                 moved.append((position, subject))
@@ -192,6 +193,21 @@ class Sweep:
             some = moved[begin : begin + SHOWN_AT_ONCE]
             await self._broker.consumers.commit_all([_shown(*one) for one in some])
             self._shown.update((position[:2], position.last_sequence) for position, _ in some)
+
+    def _positions_in_subjects(self) -> list[ConsumerPosition]:
+        """Every position; that of a pattern in each subject that it stands for, unless its consumer has one there."""
+        found: dict[tuple[str, str], int] = {}
+        exact: list[ConsumerPosition] = []
+        for position in self._positions.all():
+            if not is_pattern(position.subject):
+                exact.append(position)
+                continue
+            for name in self._sequencer.subjects:
+                if matches(position.subject, name):
+                    key = (position.durable_name, name)
+                    found[key] = min(found.get(key, position.last_sequence), position.last_sequence)
+        found.update({position[:2]: position.last_sequence for position in exact})
+        return [ConsumerPosition(*own, sequence) for own, sequence in found.items()]
 
 
 def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, Queue, Position]:

@@ -13,13 +13,14 @@ from penstock.broker.groups import (
     assigned_partitions,
 )
 from penstock.broker.namespace import Kind, Node, consumer_name
-from penstock.broker.streams import Streams
+from penstock.broker.streams import Streams, consumes, is_pattern
 from penstock.core.errors import PenstockError
 from penstock.server.http.figures import DECLARING, Lag, Snapshot
 from penstock.server.http.served import Served
 
 YT_PREFIX: Final = "\1"
 STREAM_PREFIX: Final = "stream:"
+EVERYTHING: Final = ">"
 SUBJECTS_MAX: Final = 10_000
 STREAMS_FRESH_S: Final = 2.0
 
@@ -46,7 +47,8 @@ class MemberKnown(NamedTuple):
 
 
 class StreamPlace(NamedTuple):
-    """How far a durable name has come in a subject, and how far behind that is; None if that is not known."""
+    """How far a durable name has come in a subject, or in all that a pattern stands for, and how far behind that is; None if that
+    is not known."""
 
     subject: str
     sequence: int
@@ -172,18 +174,35 @@ class ConsumerDirectory:
         if clock.monotonic() - self._streams[0] < STREAMS_FRESH_S:
             return self._streams[1]
         found: dict[str, list[StreamPlace]] = {}
-        for subject in (await engine.get_subjects())[:SUBJECTS_MAX]:
-            for position in await engine.get_consumers(subject):
-                lag = self._stream_lag(subject, position.last_sequence)
-                last = await engine.last_sequence(subject)
-                place = StreamPlace(subject, position.last_sequence, last, lag)
-                found.setdefault(position.durable_name, []).append(place)
+        subjects = (await engine.get_subjects())[:SUBJECTS_MAX]
+        last = dict.fromkeys(subjects, 0)
+        for position in await engine.get_consumers(EVERYTHING):
+            names = [name for name in subjects if consumes(position.subject, name)]
+            if not names and not is_pattern(position.subject):
+                continue  # of a subject that is gone
+            lag: Lag | None = None
+            for name in names:
+                last[name] = last[name] or await engine.last_sequence(name)
+                own = self._stream_lag(name, position.last_sequence)
+                lag = own if lag is None or own is None else lag.joined(own)
+            place = StreamPlace(position.subject, position.last_sequence, max((last[name] for name in names), default=0), lag)
+            found.setdefault(position.durable_name, []).append(place)
         self._streams = (clock.monotonic(), found)
         return found
 
     def forget_streams(self) -> None:
         """A durable name was moved: what is known of them is too old."""
         self._streams = (-STREAMS_FRESH_S, {})
+
+    async def stream_places_in(self, subject: str) -> list[tuple[str, StreamPlace]]:
+        """The durable names that consume a subject, by its name or by a pattern, and how far each has come in it."""
+        places = await self.stream_places()
+        return [
+            (durable, place._replace(lag=self._stream_lag(subject, place.sequence)))
+            for durable, all_places in sorted(places.items())
+            for place in all_places
+            if consumes(place.subject, subject)
+        ]
 
     def _stream_lag(self, subject: str, sequence: int) -> Lag | None:
         engine = self._served.streams

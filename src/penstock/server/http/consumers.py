@@ -160,12 +160,12 @@ class ConsumerResource(Resource):
         topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
         snapshot = await self._served.figures.snapshot()
         readers = snapshot.readers.get(topic.id, set())
-        places = await self._directory.stream_places()
+        durables = {name for name, _ in await self._directory.stream_places_in(topic.name)}
         known = await self._directory.all(snapshot)
         found = [
             one
             for name, one in sorted(known.items())
-            if (one.key in readers if one.kind != "stream" else any(place.subject == topic.name for place in places[one.key]))
+            if (one.key in (readers if one.kind != "stream" else durables))
             and call.query.search.lower() in name.lower()
             and _may_see(call.caller, one)
         ]
@@ -251,6 +251,12 @@ class ConsumerResource(Resource):
         if engine is None or asked.to == "time":
             raise InvalidRequestError(
                 "a durable name of streams is moved to earliest, latest or a sequence (offset), not to a time"
+            )
+        patterns = [place.subject for name, place in await self._directory.stream_places_in(topic.name) if name == consumer.key]
+        if patterns and topic.name not in patterns:
+            raise NotSupportedHereError(
+                f"{consumer.name!r} consumes {topic.name!r} by the pattern {patterns[0]!r} and has one position for all of it; "
+                f"move it with: penstock stream ack '{patterns[0]}' {consumer.key} SEQUENCE --rewind"
             )
         last = await engine.last_sequence(topic.name)
         after = {"earliest": 0, "latest": last}.get(asked.to, asked.value or 0)

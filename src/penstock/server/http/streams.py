@@ -40,9 +40,11 @@ class SubjectsShown(Shown, frozen=True):
 
 
 class DurableShown(Shown, frozen=True):
-    """A durable consumer of a subject: the last sequence it has acknowledged, and how much it has not."""
+    """A durable consumer of a subject, by its name or by a pattern: the last sequence it has acknowledged, and how much of the
+    subject it has not."""
 
     name: str
+    subject: str
     position: int
     lag_messages: int | None
     lag_bytes: int | None
@@ -95,7 +97,7 @@ class StreamResource(Resource):
             raise NotFoundError("streams are off; start the node with --stream-port or --stream-http-port")
         if name not in await engine.get_subjects():
             raise NotFoundError(f"there is no subject {name!r}; GET /api/v1/streams lists those there are")
-        places = await self._directory.stream_places()
+        places = await self._directory.stream_places_in(name)
         shown = await self._subject(engine, name)
         return SubjectDetail(
             subject=name,
@@ -105,13 +107,12 @@ class StreamResource(Resource):
             consumers=[
                 DurableShown(
                     name=durable,
+                    subject=place.subject,
                     position=place.sequence,
                     lag_messages=None if place.lag is None else place.lag.messages,
                     lag_bytes=None if place.lag is None else place.lag.size,
                 )
-                for durable, all_places in sorted(places.items())
-                for place in all_places
-                if place.subject == name
+                for durable, place in places
             ],
         )
 

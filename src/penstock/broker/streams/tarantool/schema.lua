@@ -173,6 +173,10 @@ functions.get_consumers_by_subject = [[function(subject)
     return box.space.consumers.index.subject:select({subject})
 end]]
 
+functions.get_consumers = [[function()
+    return box.space.consumers:select()
+end]]
+
 functions.delete_old_messages = [[function(ttl_seconds)
     ]] .. atomic .. [[
 
@@ -240,7 +244,7 @@ functions.define_globals = [[function()
             rawset(_G, name, loadstring('return ' .. box.space._func.index.name:get({name}).body)())
         end
     end
-    return true
+    return 2
 end]]
 
 for name, body in pairs(functions) do

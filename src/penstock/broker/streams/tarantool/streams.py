@@ -26,7 +26,7 @@ from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
 from penstock.broker.streams.records import CHECKSUM, OWN_PREFIX, SIZE, Content, Payload, headers_size
-from penstock.broker.streams.subject_patterns import check_pattern, check_subject, is_pattern, matches
+from penstock.broker.streams.subject_patterns import check_pattern, check_subject, consumes, is_pattern, matches
 from penstock.broker.streams.tarantool.objects import ObjectPayloads
 from penstock.core.checksum import crc32c as checksum_of
 from penstock.core.clock import Clock
@@ -35,6 +35,7 @@ from penstock.core.errors import ConfigError, InvalidRequestError, PenstockError
 log = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 3301
+SCHEMA_VERSION: Final = 2  # of schema.lua, as define_globals returns it
 INLINE_BYTES_MAX: Final = 1 << 20  # what Fetch gives with the message
 UPLOAD_S: Final = 6 * 3600  # after which an upload without a message is taken for one whose node has died
 LOOK_S: Final = 0.1
@@ -120,7 +121,9 @@ class TarantoolStreams:
         """Connect; the schema must be installed."""
         streams = cls(await connect(url), objects, ttl_s=ttl_s, clock=clock, random=random, upload_s=upload_s)
         try:
-            await streams._call("define_globals")  # the newest function of the schema
+            version = await streams._call("define_globals")
+            if int(version) < SCHEMA_VERSION:
+                raise InvalidRequestError(f"the functions in Tarantool are of version {version}, older than {SCHEMA_VERSION}")
         except InvalidRequestError as error:
             await disconnect(streams._connection)
             raise ConfigError(f"{error}; run: penstock stream init-tarantool URL") from error
@@ -249,8 +252,9 @@ class TarantoolStreams:
         return int(await self._call("get_consumer_position", durable_name, subject))
 
     async def get_consumers(self, subject: str) -> list[ConsumerPosition]:
-        """Every durable consumer of a subject."""
-        return [ConsumerPosition(*row) for row in await self._call("get_consumers_by_subject", subject)]
+        """Every durable consumer of a subject, also by a pattern; of a pattern, all consumers of what it stands for."""
+        rows = [ConsumerPosition(*row) for row in await self._call("get_consumers")]
+        return [one for one in rows if consumes(one.subject, subject)]
 
     async def get_subjects(self) -> list[str]:
         """The names of all subjects that have messages."""
