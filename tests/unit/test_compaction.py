@@ -16,13 +16,9 @@ from penstock.core.checksum import crc32c
 from penstock.queue import (
     Aborted,
     BlobCache,
-    InvalidBatchError,
-    KeylessRecordError,
     Partition,
     PartitionConfig,
     PassSummary,
-    check_batch,
-    check_keys,
     compact,
     compaction,
     dirt_of,
@@ -592,25 +588,3 @@ def test_a_batch_that_nobody_can_read_stays_and_holds_up_nothing(codec: int) -> 
         assert int.from_bytes(stored[len(raw) : len(raw) + 8], "big") == 2
 
     on_node(scenario)
-
-
-@pytest.mark.parametrize("codec", range(5))
-def test_a_batch_with_a_keyless_record_is_refused(codec: int) -> None:
-    check_keys(check_batch(make_keyed_batch([(b"", b"x"), (b"k", None)], codec=codec), 1000))
-    with pytest.raises(KeylessRecordError, match=r"message 1 of the batch has no key.*cleanup\.policy"):
-        check_keys(check_batch(make_keyed_batch([(b"k", b"x"), (None, b"y")], codec=codec), 1000))
-
-
-def test_all_keyless_records_of_a_batch_are_named() -> None:
-    long = b"v" * 300
-    pairs = [(None, long), (b"k", long), (None, None), (b"", b""), (None, b"")]
-    with pytest.raises(KeylessRecordError) as caught:
-        check_keys(check_batch(make_keyed_batch(pairs), 10_000))
-    assert caught.value.records == (0, 2, 4)
-
-
-def test_a_batch_whose_records_are_not_there_is_refused() -> None:
-    with pytest.raises(InvalidBatchError, match="cannot be looked at"):
-        check_keys(check_batch(make_keyed_batch([(b"k", b"x")] * 3, codec=0), 1000)._replace(messages=4))
-    with pytest.raises(InvalidBatchError, match="cannot be looked at"):
-        check_keys(check_batch(make_keyed_batch([(b"k", b"x")] * 3), 1000)._replace(attributes=4))

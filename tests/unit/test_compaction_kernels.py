@@ -149,8 +149,6 @@ def test_a_record_that_lies_about_its_offset_supersedes_nothing(kernels: tuple[A
     out = bytearray(len(run))
     size, _ = kernel.sift(run, table, keys, -1, out)
     assert bytes(out[:size]) == run
-    with pytest.raises(MalformedRecordsError):
-        kernel.first_keyless(record, 1)
 
 
 def _lying(delta: int) -> bytes:
@@ -192,12 +190,3 @@ def test_a_run_that_ends_within_a_batch_is_malformed(kernels: tuple[Any, Any]) -
         if end != len(run) // 2:
             with pytest.raises(MalformedRecordsError):
                 kernels[0].count_batches(run[:end])
-
-
-def test_a_keyless_record_is_found(kernels: tuple[Any, Any]) -> None:
-    kernel = kernels[1]
-    records = make_keyed_batch([(b"", b""), (b"b", None), (None, b"x"), (None, b"y")])[61:]
-    assert kernel.first_keyless(records, 2) == -1
-    assert kernel.first_keyless(records, 4) == 2
-    with pytest.raises(MalformedRecordsError):
-        kernel.first_keyless(records[:3], 2)

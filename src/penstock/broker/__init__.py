@@ -12,7 +12,7 @@ from penstock.broker.access import (
     RuleFilter,
     RulePattern,
 )
-from penstock.broker.broker import Broker, BrokerOptions, Produced, Route
+from penstock.broker.broker import Broker, BrokerOptions, Produced
 from penstock.broker.compaction import CompactionOptions
 from penstock.broker.consumers import Position, Queue
 from penstock.broker.errors import (
@@ -27,6 +27,7 @@ from penstock.broker.errors import (
     UnknownLeaseError,
     UnknownTopicError,
 )
+from penstock.broker.intake import Route
 from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
 from penstock.broker.leases import Lease, LeaseKey, LeaseOptions
 from penstock.broker.probe import BrokerProbe, BrokerReading, GroupCount

@@ -26,6 +26,7 @@ from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
 from penstock.broker.head_limit import HeadLimit
+from penstock.broker.intake import Intake, Route
 from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
 from penstock.broker.leases import LeaseOptions, Leases, is_short_of_room
 from penstock.broker.namespace import Namespace, Tree
@@ -37,7 +38,6 @@ from penstock.broker.retention import Retention
 from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.table_store import TableStore
 from penstock.broker.tablets import Tablets, tablet_info
-from penstock.broker.timestamps import TimestampLimits
 from penstock.broker.tokens import Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
@@ -54,10 +54,6 @@ from penstock.queue import (
     SourceWrite,
     WriteOutcome,
     WriteResult,
-    check_batch,
-    check_keys,
-    recompressed,
-    with_append_time,
 )
 from penstock.tablet import KvTablet
 
@@ -104,23 +100,6 @@ class Produced(NamedTuple):
     duplicate: bool
 
 
-class Route(NamedTuple):
-    """A partition that is served now, and its topic."""
-
-    topic: Topic
-    partition: Partition
-    uses_append_time: bool
-    codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
-    limits: TimestampLimits | None  # of what producers say of the time; None if it may be anything
-    needs_keys: bool  # a message without a key is refused
-
-    @classmethod
-    def to(cls, topic: Topic, partition: Partition) -> Route:
-        """The way to a partition, as the topic's configuration has it now."""
-        config = topic.config
-        return cls(topic, partition, config.uses_append_time, config.codec, config.timestamp_limits, config.is_compacted)
-
-
 class Broker:
     """One node's broker. Make it with `start`."""
 
@@ -131,6 +110,7 @@ class Broker:
         self._random = random
         cache = BlobCache(options.cache_bytes)
         self._routes: dict[tuple[str | bytes, int], Route] = {}
+        self._intake = Intake(clock)
         self.probe = BrokerProbe(clock)
         self._tablets = Tablets(
             storage,
@@ -278,27 +258,21 @@ class Broker:
         result = await stored
         return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
 
-    def begin_produce(self, route: Route, raw: Buffer, outcome: WriteOutcome, source: SourceWrite | None = None) -> int:
+    def begin_produce(
+        self,
+        route: Route,
+        raw: Buffer,
+        outcome: WriteOutcome,
+        source: SourceWrite | None = None,
+        *,
+        from_client: bool = False,
+        admit: Callable[[], None] | None = None,
+    ) -> int:
         """Check one batch and queue it behind those before it; `outcome` is told when it is durable. The time it was stamped
-        with, -1 if it was not. The bytes must not change until then. Without a `source`, a batch of Kafka's says whose it is."""
-        partition = route.partition
-        batch = check_batch(raw, partition.config.batch_bytes_max)
-        append_time_ms = -1
-        if route.limits is not None:
-            route.limits.check(batch, int(self.clock.wall() * 1000))
-        if route.needs_keys:
-            check_keys(batch)
-        if route.codec is not None and batch.codec != route.codec:
-            raw = recompressed(batch, route.codec)
-            batch = check_batch(raw, partition.config.batch_bytes_max)
-        if route.uses_append_time:
-            append_time_ms = int(self.clock.wall() * 1000)
-            batch = check_batch(with_append_time(raw, append_time_ms), partition.config.batch_bytes_max)
-        if source is None and batch.producer_id >= 0:
-            name = b"k" + batch.producer_id.to_bytes(8, "big")
-            source = SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
-        partition.enqueue(batch, source, outcome)
-        return append_time_ms
+        with, -1 if it was not. The bytes must not change until then. Without a `source`, a batch of Kafka's says whose it is.
+        One that is `from_client`, and not made here, has its records checked as well; if that takes long, `admit` is asked
+        again, before it is queued, whether it still may be."""
+        return self._intake.begin(route, raw, outcome, source, from_client=from_client, admit=admit)
 
     async def system_tablet(self, tablet_id: int) -> SystemTablet:
         """Start a tablet for something that not every broker has; it is kept running, and stopped with the broker."""

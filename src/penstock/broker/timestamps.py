@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.broker.errors import InvalidTimestampError
-from penstock.queue import Batch
+from penstock.queue import TimeRange
 
 NO_TIMESTAMP = -1
 UNLIMITED_MS = (1 << 63) - 1
@@ -17,10 +17,9 @@ class TimestampLimits(NamedTuple):
     before_ms: int
     after_ms: int
 
-    def check(self, batch: Batch, now_ms: int) -> None:
-        """InvalidTimestampError if a batch is out of bounds, judged by its first and its latest timestamp: its records are not
-        looked at."""
-        first, latest = batch.base_timestamp, batch.max_timestamp
+    def check(self, times: TimeRange, now_ms: int) -> None:
+        """InvalidTimestampError if the earliest or the latest timestamp of a batch is out of bounds."""
+        first, latest = times
         if latest != NO_TIMESTAMP and latest - now_ms > self.after_ms:
             raise InvalidTimestampError(
                 f"timestamp {latest} is {latest - now_ms} ms ahead of the broker's clock; message.timestamp.after.max.ms allows "

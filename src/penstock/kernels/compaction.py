@@ -12,8 +12,6 @@ from typing import Final
 
 import cython
 
-from penstock.kernels.record_scan import MalformedRecordsError
-
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
     from cython.cimports.penstock.kernels.varints import zigzag_at
@@ -278,31 +276,6 @@ def _record(
     if at < 0 or value_size < -1 or value_size > end - at:
         return -1, 0, 0, 0, 0, 0
     return end, timestamp_delta, offset_delta, key_at, key_size, value_size
-
-
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def first_keyless(data: cython.const[cython.uchar][::1], count: cython.Py_ssize_t) -> int:
-    """Which of the records in `data` is the first without a key; -1 if all `count` have one. MalformedRecordsError if they are
-    not so many records, numbered through from 0."""
-    at: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t
-    found: cython.Py_ssize_t = -1
-    key_size: cython.longlong
-    delta: cython.longlong
-    size: cython.Py_ssize_t = len(data)
-    with cython.nogil:
-        for row in range(count):
-            at, _, delta, _, key_size, _ = _record(data, at, size)
-            if at < 0 or delta != row:
-                at = -1
-                break
-            if key_size < 0:
-                found = row
-                break
-    if at < 0:
-        raise MalformedRecordsError(f"record {row} of a batch does not fit into it, or is not numbered {row}")
-    return found
 
 
 @cython.cfunc

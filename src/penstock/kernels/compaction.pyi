@@ -8,8 +8,6 @@ Buffer = bytes | bytearray | memoryview
 COMPILED: Final[bool]
 SLOT_FIELDS: Final = 3
 
-def first_keyless(data: Buffer, count: int) -> int: ...
-
 class KeySlots:
     used: int
     used_max: int

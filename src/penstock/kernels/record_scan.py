@@ -33,6 +33,7 @@ _KEY_SIZE = cython.declare(cython.Py_ssize_t, 5)
 _VALUE_AT = cython.declare(cython.Py_ssize_t, 6)
 _VALUE_SIZE = cython.declare(cython.Py_ssize_t, 7)
 _HEADERS_AT = cython.declare(cython.Py_ssize_t, 8)
+_LONG = cython.declare(cython.Py_ssize_t, 65536)  # over more bytes than this, others may run meanwhile
 
 
 class MalformedRecordsError(CorruptionError):
@@ -121,3 +122,131 @@ def find_record(
     if at < 0:
         raise MalformedRecordsError(f"a part of the record that ends at byte {end} of a batch does not fit into it")
     return time_delta, key_at, key_size, at, value_size, at + max(value_size, 0)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _number_at(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The number of 32 bits that begins here and the byte after it; -1 if it is not there. Readers take five bytes at most."""
+    return zigzag_at(data, at, end if end - at < 5 else at + 5)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _past_octets(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t, least: cython.longlong
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The length of the key, value or name that begins here, and the byte after it; -1 if it does not fit or is below `least`."""
+    size: cython.longlong
+    size, at = _number_at(data, at, end)
+    if at < 0 or size < least or size > end - at:
+        return 0, -1
+    return size, at + size if size > 0 else at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _check_record(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t, number: cython.longlong
+) -> tuple[cython.Py_ssize_t, cython.longlong, cython.longlong]:
+    """The byte after the record that begins here, its timestamp delta and the length of its key; the byte is -1 if it is not
+    whole, and -2 if it has another number than this."""
+    length: cython.longlong
+    time_delta: cython.longlong = 0
+    delta: cython.longlong = 0
+    key_size: cython.longlong = 0
+    headers: cython.longlong = 0
+    end: cython.Py_ssize_t
+    length, at = _number_at(data, at, size)
+    if at < 0 or length < 1 or length > size - at:
+        return -1, 0, 0
+    end = at + length
+    time_delta, at = zigzag_at(data, at + 1, end)  # the attributes of a record are not used
+    if at >= 0:
+        delta, at = _number_at(data, at, end)
+    if at >= 0:
+        key_size, at = _past_octets(data, at, end, -1)
+    if at >= 0:
+        _, at = _past_octets(data, at, end, -1)
+    if at >= 0:
+        headers, at = _number_at(data, at, end)
+    if headers < 0:
+        at = -1
+    while headers > 0 and at >= 0:
+        _, at = _past_octets(data, at, end, 0)
+        if at >= 0:
+            _, at = _past_octets(data, at, end, -1)
+        headers -= 1
+    if at != end:
+        return -1, 0, 0
+    if delta != number:
+        return -2, 0, 0
+    return end, time_delta, key_size
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _check_all(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t, count: cython.Py_ssize_t
+) -> tuple[cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.longlong, cython.Py_ssize_t]:
+    """The byte after the last record, or below 0 as of `_check_record`; how many are whole; the least and the largest timestamp
+    delta; which is the first without a key."""
+    row: cython.Py_ssize_t = 0
+    keyless: cython.Py_ssize_t = -1
+    delta: cython.longlong
+    key_size: cython.longlong
+    least: cython.longlong = 0
+    most: cython.longlong = 0
+    while row < count:
+        at, delta, key_size = _check_record(data, at, size, row)
+        if at < 0:
+            break
+        if row == 0 or delta < least:
+            least = delta
+        if row == 0 or delta > most:
+            most = delta
+        if key_size < 0 and keyless < 0:
+            keyless = row
+        row += 1
+    return at, row, least, most, keyless
+
+
+def check_records(
+    data: cython.const[cython.uchar][::1], begin: cython.Py_ssize_t, count: cython.Py_ssize_t
+) -> tuple[int, int, int]:
+    """Check that the bytes from `begin` on are `count` records, each whole and numbered through from 0, and nothing else. The
+    least and the largest timestamp delta, and which record is the first without a key: -1 if all have one."""
+    at: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    least: cython.longlong
+    most: cython.longlong
+    keyless: cython.Py_ssize_t
+    size: cython.Py_ssize_t = len(data)
+    if size - begin > _LONG:
+        with cython.nogil:
+            at, row, least, most, keyless = _check_all(data, begin, size, count)
+    else:
+        at, row, least, most, keyless = _check_all(data, begin, size, count)
+    if at == -2:
+        raise MalformedRecordsError(f"record {row} of a batch of {count} has another offset in it than {row}")
+    if at < 0:
+        raise MalformedRecordsError(f"record {row} of a batch of {count} is cut short, or a part of it does not fit into it")
+    if at != size:
+        raise MalformedRecordsError(f"{size - at} bytes are left over after the last of {count} records of a batch")
+    return least, most, keyless

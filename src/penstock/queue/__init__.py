@@ -1,7 +1,7 @@
 """Partitions: queues of record batches on KV tablets (seed 000)."""
 
 from penstock.queue.backlog import Backlog, backlog_of
-from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time
+from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time, with_latest_time
 from penstock.queue.body import ReadResult
 from penstock.queue.cache import BlobCache
 from penstock.queue.compaction import Dirt, Offload, PassSummary, compact, dirt_of, in_place
@@ -18,14 +18,15 @@ from penstock.queue.errors import (
     SequenceError,
     StaleEpochError,
     UnknownPartitionError,
+    UnsupportedCodecError,
     WriteQueueFullError,
 )
-from penstock.queue.keyed_records import check_keys
 from penstock.queue.marker import make_marker, marker_source
 from penstock.queue.partition import Partition
 from penstock.queue.probe import QueueProbe
 from penstock.queue.queue_tablet import QueueTablet
 from penstock.queue.recompression import recompressed
+from penstock.queue.record_check import TimeRange, check_plain_records, plain_records_of
 from penstock.queue.scanned_batch import (
     ScannedBatch,
     committed_batches,
@@ -63,13 +64,15 @@ __all__ = [
     "SourceState",
     "SourceWrite",
     "StaleEpochError",
+    "TimeRange",
     "UnknownPartitionError",
+    "UnsupportedCodecError",
     "WriteOutcome",
     "WriteQueueFullError",
     "WriteResult",
     "backlog_of",
     "check_batch",
-    "check_keys",
+    "check_plain_records",
     "committed_batches",
     "compact",
     "count_messages",
@@ -81,8 +84,10 @@ __all__ = [
     "make_marker",
     "marker_source",
     "offset_of_last",
+    "plain_records_of",
     "recompressed",
     "scan_batch",
     "split_batches",
     "with_append_time",
+    "with_latest_time",
 ]

@@ -1,4 +1,4 @@
-"""The stored unit: Kafka's record batch, version 2. Its header is read and checked; its records are never touched.
+"""The stored unit: Kafka's record batch, version 2. Its header is read and checked here; its records are not touched.
 
      0            8        12       16    17    21          23             27             35            43          51
      +------------+--------+--------+-----+-----+-----------+--------------+--------------+-------------+-----------+---
@@ -54,6 +54,7 @@ class Batch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    base_offset: int = 0  # as it came; it is stored with another
 
     @property
     def codec(self) -> int:
@@ -89,7 +90,7 @@ def check_batch(raw: Buffer, size_max: int) -> Batch:
         )
     if size < HEADER_SIZE:
         raise InvalidBatchError(f"{size} bytes are no record batch: its header alone has {HEADER_SIZE}")
-    (_, length, _, magic, checksum, attributes, last_delta, base_ts, max_ts, producer, epoch, sequence, count) = (
+    (base_offset, length, _, magic, checksum, attributes, last_delta, base_ts, max_ts, producer, epoch, sequence, count) = (
         BATCH_HEADER.unpack_from(view)
     )
     if magic != MAGIC:
@@ -102,7 +103,7 @@ def check_batch(raw: Buffer, size_max: int) -> Batch:
         raise InvalidBatchError(f"the batch has {count} records up to offset {last_delta}; they must be numbered through from 0")
     if attributes & TRANSACTIONAL and producer < 0:
         raise InvalidBatchError("the batch belongs to a transaction, but to no producer")
-    return Batch(view, attributes, count, base_ts, max_ts, producer, epoch, sequence)
+    return Batch(view, attributes, count, base_ts, max_ts, producer, epoch, sequence, base_offset)
 
 
 def split_batches(raw: Buffer) -> list[memoryview]:
@@ -128,10 +129,19 @@ def prefix_for(batch: Batch, base_offset: int, leader_epoch: int) -> bytes:
 
 def with_append_time(raw: Buffer, now_ms: int) -> bytes:
     """The batch stamped with the time at which it is stored, in place of what its producer said."""
+    attributes = int.from_bytes(raw[21:23], "big") | APPEND_TIME
+    return _stamped(raw, attributes, now_ms)
+
+
+def with_latest_time(raw: Buffer, latest_ms: int) -> bytes:
+    """The batch with the latest timestamp of its records in its header, where its producer put another."""
+    return _stamped(raw, int.from_bytes(raw[21:23], "big") & ~APPEND_TIME, latest_ms)
+
+
+def _stamped(raw: Buffer, attributes: int, time_ms: int) -> bytes:
     stamped = bytearray(raw)
-    attributes = int.from_bytes(stamped[21:23], "big") | APPEND_TIME
     stamped[21:23] = attributes.to_bytes(2, "big")
-    stamped[35:43] = now_ms.to_bytes(8, "big")
+    stamped[35:43] = time_ms.to_bytes(8, "big", signed=True)
     stamped[17:21] = crc32c(memoryview(stamped)[CRC_FROM:]).to_bytes(4, "big")
     return bytes(stamped)
 

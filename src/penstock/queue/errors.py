@@ -23,6 +23,12 @@ class BatchTooLargeError(InvalidBatchError):
     code = "batch_too_large"
 
 
+class UnsupportedCodecError(InvalidBatchError):
+    """The batch, or what a topic holds, is compressed in a way that the version of the request does not know."""
+
+    code = "unsupported_codec"
+
+
 class KeylessRecordError(InvalidBatchError):
     """A message without a key, sent to a topic that keeps the last message of each key."""
 

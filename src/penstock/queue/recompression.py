@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
-from penstock.core.record_compression import NONE, XERIAL_MAGIC, compress_like, decompress
+from penstock.core.record_compression import NONE, XERIAL_MAGIC, compress_like
 from penstock.core.record_format import CODEC_MASK, CRC_FROM, HEADER_SIZE
 from penstock.queue.batch import Batch
-from penstock.queue.errors import InvalidBatchError
 
 
-def recompressed(batch: Batch, codec: int) -> bytes:
-    """The batch with its records compressed anew; nothing else of it changes. InvalidBatchError if they cannot be read."""
-    records = batch.data[HEADER_SIZE:]
-    try:
-        plain = decompress(batch.codec, records)
-    except ValueError as error:
-        raise InvalidBatchError(f"the records of the batch cannot be decompressed: {error}") from error
+def recompressed(batch: Batch, plain: Buffer, codec: int) -> bytes:
+    """The batch with its records, which are given without compression, compressed otherwise; nothing else of it changes."""
     # Every client reads snappy in Java's framing; some read no other.
     packed = bytes(plain) if codec == NONE else compress_like(codec, memoryview(XERIAL_MAGIC), plain)
     made = bytearray(batch.data[:HEADER_SIZE])

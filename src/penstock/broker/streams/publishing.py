@@ -14,7 +14,8 @@ from penstock.broker.streams.records import RECORD_OVERHEAD, Content, batch_of
 from penstock.broker.streams.sequencer import PendingWrite, Sequenced, Sequencer, Subject
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker, Route
+    from penstock.broker.broker import Broker
+    from penstock.broker.intake import Route
 
 GATHERED_MESSAGES_MAX: Final = 64  # to read one of them, those before it are gone over
 GATHERED_BYTES_MAX: Final = 64 << 10

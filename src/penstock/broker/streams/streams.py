@@ -32,7 +32,8 @@ from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.queue import Partition
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker, Route
+    from penstock.broker.broker import Broker
+    from penstock.broker.intake import Route
 
 log = logging.getLogger(__name__)
 

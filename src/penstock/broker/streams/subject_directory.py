@@ -18,7 +18,8 @@ from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker, Route
+    from penstock.broker.broker import Broker
+    from penstock.broker.intake import Route
 
 SUBJECT_BATCH_BYTES_MAX: Final = (2 << 20) + (64 << 10)
 START_WAIT_S: Final = 5.0

@@ -69,6 +69,7 @@ from penstock.queue import (
     SequenceError,
     StaleEpochError,
     UnknownPartitionError,
+    UnsupportedCodecError,
     WriteQueueFullError,
 )
 
@@ -76,6 +77,7 @@ from penstock.queue import (
 CODES: Final[dict[type[PenstockError], int]] = {
     BatchTooLargeError: errors.MESSAGE_TOO_LARGE,
     CorruptBatchError: errors.CORRUPT_MESSAGE,
+    UnsupportedCodecError: errors.UNSUPPORTED_COMPRESSION_TYPE,
     InvalidBatchError: errors.INVALID_RECORD,
     OffsetOutOfRangeError: errors.OFFSET_OUT_OF_RANGE,
     SequenceError: errors.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.blob import FilePiece
 from penstock.broker import FETCH_QUOTA, Operation
 from penstock.core.errors import PenstockError
+from penstock.core.record_compression import ZSTD
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, WantedPartition
@@ -23,9 +24,10 @@ from penstock.kafka.protocol.fetch import (
     FetchResponse,
     PartitionData,
 )
-from penstock.queue import OffsetOutOfRangeError, Partition
+from penstock.queue import OffsetOutOfRangeError, Partition, UnsupportedCodecError
 
 READ_COMMITTED = 1
+ZSTD_FROM = 10
 NO_RECORDS = b""
 
 
@@ -124,6 +126,8 @@ async def _read_one(
             return _Fetched(wanted, data, None, 0)
         topic = find_topic(node, wanted.topic)
         partition = node.broker.partition(topic, asked.partition)
+        if call.version < ZSTD_FROM and topic.config.codec == ZSTD:
+            raise UnsupportedCodecError(f"what topic {topic.name!r} holds is in zstd, which needs Fetch version {ZSTD_FROM}")
         data.error_code = epoch_error(partition, asked.current_leader_epoch)
         if data.error_code:
             return _Fetched(wanted, data, None, 0)

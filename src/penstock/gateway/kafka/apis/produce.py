@@ -3,11 +3,15 @@ completes the answer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 
 from penstock.blob import Buffer
 from penstock.broker import PRODUCE_QUOTA, Operation, Producer, Queue, ResourceKind, UnknownTopicError
 from penstock.core.errors import PenstockError
+from penstock.core.record_compression import ZSTD
+from penstock.core.record_format import CODEC_MASK
 from penstock.gateway.kafka.apis.transaction_codes import produce_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.security.authorization import may_topic
@@ -21,11 +25,12 @@ from penstock.kafka.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, WriteResult
+from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, UnsupportedCodecError, WriteResult
 
 NO_ACKS = 0
 ACKS = frozenset({-1, NO_ACKS, 1})
 BY_ID_FROM = 13
+ZSTD_FROM = 7
 
 ADDS_PARTITIONS_FROM = 12  # producers of these versions leave it to the broker to make a partition part of a transaction
 
@@ -139,14 +144,19 @@ class ProduceCall(Call):
                 raise InvalidBatchError("there is no batch for the partition")
             if len(records) > _KIND and records[_ORIGIN]:
                 raise InvalidBatchError("the batch has attributes that Kafka does not define; send it without them")
-            if len(records) > _KIND and records[_KIND] & (_CONTROL | _TRANSACTIONAL):
+            admit = None
+            kind = records[_KIND] if len(records) > _KIND else 0
+            if kind & CODEC_MASK == ZSTD and self.version < ZSTD_FROM:
+                raise UnsupportedCodecError(f"zstd needs Produce version {ZSTD_FROM}, and this is version {self.version}")
+            if kind & (_CONTROL | _TRANSACTIONAL):
                 producer = _producer_of(records)
                 if self.version >= ADDS_PARTITIONS_FROM:
                     self._begin_registered(ref, data.index, records, outcome, producer)
                     return
-                broker.transactions.check_write(self._transactional_id, producer, Queue(route.topic.id, data.index))
+                admit = self._admission(producer, Queue(route.topic.id, data.index))
+                admit()
             write = PendingWrite(self, outcome, route.partition)
-            outcome.log_append_time_ms = broker.begin_produce(route, records, write)
+            outcome.log_append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
         except PenstockError as error:
             self.is_refused = True
             is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(ref, bytes)
@@ -161,6 +171,10 @@ class ProduceCall(Call):
         assert isinstance(request, ProduceRequest)
         return request.transactional_id
 
+    def _admission(self, producer: Producer, queue: Queue) -> Callable[[], None]:
+        """What raises unless the producer may write to a partition in its transaction."""
+        return partial(self.node.broker.transactions.check_write, self._transactional_id, producer, queue)
+
     def _begin_registered(
         self, ref: str | bytes, number: int, records: Buffer, outcome: PartitionProduceResponse, producer: Producer
     ) -> None:
@@ -170,16 +184,19 @@ class ProduceCall(Call):
         write = PendingWrite(self, outcome, route.partition)
         self._left += 1
         self._writes.append(write)
+        queue = Queue(route.topic.id, number)
+        admit = self._admission(producer, queue)
 
         def registered(trouble: PenstockError | None) -> None:
             try:
                 if trouble is not None:
                     raise trouble
-                write.response.log_append_time_ms = broker.begin_produce(broker.route(ref, number), records, write)
+                route = broker.route(ref, number)
+                write.response.log_append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
             except PenstockError as error:
                 write.set_exception(error)
 
-        broker.transactions.register(self._transactional_id, producer, Queue(route.topic.id, number), registered)
+        broker.transactions.register(self._transactional_id, producer, queue, registered)
 
     def _forbidden(self, transactional_id: str | None, topic: str | bytes) -> int:
         """Why the client may not write there; NONE if it may."""

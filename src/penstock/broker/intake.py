@@ -1,0 +1,243 @@
+"""What a batch goes through before a partition takes it: its records are checked as Kafka's brokers check them, compressed and
+stamped as its topic asks, and it is queued.
+
+That is done where the batch arrives if it takes microseconds. What takes longer is done in threads, beside the event loop; while
+a batch of a partition is in one, those that come after it for that partition wait behind it, so that all are stored in the order
+they came in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import NamedTuple
+
+from penstock.blob import Buffer
+from penstock.broker.errors import InvalidTimestampError
+from penstock.broker.timestamps import TimestampLimits
+from penstock.broker.topic import Topic
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.core.record_compression import GZIP, NONE
+from penstock.core.record_format import APPEND_TIME, CODEC_MASK, HEADER_SIZE
+from penstock.queue import (
+    Batch,
+    InvalidBatchError,
+    Partition,
+    SourceWrite,
+    TimeRange,
+    WriteOutcome,
+    check_batch,
+    check_plain_records,
+    plain_records_of,
+    recompressed,
+    with_append_time,
+    with_latest_time,
+)
+
+log = logging.getLogger(__name__)
+
+THREADS = 2
+# What is looked at in place: so many records, so many bytes of compressed ones, which grow to so many at most.
+RECORDS_IN_PLACE = 16_384
+PACKED_BYTES_IN_PLACE = 8 << 10
+GZIP_BYTES_IN_PLACE = 2 << 10
+PLAIN_BYTES_IN_PLACE = 64 << 10
+
+
+class Route(NamedTuple):
+    """A partition that is served now, and its topic."""
+
+    topic: Topic
+    partition: Partition
+    uses_append_time: bool
+    codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
+    limits: TimestampLimits | None  # of what producers say of the time; None if it may be anything
+    needs_keys: bool  # a message without a key is refused
+
+    @classmethod
+    def to(cls, topic: Topic, partition: Partition) -> Route:
+        """The way to a partition, as the topic's configuration has it now."""
+        config = topic.config
+        return cls(topic, partition, config.uses_append_time, config.codec, config.timestamp_limits, config.is_compacted)
+
+    def must_recompress(self, batch: Batch) -> bool:
+        """Whether a batch is stored in another compression than it came in."""
+        return self.codec is not None and batch.codec != self.codec
+
+    def must_look(self, batch: Batch) -> bool:
+        """Whether the records of a batch are needed, whoever it is from."""
+        return self.needs_keys or self.must_recompress(batch)
+
+    def stamped(self, batch: Batch, times: TimeRange, now_ms: int) -> Batch:
+        """A batch whose records are of these times as it is stored now. InvalidTimestampError if they are out of bounds."""
+        if self.limits is not None:
+            self.limits.check(times, now_ms)
+        if self.uses_append_time:
+            return check_batch(with_append_time(batch.data, now_ms), self.partition.config.batch_bytes_max)
+        if times.latest_ms != batch.max_timestamp:
+            # As Kafka does: retention and searches by time go by what the header says.
+            return check_batch(with_latest_time(batch.data, times.latest_ms), self.partition.config.batch_bytes_max)
+        return batch
+
+
+class _Examination(NamedTuple):
+    """A batch that is looked at, and by which rules. It changes nothing, in whichever thread it runs."""
+
+    batch: Batch
+    route: Route
+    from_client: bool
+    now_ms: int
+
+    def run(self, plain: memoryview | None = None) -> Batch:
+        """The batch as it is stored; `plain` are its records without compression, where these are known."""
+        batch, route = self.batch, self.route
+        times = TimeRange(batch.base_timestamp, batch.max_timestamp)
+        if plain is None and (self.from_client or route.must_look(batch)):
+            plain = plain_records_of(batch)
+        if plain is not None and (self.from_client or route.needs_keys):
+            times = check_plain_records(batch, plain, needs_keys=route.needs_keys)
+        if plain is not None and route.must_recompress(batch):
+            assert route.codec is not None
+            batch = check_batch(recompressed(batch, plain, route.codec), route.partition.config.batch_bytes_max)
+        return route.stamped(batch, times, self.now_ms)
+
+    def plain_in_place(self) -> memoryview | None:
+        """The records without compression if the whole examination takes microseconds; None if it is for a thread."""
+        batch = self.batch
+        codec = batch.codec
+        if self.route.must_recompress(batch):
+            return None
+        if codec == NONE:
+            return plain_records_of(batch) if batch.messages <= RECORDS_IN_PLACE else None
+        if len(batch.data) > (GZIP_BYTES_IN_PLACE if codec == GZIP else PACKED_BYTES_IN_PLACE):
+            return None
+        try:
+            return plain_records_of(batch, PLAIN_BYTES_IN_PLACE)
+        except InvalidBatchError:
+            return None  # too long, or damaged: a thread finds out
+
+
+class _Entry:
+    """A batch in its turn. `batch` or `error` is set once it was looked at."""
+
+    __slots__ = ("admit", "batch", "error", "outcome", "source")
+
+    def __init__(self, outcome: WriteOutcome, source: SourceWrite | None, admit: Callable[[], None] | None) -> None:
+        self.outcome = outcome
+        self.source = source
+        self.admit = admit
+        self.batch: Batch | None = None
+        self.error: PenstockError | None = None
+
+    def finish(self, partition: Partition) -> None:
+        """Queue the batch, or tell its writer why not."""
+        error = self.error
+        if error is None:
+            assert self.batch is not None
+            try:
+                if self.admit is not None:
+                    self.admit()
+                partition.enqueue(self.batch, self.source or _source_of(self.batch), self.outcome)
+            except PenstockError as refused:
+                error = refused
+        if error is not None and not self.outcome.done():
+            self.outcome.set_exception(error)
+
+
+class Intake:
+    """Takes batches for all partitions of a broker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lanes: dict[Partition, deque[_Entry]] = {}  # of partitions that have a batch in a thread
+
+    def begin(
+        self,
+        route: Route,
+        raw: Buffer,
+        outcome: WriteOutcome,
+        source: SourceWrite | None,
+        *,
+        from_client: bool,
+        admit: Callable[[], None] | None,
+    ) -> int:
+        """See `Broker.begin_produce`."""
+        partition = route.partition
+        batch = check_batch(raw, partition.config.batch_bytes_max)
+        now_ms = int(self._clock.wall() * 1000) if route.uses_append_time or route.limits is not None else -1
+        append_time_ms = now_ms if route.uses_append_time else -1
+        if from_client:
+            _check_header(batch)
+            # The way of most batches, and the shortest.
+            if not (batch.attributes & CODEC_MASK or route.codec or self._lanes) and batch.messages <= RECORDS_IN_PLACE:
+                times = check_plain_records(batch, batch.data, HEADER_SIZE, needs_keys=route.needs_keys)
+                batch = route.stamped(batch, times, now_ms)
+                partition.enqueue(batch, source or _source_of(batch), outcome)
+                return append_time_ms
+        examination = _Examination(batch, route, from_client, now_ms)
+        plain: memoryview | None = None
+        must_look = from_client or route.must_look(batch)
+        if must_look and (plain := examination.plain_in_place()) is None:
+            self._examine_in_thread(partition, examination, _Entry(outcome, source, admit))
+            return append_time_ms
+        batch = examination.run(plain)
+        lane = self._lanes.get(partition)
+        if lane is None:
+            partition.enqueue(batch, source or _source_of(batch), outcome)
+        else:
+            entry = _Entry(outcome, source, admit)
+            entry.batch = batch
+            lane.append(entry)
+        return append_time_ms
+
+    def _examine_in_thread(self, partition: Partition, examination: _Examination, entry: _Entry) -> None:
+        self._lanes.setdefault(partition, deque()).append(entry)
+        work = asyncio.get_running_loop().run_in_executor(_threads(), examination.run)
+
+        def done(work: asyncio.Future[Batch]) -> None:
+            try:
+                entry.batch = work.result()
+            except PenstockError as error:
+                entry.error = error
+            except (Exception, asyncio.CancelledError) as error:
+                log.error("a batch for partition %d could not be checked", partition.number, exc_info=error)
+                entry.error = InvalidBatchError("the batch could not be checked; the log of the broker says why")
+            self._advance(partition)
+
+        work.add_done_callback(done)
+
+    def _advance(self, partition: Partition) -> None:
+        """Queue what is ready at the front of a partition's lane."""
+        lane = self._lanes[partition]
+        while lane and (lane[0].batch is not None or lane[0].error is not None):
+            lane.popleft().finish(partition)
+        if not lane:
+            del self._lanes[partition]
+
+
+def _check_header(batch: Batch) -> None:
+    """What a client may not say in the header of a batch."""
+    if batch.base_offset:
+        raise InvalidBatchError(f"the batch begins at offset {batch.base_offset}; producers number the messages of each from 0")
+    if batch.base_sequence < 0 <= batch.producer_id:
+        raise InvalidBatchError(f"producer {batch.producer_id} sends a batch with sequence number {batch.base_sequence}")
+    if batch.attributes & APPEND_TIME:
+        raise InvalidTimestampError("the batch says that it was stamped when it was stored; that is for the broker to say")
+
+
+def _source_of(batch: Batch) -> SourceWrite | None:
+    """Whose a batch of Kafka's is; None if it does not say."""
+    if batch.producer_id < 0:
+        return None
+    name = b"k" + batch.producer_id.to_bytes(8, "big")
+    return SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-intake")
