@@ -29,6 +29,7 @@ from penstock.server.errors import (
     DirectoryUnusableError,
     ListenError,
 )
+from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics import Observatory, Sources
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
@@ -257,6 +258,7 @@ class Node:
         life = await storage.life(GROUP)
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(served).read)
         sources.streams = streams if isinstance(streams, Streams) else None
+        sources.checks = ListenerChecks(self.listeners, _encrypted_listeners(config), broker.clock.monotonic)
         self.observatory.serve(sources)
 
     def _served(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> Served:
@@ -326,6 +328,13 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
             heartbeat_interval_ms=max(int(config.consumer_heartbeat_interval_s * 1000), 1),
         ),
     )
+
+
+def _encrypted_listeners(config: NodeConfig) -> frozenset[str]:
+    """Those that speak TLS."""
+    if config.tls_cert is None:
+        return frozenset()
+    return _expected_listeners(config) - (frozenset() if config.kafka_tls_port is None else {"kafka"})
 
 
 def _expected_listeners(config: NodeConfig) -> frozenset[str]:

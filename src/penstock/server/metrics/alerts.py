@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -71,6 +71,7 @@ class Facts:
     clock_jump_s: float | None = None  # the last one, if it was lately
     age_clock_behind_s: float = 0.0  # how far messages age behind the machine's clock
     loop_lag_max_s: float = 0.0
+    silent_listeners: Mapping[str, str] = field(default_factory=dict)  # and why
     loop_block_s: float | None = None  # how long the last block of a second or more was, if it was lately
 
 
@@ -85,6 +86,7 @@ def alerts_of(facts: Facts) -> list[Alert]:
         _pipelines,
         _clock,
         _loop,
+        _listeners,
         _block,
     )
     found = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
@@ -259,6 +261,17 @@ def _block(facts: Facts) -> Iterator[Alert]:
             "look for 'the event loop is blocked' in the log: it has the stack of that call; if it is not the machine that stood "
             "still (swapping, a suspended process), report it as a defect with that stack",
             "/",
+        )
+
+
+def _listeners(facts: Facts) -> Iterator[Alert]:
+    for name, why in facts.silent_listeners.items():
+        yield Alert(
+            CRITICAL,
+            "listener_down",
+            f"the {name} listener does not answer: {why}",
+            "see what the log says of it; if it does not come back, restart the node: nothing acknowledged is lost",
+            "/settings",
         )
 
 

@@ -30,6 +30,8 @@ ALERTS_EVERY: Final = 5  # ticks
 TOPIC_HISTORIES: Final = 50
 LAG_HISTORIES: Final = 50
 SURVEY_AGE_S: Final = 0.25  # of what a scrape shows, on a node that is not large
+LISTENERS_AGE_S: Final = 1.0
+LISTENERS_WAIT_S: Final = 0.8  # who asks whether a node is ready does not wait longer than a second
 STUCK_S: Final = 30.0
 _NODE_KEYS: Final = tuple(
     Key(metric) for metric in (*FLOW_METRICS, "request_ms_p99", "fsync_ms_p99", "loop_lag_ms", "storage_used")
@@ -107,6 +109,8 @@ class Observatory:
         self.phase = SERVING
         self._spawn(self._tick_for_ever(), "observatory")
         self._spawn(self.survey.run(self._surveyed), "survey")
+        if sources.checks is not None:
+            self._spawn(sources.checks.run(), "listener-checks")
 
     def drain(self) -> None:
         """The node is about to stop: it is not ready from now on."""
@@ -114,6 +118,8 @@ class Observatory:
 
     async def stop(self) -> None:
         """Watch no more."""
+        if self.sources is not None and self.sources.checks is not None:
+            await self.sources.checks.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -143,7 +149,14 @@ class Observatory:
         missing = sorted(self.sources.expected - self.sources.listeners.keys())
         if missing:
             found.append(f"not listening: {', '.join(missing)}")
+        found += (f"the {name} listener does not answer: {why}" for name, why in self.sources.silent_listeners().items())
         return found
+
+    async def check_listeners(self) -> None:
+        """See whether every listener answers, if that was not seen lately."""
+        checks = None if self.sources is None else self.sources.checks
+        if self.phase == SERVING and checks is not None:
+            await checks.refresh(LISTENERS_AGE_S, LISTENERS_WAIT_S)
 
     def illness(self) -> str | None:
         """Why the process is not alive as it should be; None if it is."""
@@ -269,6 +282,7 @@ class Observatory:
         return Facts(
             now_ms=int(self.clock.wall() * 1000),
             group_state=self.sources.state(),
+            silent_listeners=self.sources.silent_listeners(),
             disks=self.sources.disks(),
             lags=[
                 LagFacts(one.consumer, one.topic, one.messages, one.seconds, one.retention_share, self._trend.is_growing(one))

@@ -38,6 +38,7 @@ def add_routes(app: web.Application, observatory: Observatory) -> None:
         )
 
     async def readyz(request: web.Request) -> web.Response:
+        await observatory.check_listeners()
         reasons = observatory.trouble()
         shown = {"status": "not ready" if reasons else "ready", "phase": observatory.phase, "reasons": reasons}
         return web.json_response(shown, status=_status(reasons))

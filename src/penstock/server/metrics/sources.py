@@ -10,6 +10,7 @@ from penstock.blob import GroupLife, LocalDisk, group_state
 from penstock.broker import Broker
 from penstock.broker.streams import Streams
 from penstock.core.probe import Durations, RequestProbe
+from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics.alerts import DiskFacts
 
 
@@ -41,6 +42,7 @@ class Sources:
     read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
     streams: Streams | None = None  # if they are kept in the node itself
     gateways: list[tuple[str, Gateway]] = field(default_factory=list)
+    checks: ListenerChecks | None = None  # of the listeners, if they are checked
 
     def probes(self) -> Iterator[tuple[str, RequestProbe]]:
         """Every probe of requests, each once."""
@@ -80,6 +82,10 @@ class Sources:
         """Where several disks are on one file system, its room counts once."""
         seen = {space.device: space for vdisk in self.life.vdisks.values() if (space := vdisk.space) is not None}
         return Space(self.used(), sum(space.free for space in seen.values()), sum(space.total for space in seen.values()))
+
+    def silent_listeners(self) -> dict[str, str]:
+        """Listeners that do not answer, and why."""
+        return {} if self.checks is None else self.checks.silent
 
     def state(self) -> str:
         """How well the storage group is."""
