@@ -21,7 +21,13 @@ async def open_group(kind: Erasure, directory: Path, *, durable: bool = True) ->
         return await LocalDisk.open(directory / str(order), durable=durable)
 
     options = GroupOptions(sync_interval=None, scrub_interval=None)
-    life = GroupLife(GROUP, 1, kind, open_disk, clock=SystemClock(), random=Random(1), options=options)
+
+    async def note_formed() -> None:
+        formed.touch()
+
+    formed = directory / "formed"
+    on_formed = None if formed.exists() else note_formed
+    life = GroupLife(GROUP, 1, kind, open_disk, clock=SystemClock(), random=Random(1), options=options, on_formed=on_formed)
     await life.start()
     try:
         yield life

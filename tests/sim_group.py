@@ -42,6 +42,7 @@ class SimGroup:
         self.platters = [SimPlatter() for _ in self.orders]
         self.faults = [DiskFaults() for _ in self.orders]
         self.absent: set[int] = set()
+        self.is_formed = False
         self._settings = settings
         self._loop = loop or current_loop()
         self._random = self._loop.fork_random("group")
@@ -57,10 +58,20 @@ class SimGroup:
         self._incarnations += 1
         self.process = SimProcess(self._loop, f"group-{self._incarnations}")
         self.life = GroupLife(
-            GROUP_ID, 1, self.erasure, self.open_disk, clock=SimClock(self._loop), random=self._random, options=self._settings
+            GROUP_ID,
+            1,
+            self.erasure,
+            self.open_disk,
+            clock=SimClock(self._loop),
+            random=self._random,
+            options=self._settings,
+            on_formed=None if self.is_formed else self._note_formed,
         )
         await self.do(self.life.start())
         return self
+
+    async def _note_formed(self) -> None:
+        self.is_formed = True
 
     async def open_disk(self, order: int) -> Disk:
         """One opening of a platter."""
@@ -131,11 +142,11 @@ class SimGroup:
         packed = blob_id.pack()
         found: dict[int, int] = {}
         for order, vdisk in self.life.vdisks.items():
-            _, listed = await vdisk.listing(
+            page = await vdisk.listing(
                 self.life.group.generation, packed[:9], packed[9:21], packed[9:21] + b"\0", reverse=False, limit=1
             )
-            if listed and listed[0].parts:
-                found[order] = listed[0].parts
+            if page.blobs and page.blobs[0].parts:
+                found[order] = page.blobs[0].parts
         return found
 
     def subgroup(self, blob_id: BlobId) -> tuple[int, ...]:

@@ -45,8 +45,22 @@ def group_life(kind: Erasure, directory: Path, *, missing: frozenset[int] = froz
             raise FileNotFoundError(f"disk {order} is gone")
         return await LocalDisk.open(directory / str(order))
 
+    formed = directory / "formed"
+
+    async def note_formed() -> None:
+        formed.touch()
+
     options = GroupOptions(vdisk=VDISK_OPTIONS, sync_interval=interval, scrub_interval=interval)
-    return GroupLife(GROUP, 1, kind, open_disk, clock=SystemClock(), random=Random(os.urandom(16)), options=options)
+    return GroupLife(
+        GROUP,
+        1,
+        kind,
+        open_disk,
+        clock=SystemClock(),
+        random=Random(os.urandom(16)),
+        options=options,
+        on_formed=None if formed.exists() else note_formed,
+    )
 
 
 class Writer:

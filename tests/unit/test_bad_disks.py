@@ -25,7 +25,11 @@ def _life(folder: Path, erasure: Erasure = Erasure.BLOCK_4_2, group: int = GROUP
     async def open_disk(order: int) -> LocalDisk:
         return await LocalDisk.open(folder / str(order), durable=False)
 
-    return GroupLife(group, 1, erasure, open_disk, clock=SystemClock(), random=Random(1), options=BY_HAND)
+    async def note_formed() -> None:
+        pass
+
+    clock = SystemClock()
+    return GroupLife(group, 1, erasure, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=note_formed)
 
 
 async def _start_and_stop(life: GroupLife) -> None:

@@ -216,11 +216,16 @@ def test_a_group_in_real_directories_opens_with_one_dead_path(tmp_path: Path) ->
     async def run() -> None:
         paths = tuple(tmp_path / str(order) for order in range(8))
         options = GroupOptions(vdisk=SMALL, sync_interval=0.02, scrub_interval=None)
-        storage = BlobStorage(
-            [GroupConfig(0, Erasure.BLOCK_4_2, paths)], clock=SystemClock(), random=Random(1), durable=False, options=options
-        )
+        formed = asyncio.Event()
+
+        async def note_formed() -> None:
+            formed.set()
+
+        storage = BlobStorage(clock=SystemClock(), random=Random(1), durable=False, options=options)
+        storage.add_group(GroupConfig(0, Erasure.BLOCK_4_2, paths), note_formed)
         life = await storage.life(0)
         assert sorted(life.vdisks) == [0, 1, 2, 4, 5, 6, 7]
+        assert formed.is_set()
         assert (await life.proxy.put(blob_id, b"data")).status is Status.OK
         (tmp_path / "3").unlink()
         async with asyncio.timeout(REOPEN_S + 30):

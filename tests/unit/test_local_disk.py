@@ -222,7 +222,11 @@ def test_a_blob_is_given_out_as_pieces_of_its_files(tmp_path: Path, erasure: Era
         async def open_disk(order: int) -> LocalDisk:
             return await LocalDisk.open(tmp_path / str(order), durable=False)
 
-        life = GroupLife(GROUP_ID, 1, erasure, open_disk, clock=SystemClock(), random=Random(1), options=BY_HAND)
+        async def note_formed() -> None:
+            pass
+
+        clock = SystemClock()
+        life = GroupLife(GROUP_ID, 1, erasure, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=note_formed)
         await life.start()
         data = payload(200_000)
         blob_id = BlobId(1, 0, 1, 1, 0, len(data))

@@ -167,6 +167,7 @@ def test_a_group_counts_what_it_repairs_and_knows_how_well_it_is() -> None:
         probe = group.life.probe
         assert (probe.damaged_found, probe.parts_failed) == (0, 0)
         assert probe.scrub_finished_ms > 0
+        await group.life.replicate()
         assert probe.rounds > 0
         await group.life.stop()
 

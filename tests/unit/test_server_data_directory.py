@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import threading
@@ -238,3 +239,18 @@ def test_a_disk_that_is_not_there_or_another_is_not_used_while_the_node_runs(tmp
         shutil.rmtree(tmp_path / "d4")
         (tmp_path / "away").rename(tmp_path / "d4")
         directory.check_disk(4)
+
+
+def test_a_group_is_new_until_it_has_formed_and_never_in_a_directory_that_does_not_say(tmp_path: Path) -> None:
+    config = _eight(tmp_path)
+    assert not _make(config).made.formed
+    directory = DataDirectory.open(config, Random(2))
+    assert not directory.made.formed
+    asyncio.run(directory.note_formed())
+    directory.close()
+    assert _make(config).made.formed
+    path = config.data_dir / "node.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    del fields["formed"]  # as an older version wrote it
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    assert _make(config).made.formed

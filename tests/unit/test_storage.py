@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from penstock.blob import (
     TabletInfo,
     VDiskOptions,
 )
+from penstock.blob.controller import ControllerState
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ClosedError, ConfigError, FencedError, InvalidRequestError
 
@@ -176,6 +179,38 @@ def test_dynamic_groups_and_their_blobs_survive_a_restart(tmp_path: Path) -> Non
             assert (await proxy.get(BlobId(9, 0, 1, 1, 0, 5))).data == b"hello"
 
     asyncio.run(second(asyncio.run(first())))
+
+
+def test_a_group_of_the_controller_is_new_until_it_was_used_once(tmp_path: Path) -> None:
+    async def create() -> None:
+        async with _storage([_group(tmp_path, 0)]) as storage:
+            controller = await Controller.start(storage, 0, clock=SystemClock(), random=random.Random(1))
+            for number in range(8):
+                await controller.add_disk(tmp_path / f"pdisk{number}")
+            await controller.create_group(Erasure.BLOCK_4_2)
+
+    async def use(seed: int) -> Status:
+        async with _storage([_group(tmp_path, 0)]) as storage:
+            controller = await Controller.start(storage, 0, clock=SystemClock(), random=random.Random(seed))
+            proxy = await storage.proxy(controller.groups()[0].id)
+            return (await proxy.put(BlobId(9, 0, 1, seed, 0, 5), b"hello")).status
+
+    asyncio.run(create())
+    assert asyncio.run(use(2)) is Status.OK
+    for number in range(8):
+        shutil.rmtree(tmp_path / f"pdisk{number}")
+    assert asyncio.run(use(3)) is Status.ERROR
+
+
+def test_the_controllers_state_of_an_older_version_is_read() -> None:
+    group = {"id": 5, "erasure": "none", "generation": 2, "disks": [1]}
+    disk = {"id": 1, "path": "/disk", "realm": "1", "domain": "1"}
+    raw = json.dumps({"version": 1, "next_group": 6, "disks": [disk], "groups": [group]}).encode()
+    state = ControllerState.unpack(raw)
+    assert state.groups[0].formed
+    assert ControllerState.unpack(state.pack()) == state
+    with pytest.raises(ConfigError, match="version 3, this version of Penstock reads up to 2"):
+        ControllerState.unpack(json.dumps({"version": 3}).encode())
 
 
 def test_a_moved_vdisk_is_refilled_on_its_new_disk_and_the_generation_rises(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 It keeps its state in the static group, as a tablet does: each change is one blob in channel 0 holding the whole state as JSON,
 
-    {"version": 1, "next_group": 2181038080, "disks": [{"id", "path", "realm", "domain"}],
-     "groups": [{"id", "erasure", "generation", "disks": [disk ids in order]}]}
+    {"version": 2, "next_group": 2181038080, "disks": [{"id", "path", "realm", "domain"}],
+     "groups": [{"id", "erasure", "generation", "disks": [disk ids in order], "formed"}]}
 
-and a controller that starts blocks all earlier ones. Told BLOCKED, it stops.
+and a controller that starts blocks all earlier ones. Told BLOCKED, it stops. A group is not `formed` until its disks have begun;
+in version 1 this was not noted, and every group counts as formed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig
+from penstock.blob.life import OnFormed
 from penstock.blob.placement import PlacedDisk, choose_disks, choose_spare
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage
@@ -28,7 +30,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, UnavailableError
 
 CONTROLLER_TABLET = 1
-STATE_VERSION = 1
+STATE_VERSION = 2
 HEAL_AFTER_S = 3600.0
 
 
@@ -48,6 +50,7 @@ class GroupRecord(NamedTuple):
     erasure: str
     generation: int
     disks: tuple[int, ...]
+    formed: bool = True
 
 
 class ControllerState(NamedTuple):
@@ -71,8 +74,11 @@ class ControllerState(NamedTuple):
     def unpack(cls, raw: bytes) -> ControllerState:
         """The state whose stored form is `raw`."""
         state = json.loads(raw)
-        if state["version"] != STATE_VERSION:
-            raise ConfigError(f"the controller's state has version {state['version']}, not {STATE_VERSION}; upgrade Penstock")
+        if not 1 <= state["version"] <= STATE_VERSION:
+            raise ConfigError(
+                f"the controller's state has version {state['version']}, this version of Penstock reads up to {STATE_VERSION}; "
+                "upgrade Penstock"
+            )
         disks = tuple(DiskRecord(**disk) for disk in state["disks"])
         groups = tuple(GroupRecord(**{**group, "disks": tuple(group["disks"])}) for group in state["groups"])
         return cls(state["next_group"], disks, groups)
@@ -113,8 +119,8 @@ class Controller:
             raise UnavailableError(f"the controller's state cannot be read: {latest.reason}")
         state = ControllerState.unpack(bytes(latest.blobs[0][1] or b"")) if latest.blobs else ControllerState()
         await controller._commit(state)
-        for config in controller.groups():
-            storage.add_group(config)
+        for group in state.groups:
+            storage.add_group(state.config(group), None if group.formed else controller._formed(group.id))
         return controller
 
     def groups(self) -> list[GroupConfig]:
@@ -136,14 +142,16 @@ class Controller:
         """A new group on disks of which no two share a fail domain. ConfigError if there are too few."""
         async with self._changing:
             state = self._state
-            group = GroupRecord(state.next_group, erasure.value, 1, choose_disks(erasure, state.placed()))
+            group = GroupRecord(state.next_group, erasure.value, 1, choose_disks(erasure, state.placed()), formed=False)
             await self._commit(state._replace(next_group=state.next_group + 1, groups=(*state.groups, group)))
             config = self._state.config(group)
-            self._storage.add_group(config)
+            self._storage.add_group(config, self._formed(group.id))
             return config
 
     async def move_vdisk(self, group_id: int, order: int, to_disk: int | None = None) -> GroupConfig:
         """Let a VDisk live on another disk, a suitable one unless one is named. The group's generation rises."""
+        if group_id in {group.id for group in self._state.groups}:
+            await self._storage.life(group_id)  # a new group forms first, which changes the state, too
         async with self._changing:
             state = self._state
             group = next((group for group in state.groups if group.id == group_id), None)
@@ -175,6 +183,14 @@ class Controller:
                         continue  # no disk is free; the group goes on without this one
                     moved.append((config.id, order))
         return moved
+
+    def _formed(self, group_id: int) -> OnFormed:
+        async def note() -> None:
+            async with self._changing:
+                groups = (group._replace(formed=group.formed or group.id == group_id) for group in self._state.groups)
+                await self._commit(self._state._replace(groups=tuple(groups)))
+
+        return note
 
     async def _commit(self, state: ControllerState) -> None:
         """Store a new state, and only then take it."""

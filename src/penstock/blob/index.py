@@ -60,6 +60,11 @@ class DiskIndex:
         self.sync_log: deque[MetaItem] = deque(maxlen=SYNC_LOG_MAX)
         self.sync_end = 0
 
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether nobody has ever told this disk anything."""
+        return self.parts == 0 and not self.sync_all()
+
     def channel(self, channel_key: bytes) -> Channel:
         """The channel, made on first use."""
         found = self.channels.get(channel_key)

@@ -19,9 +19,10 @@ from penstock.blob.group import Group
 from penstock.blob.identity import IDENTITY_NAME
 from penstock.blob.link import DiskLink
 from penstock.blob.member import Member
+from penstock.blob.meta import DiskState
 from penstock.blob.probe import GroupProbe
 from penstock.blob.proxy import GroupProxy
-from penstock.blob.quorum import fits_fail_model
+from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import VDisk, VDiskOptions
 from penstock.core.clock import Clock
@@ -30,6 +31,7 @@ from penstock.core.errors import ConfigError
 log = logging.getLogger(__name__)
 
 OpenDisk = Callable[[int], Awaitable[Disk]]
+OnFormed = Callable[[], Awaitable[None]]
 
 REOPEN_S = 5.0  # between two attempts to open a disk that is out
 REFILL_AT_START_S = 1.0  # a refill that takes no longer is done when the group starts
@@ -46,7 +48,12 @@ class GroupOptions:
 
 
 class GroupLife:
-    """One group with all its disks in this process. `open_disk` gives the disk for an order number."""
+    """One group with all its disks in this process. `open_disk` gives the disk for an order number.
+
+    `on_formed` is given for a group that is new by its configuration: it notes durably that the group is so no more, and is
+    called once the disks are marked, before any of them takes a command. Whether a group is new is never told from its disks: a
+    disk that is empty may have been wiped.
+    """
 
     def __init__(
         self,
@@ -58,6 +65,7 @@ class GroupLife:
         clock: Clock,
         random: Random,
         options: GroupOptions | None = None,
+        on_formed: OnFormed | None = None,
     ) -> None:
         links: list[DiskLink | None] = [None] * erasure.shape.disks
         self.group = Group(group_id, generation, erasure, links)
@@ -65,6 +73,8 @@ class GroupLife:
         self.options = options or GroupOptions()
         self.probe = GroupProbe()
         self._open_disk = open_disk
+        self._on_formed = on_formed
+        self._forming = asyncio.Lock()
         self._clock = clock
         self._random = random
         self._members: dict[int, Member] = {}
@@ -199,7 +209,22 @@ class GroupLife:
                 await member.stop()
                 await member.vdisk.close()
 
+    async def _form(self) -> None:
+        """Let the empty disks of a new group begin, if there are enough of them; the rest learn from these."""
+        async with self._forming:
+            vdisks = [member.vdisk for member in self._members.values()]
+            if self._on_formed is None:
+                return
+            if all(vdisk.index.knows_nothing for vdisk in vdisks):
+                await asyncio.gather(*(vdisk.reach(DiskState.COMPLETE) for vdisk in vdisks if not vdisk.proves_absence))
+                if not group_quorum(self.group.erasure, sum(1 << vdisk.order for vdisk in vdisks if vdisk.proves_absence)):
+                    return
+            await self._on_formed()
+            self._on_formed = None
+
     async def _sync_metadata(self) -> None:
+        if self._on_formed is not None:
+            await self._form()
         await asyncio.gather(*(member.syncer.round() for member in self._members.values()))
 
     async def _refill_enough(self) -> None:
@@ -222,6 +247,8 @@ class GroupLife:
             await asyncio.sleep(interval)
             member = self._members.get(order)
             try:
+                if self._on_formed is not None:
+                    await self._form()
                 if member is not None:
                     if not await member.round(self.options.replication_interval) and self._members.get(order) is member:
                         # Once begun, it is brought to its end, though the group may stop meanwhile.

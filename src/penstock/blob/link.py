@@ -40,6 +40,22 @@ class Listed(NamedTuple):
     damaged: int
 
 
+class Page(NamedTuple):
+    """A stretch of a disk's index. `proves_absence`: a part that it does not list is one that the disk should not hold."""
+
+    status: Status
+    blobs: Sequence[Listed] = ()
+    proves_absence: bool = False
+
+
+class ChannelsReply(NamedTuple):
+    """The keys of the channels of which a disk holds parts; `proves_absence` as in a page."""
+
+    status: Status
+    keys: Sequence[bytes] = ()
+    proves_absence: bool = False
+
+
 class PullReply(NamedTuple):
     """Metadata for a sister disk, and where it stands afterwards in this disk's sync log; `state` is FRESH if it knows none."""
 
@@ -101,11 +117,11 @@ class DiskLink(Protocol):
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int
-    ) -> tuple[Status, list[Listed]]:
+    ) -> Page:
         """Blobs of a channel with begin <= key < end of which the disk holds parts, in order, up to `limit`."""
         ...
 
-    async def channels(self, generation: int) -> tuple[Status, list[bytes]]:
+    async def channels(self, generation: int) -> ChannelsReply:
         """The keys of all channels of which the disk holds parts."""
         ...
 
@@ -115,9 +131,4 @@ class DiskLink(Protocol):
 
     async def drop(self, blob_id: bytes) -> DiskReply:
         """Give up a part, because it is where it belongs or because its put is taken back."""
-        ...
-
-    @property
-    def proves_absence(self) -> bool:
-        """Whether a part that the disk does not list is one that it should not hold."""
         ...

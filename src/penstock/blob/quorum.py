@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from penstock.blob.topology import Erasure, allowed_parts
+from penstock.blob.topology import Erasure, allowed_parts, subgroup
 
 _BLOCK_MAINS = 6
 _BLOCK_PARTS_ALL = 0b111111
@@ -91,6 +91,19 @@ def absence_proven(erasure: Erasure, parts: Sequence[int], unknown: int) -> bool
     unknown_handoffs = unknown >> _BLOCK_MAINS
     could_be_seen = _distinct(parts) | unknown & _BLOCK_PARTS_ALL
     return could_be_seen.bit_count() + unknown_handoffs.bit_count() < _BLOCK_DATA_PARTS
+
+
+@cache
+def absence_shown(erasure: Erasure, silent: int) -> bool:
+    """Whether disks (order numbers) that give no listing, or that may lack what they should hold, cannot hold a finished put
+    between them: what no other disk lists was then never acknowledged, whichever blob it is."""
+    nothing = [0] * erasure.shape.disks
+    # Placement depends on the hash modulo the number of disks.
+    for first in range(erasure.shape.disks):
+        unknown = sum(1 << index for index, order in enumerate(subgroup(erasure, first)) if silent >> order & 1)
+        if not put_excluded(erasure, nothing, unknown):
+            return False
+    return True
 
 
 def put_excluded(erasure: Erasure, parts: Sequence[int], unknown: int) -> bool:

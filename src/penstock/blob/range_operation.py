@@ -1,19 +1,20 @@
 """Finding blobs by order of id: the indexes of all disks merged, each blob judged by the parts that are seen of it.
 
 A blob that enough parts are seen of is there, and is written out in full before it is reported, so that it cannot be lost
-later. One of which too few can exist was never acknowledged: it is passed over. Where neither is certain, the answer is ERROR.
+later. One of which too few can exist was never acknowledged: it is passed over. Where neither is certain, the answer is ERROR;
+so it is where the disks that give no page, or cannot tell what they lack, could hold a finished put that no other disk shows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.group import Group
-from penstock.blob.link import Listed
-from penstock.blob.quorum import fits_fail_model, put_done, put_excluded, recoverable
+from penstock.blob.link import Listed, Page
+from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_excluded, recoverable
 from penstock.blob.status import Status
 
 PAGE = 4096
@@ -39,12 +40,20 @@ class ListingError(Exception):
 class MergedListing:
     """The blobs of one channel over all disks of a group, in order of key."""
 
-    def __init__(self, group: Group, channel_key: bytes, *, reverse: bool) -> None:
+    def __init__(self, group: Group, channel_key: bytes, *, reverse: bool, may_miss: bool = False) -> None:
+        """With `may_miss`, blobs that only `silent` disks hold may be missing: who asks minds that himself."""
         self._group = group
         self._generation = group.generation
         self._channel_key = channel_key
         self._reverse = reverse
+        self._may_miss = may_miss
         self._failed = 0
+        self._unproven = 0
+
+    @property
+    def silent(self) -> int:
+        """The disks (order numbers) that gave no page, or one that proves no absence."""
+        return self._failed | self._unproven
 
     async def blobs(self, begin: bytes, end: bytes | None) -> AsyncIterator[Seen]:
         """Blobs with begin <= key < end. ListingError if the fail model is exceeded or the group changed."""
@@ -67,26 +76,34 @@ class MergedListing:
             else:
                 begin = bound + b"\0"
 
-    async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, list[Listed]]:
-        async def ask(order: int) -> tuple[Status, list[Listed]]:
+    async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, Sequence[Listed]]:
+        async def ask(order: int) -> Page:
             link = self._group.links[order]
             if link is None:
-                return Status.ERROR, []
+                return Page(Status.ERROR)
             return await link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=PAGE)
 
         orders = range(len(self._group.links))
         replies = [await ask(0)] if len(orders) == 1 else await asyncio.gather(*map(ask, orders))
-        pages: dict[int, list[Listed]] = {}
-        for order, (status, page) in enumerate(replies):
-            if status is Status.RACE:
+        pages: dict[int, Sequence[Listed]] = {}
+        for order, page in enumerate(replies):
+            if page.status is Status.RACE:
                 raise ListingError(Status.RACE, "the group changed")
-            if status is Status.OK:
-                pages[order] = page
+            if page.status is Status.OK:
+                pages[order] = page.blobs
+                self._unproven |= (not page.proves_absence) << order
             else:
                 self._failed |= 1 << order
-        if not fits_fail_model(self._group.erasure, self._failed):
-            raise ListingError(Status.ERROR, f"too few disks of group {self._group.id:08x} answer")
+        self._check_enough()
         return pages
+
+    def _check_enough(self) -> None:
+        erasure = self._group.erasure
+        if not fits_fail_model(erasure, self._failed):
+            raise ListingError(Status.ERROR, f"too few disks of group {self._group.id:08x} answer")
+        # A lone disk has no sister to compare itself with: what it lists is all there is, and it reports what it has lost.
+        if len(self._group.links) > 1 and not self._may_miss and not absence_shown(erasure, self.silent):
+            raise ListingError(Status.ERROR, f"too few disks of group {self._group.id:08x} can tell what they lack")
 
     def _seen(self, key: bytes, by_order: dict[int, Listed]) -> Seen:
         prefix = self._channel_key + key
@@ -97,10 +114,8 @@ class MergedListing:
         for index, order in enumerate(self._group.subgroup(prefix)):
             listed = by_order.get(order)
             parts.append(listed.parts if listed is not None and listed.size == size else 0)
-            link = self._group.links[order]
-            tells = link is not None and not self._failed >> order & 1
-            absent = listed is None and link is not None and not link.proves_absence
-            if not tells or absent or (listed is not None and listed.damaged):
+            cannot_tell = (self._failed if listed is not None else self.silent) >> order & 1
+            if cannot_tell or (listed is not None and listed.damaged):
                 unknown |= 1 << index
         return Seen(BlobId.unpack(prefix + (size << 4).to_bytes(4, "big")), tuple(parts), unknown)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import operator
 from dataclasses import dataclass
 
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
 from penstock.blob.disk import Buffer
 from penstock.blob.group import Group
+from penstock.blob.link import ChannelsReply
 from penstock.blob.meta import DiskState
-from penstock.blob.quorum import fits_fail_model, put_done, recoverable
+from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_excluded, recoverable
 from penstock.blob.range_operation import ListingError, MergedListing, Seen, judge
 from penstock.blob.status import Status
-from penstock.blob.topology import main_part
+from penstock.blob.topology import allowed_parts, main_part
 from penstock.blob.vdisk import VDisk
 
 AT_ONCE = 8
+PARTIAL_MAX = 1000  # blobs that a refilling disk looks at twice before it gives this round up
 
 
 @dataclass(slots=True)
@@ -35,11 +39,18 @@ class RoundReport:
 
 
 class Replicator:
-    """Compares one VDisk with its sisters and mends what differs on its own disk only."""
+    """Compares one VDisk with its sisters and mends what differs on its own disk only.
+
+    A refill ends only when nothing that was acknowledged can be missing: neither a blob that only silent disks hold, nor one
+    of which this disk held a part in place of a sister that is back and has not got it yet.
+    """
 
     def __init__(self, vdisk: VDisk, group: Group) -> None:
         self._vdisk = vdisk
         self._group = group
+        # Of the round that goes on: the disks that gave no page or prove no absence, and blobs that lack a part somewhere.
+        self._silent = 0
+        self._partial: list[Seen] = []
 
     async def round(self) -> RoundReport:
         """Go through all blobs of the group once. A disk found complete can prove absence again."""
@@ -48,42 +59,92 @@ class Replicator:
             report.failed, report.reason = 1, "it has not yet learned the group's blocks and barriers"
             return report
         self._vdisk.repair_wanted.clear()
+        self._silent, self._partial = 0, []
         try:
             for channel_key in await self._channels():
                 await self._mend_channel(channel_key, report)
+            if report.complete and not self._vdisk.proves_absence:
+                await self._end_refill(report)
         except ListingError as error:
             report.failed += 1
             report.reason = error.reason
-        if report.complete and not self._vdisk.proves_absence:
-            await self._vdisk.reach(DiskState.COMPLETE)
         if report.restored:
             self._group.disorders += 1  # handoffs may hold what is in place now
         return report
+
+    async def _end_refill(self, report: RoundReport) -> None:
+        """All that was seen is here: note so durably, unless something acknowledged may not have been seen."""
+        if not absence_shown(self._group.erasure, self._silent):
+            report.failed, report.reason = 1, "too few disks can tell what this one should hold"
+            return
+        for seen in self._partial[:PARTIAL_MAX]:
+            await self._stand_in_again(seen, report)
+        report.failed += len(self._partial[PARTIAL_MAX:])
+        if report.complete:
+            await self._vdisk.reach(DiskState.COMPLETE)
+
+    async def _stand_in_again(self, seen: Seen, report: RoundReport) -> None:
+        """Look once more at a blob that lacks a part on a disk that is up: this one may have stood in for that before its loss.
+        Most of these blobs were only being written, and are whole by now."""
+        prefix = seen.blob_id.pack()[:PREFIX_SIZE]
+        key = prefix[CHANNEL_KEY_SIZE:]
+        async for again in MergedListing(self._group, prefix[:CHANNEL_KEY_SIZE], reverse=False).blobs(key, key + b"\0"):
+            if self._is_partial(again):
+                part = self._part_to_hold(again)
+                await self._restore(again, part, report)
+                self._group.disorders += 1  # the disk to which the part belongs is to look for it
+
+    def _is_partial(self, seen: Seen) -> bool:
+        """Whether the blob is there, this disk is a handoff of it, and its parts are not all that an acknowledged put leaves,
+        even if the disks that cannot tell hold theirs: all but this one, which has lost what it held."""
+        erasure = self._group.erasure
+        packed = seen.blob_id.pack()
+        index = self._group.subgroup(packed[:PREFIX_SIZE]).index(self._vdisk.order)
+        if main_part(erasure, index) or not recoverable(erasure, seen.parts) or self._is_unwanted(packed):
+            return False
+        return put_excluded(erasure, seen.parts, seen.unknown & ~(1 << index))
+
+    def _part_to_hold(self, seen: Seen) -> int:
+        """The part that a handoff adds most with: one that makes the blob whole, or that no disk has."""
+        erasure = self._group.erasure
+        index = self._group.subgroup(seen.blob_id.pack()[:PREFIX_SIZE]).index(self._vdisk.order)
+        held = functools.reduce(operator.or_, seen.parts)
+
+        def worth(part: int) -> tuple[bool, bool]:
+            parts = [mask | 1 << part - 1 if at == index else mask for at, mask in enumerate(seen.parts)]
+            return not put_excluded(erasure, parts, seen.unknown & ~(1 << index)), not held >> part - 1 & 1
+
+        return max(allowed_parts(erasure, index), key=worth)
 
     async def _channels(self) -> list[bytes]:
         found: dict[bytes, None] = {}
         failed = 0
         for order, link in enumerate(self._group.links):
-            status, channels = (Status.ERROR, []) if link is None else await link.channels(self._group.generation)
-            if status is Status.OK:
-                found.update(dict.fromkeys(channels))
+            reply = ChannelsReply(Status.ERROR) if link is None else await link.channels(self._group.generation)
+            if reply.status is Status.OK:
+                found.update(dict.fromkeys(reply.keys))
             else:
                 failed |= 1 << order
+            self._silent |= (not reply.proves_absence) << order
         if not fits_fail_model(self._group.erasure, failed):
             raise ListingError(Status.ERROR, "too few disks answer")
         return sorted(found)
 
     async def _mend_channel(self, channel_key: bytes, report: RoundReport) -> None:
         waiting: list[Seen] = []
-        async for seen in MergedListing(self._group, channel_key, reverse=False).blobs(b"", None):
+        listing = MergedListing(self._group, channel_key, reverse=False, may_miss=True)
+        async for seen in listing.blobs(b"", None):
             waiting.append(seen)
             if len(waiting) == AT_ONCE:
                 await self._mend(waiting, report)
                 waiting = []
         await self._mend(waiting, report)
+        self._silent |= listing.silent
 
     async def _mend(self, batch: list[Seen], report: RoundReport) -> None:
         await asyncio.gather(*(self._mend_blob(seen, report) for seen in batch))
+        if not self._vdisk.proves_absence:
+            self._partial += filter(self._is_partial, batch)
 
     async def _mend_blob(self, seen: Seen, report: RoundReport) -> None:
         packed = seen.blob_id.pack()

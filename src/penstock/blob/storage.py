@@ -14,7 +14,7 @@ from penstock.blob.config import GroupConfig
 from penstock.blob.disk import Disk, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
-from penstock.blob.life import GroupLife, GroupOptions
+from penstock.blob.life import GroupLife, GroupOptions, OnFormed
 from penstock.blob.local_disk import LocalDisk
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
@@ -48,16 +48,20 @@ class BlobStorage:
         self._options = options
         self._open_vdisk = open_vdisk or functools.partial(open_local_vdisk, durable=durable)
         self._configs: dict[int, GroupConfig] = {}
+        self._on_formed: dict[int, OnFormed] = {}
         self._lives: dict[int, asyncio.Task[GroupLife]] = {}
         self._closed = False
         for config in groups:
             self.add_group(config)
 
-    def add_group(self, config: GroupConfig) -> None:
-        """Make a group known; its disks are not touched before it is used."""
+    def add_group(self, config: GroupConfig, on_formed: OnFormed | None = None) -> None:
+        """Make a group known; its disks are not touched before it is used. A group that is new comes with `on_formed`, which
+        notes durably that it is so no more (see GroupLife)."""
         if config.id in self._configs:
             raise InvalidRequestError(f"group {config.id:08x} is there already")
         self._configs[config.id] = config
+        if on_formed is not None:
+            self._on_formed[config.id] = on_formed
 
     def groups(self) -> list[GroupConfig]:
         """Every group that is known."""
@@ -108,6 +112,13 @@ class BlobStorage:
         self._lives.clear()
 
     async def _start(self, config: GroupConfig) -> GroupLife:
+        note_formed = self._on_formed.get(config.id)
+
+        async def on_formed() -> None:
+            if note_formed is not None:
+                await note_formed()
+                del self._on_formed[config.id]
+
         life = GroupLife(
             config.id,
             config.generation,
@@ -116,6 +127,7 @@ class BlobStorage:
             clock=self._clock,
             random=self._random,
             options=self._options,
+            on_formed=None if note_formed is None else on_formed,
         )
         await life.start()
         return life

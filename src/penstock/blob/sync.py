@@ -24,14 +24,14 @@ class Syncer:
         self._told = 1 << vdisk.order
 
     async def round(self) -> int:
-        """Pull from every sister once; the mask of those that were heard. A fresh disk that has heard enough becomes synced."""
+        """Pull from every sister once; the mask of those that were heard. A fresh disk becomes synced once the sisters that know
+        something are a quorum without it: what any quorum has acknowledged, one of them has heard of."""
         orders = [order for order in range(len(self._group.links)) if order != self._vdisk.order]
         states = await asyncio.gather(*(self._pull(order) for order in orders))
         heard = sum(1 << order for order, state in zip(orders, states, strict=True) if state is not None)
         if self._vdisk.index.state == DiskState.FRESH:
-            # In a new group all are fresh and there is nothing to learn; otherwise only those that know something count.
             knowing = sum(1 << order for order, state in zip(orders, states, strict=True) if state not in (None, DiskState.FRESH))
-            if group_quorum(self._group.erasure, (knowing or heard) | 1 << self._vdisk.order):
+            if group_quorum(self._group.erasure, knowing):
                 await self._vdisk.reach(DiskState.SYNCED)
         if self._vdisk.doubts_keeps and group_quorum(self._group.erasure, self._told):
             self._vdisk.believe_keeps(self._kept)

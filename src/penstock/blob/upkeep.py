@@ -214,13 +214,19 @@ class Upkeep:
     async def _scrub_chunk(self, number: int, size: int) -> int:
         seen: set[int] = set()
         found = gaps = 0
-        async for item in scan_chunk(self._vdisk.disk, number, size):
-            if isinstance(item, Gap):
-                gaps += 1
-                continue
-            seen.add(item.header.offset)
-            if self._is_wanted(item) and not item.sound:
-                found += self._report_damage(item)
+        try:
+            async for item in scan_chunk(self._vdisk.disk, number, size):
+                if isinstance(item, Gap):
+                    gaps += 1
+                    continue
+                seen.add(item.header.offset)
+                if self._is_wanted(item) and not item.sound:
+                    found += self._report_damage(item)
+        except FileNotFoundError:
+            use = self._vdisk.index.chunks.get(number)
+            if use is not None and use.live:
+                raise
+            return found  # all of it became garbage meanwhile
         return found + (self._report_unseen(number, seen) if gaps else 0)
 
     def _is_wanted(self, item: Scanned | Gap) -> bool:

@@ -21,7 +21,7 @@ from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
-from penstock.blob.link import CollectRequest, DiskReply, Listed, PartsReply, PullReply
+from penstock.blob.link import ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
 from penstock.blob.meta import (
     HEARSAY,
     BarrierItem,
@@ -174,6 +174,8 @@ class VDisk:
             return PartsReply(Status.RACE)
         if self.closed:
             return PartsReply(Status.ERROR, (), f"VDisk {self.id} is closed")
+        if self.index.state == DiskState.FRESH:
+            return PartsReply(Status.ERROR, (), self._unlearned())
         channel = self.index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         part = blob_id[-1] & 0xF
@@ -247,21 +249,23 @@ class VDisk:
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int
-    ) -> tuple[Status, list[Listed]]:
+    ) -> Page:
         """Blobs of a channel with begin <= key < end of which this disk holds parts, in order, up to `limit`."""
         if generation != self.id.generation:
-            return Status.RACE, []
-        if self.closed:
-            return Status.ERROR, []
-        return Status.OK, self.index.listed(channel_key, begin, end, reverse=reverse, limit=limit, durable=self.journal.durable)
+            return Page(Status.RACE)
+        if self.closed or self.index.state == DiskState.FRESH:
+            return Page(Status.ERROR)
+        found = self.index.listed(channel_key, begin, end, reverse=reverse, limit=limit, durable=self.journal.durable)
+        return Page(Status.OK, found, self.proves_absence)
 
-    async def channels(self, generation: int) -> tuple[Status, list[bytes]]:
+    async def channels(self, generation: int) -> ChannelsReply:
         """The keys of all channels of which this disk holds parts."""
         if generation != self.id.generation:
-            return Status.RACE, []
-        if self.closed:
-            return Status.ERROR, []
-        return Status.OK, [channel_key for channel_key, channel in self.index.channels.items() if channel.blobs]
+            return ChannelsReply(Status.RACE)
+        if self.closed or self.index.state == DiskState.FRESH:
+            return ChannelsReply(Status.ERROR)
+        keys = [channel_key for channel_key, channel in self.index.channels.items() if channel.blobs]
+        return ChannelsReply(Status.OK, keys, self.proves_absence)
 
     async def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
         """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of this disk."""
@@ -281,9 +285,7 @@ class VDisk:
             index.bury_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
         else:
             items = index.sync_all()
-        # A disk that knows nothing has nothing to teach, whatever its state: it must not stand in the way of a group that forms.
-        state = index.state if index.sync_end or index.sync_all() else DiskState.FRESH
-        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), state)
+        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state)
 
     async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
         """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
@@ -336,13 +338,16 @@ class VDisk:
         await self.journal.close()
         await self.disk.close()
 
+    def _unlearned(self) -> str:
+        return f"VDisk {self.id} has not yet learned the group's blocks and barriers from a quorum of the others"
+
     def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
         if generation != self.id.generation:
             return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
         if self.closed:
             return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         if self.index.state == DiskState.FRESH:
-            return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet learned the group's blocks and barriers")
+            return DiskReply(Status.ERROR, self._unlearned())
         blocked = self.index.blocks.get(tablet)
         if blocked is not None and tablet_generation <= blocked.generation:
             reason = (

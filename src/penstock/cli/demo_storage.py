@@ -41,11 +41,25 @@ def _content(blob_id: BlobId) -> bytes:
 
 
 def _group(path: Path) -> GroupLife:
+    formed = path / "formed"
+
+    async def note_formed() -> None:
+        formed.touch()
+
     async def open_disk(order: int) -> LocalDisk:
         return await LocalDisk.open(path / f"disk{order}")
 
     quiet = GroupOptions(VDiskOptions(chunk_size=4 << 20, space_reserve=64 << 20), scrub_interval=None, sync_interval=None)
-    return GroupLife(GROUP, 1, Erasure.BLOCK_4_2, open_disk, clock=SystemClock(), random=random.Random(), options=quiet)
+    return GroupLife(
+        GROUP,
+        1,
+        Erasure.BLOCK_4_2,
+        open_disk,
+        clock=SystemClock(),
+        random=random.Random(),
+        options=quiet,
+        on_formed=None if formed.exists() else note_formed,
+    )
 
 
 async def _write(path: Path) -> None:

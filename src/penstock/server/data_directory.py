@@ -1,13 +1,15 @@
 """The data directory of a node: locked while a node works in it, and remembering what it was made as.
 
 DATA/lock                       held by the process that works here
-DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"]}
+DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"],
+                                 "formed": true}     false only until the group has begun for the first time
 DATA/secret.json                {"format": 1, "secret": 64 hexadecimal digits}: what tokens are made with, for this node alone
 DATA/disk0/                     the disks, unless they are elsewhere
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import fcntl
 import logging
@@ -81,6 +83,12 @@ class DataDirectory:
             raise DirectoryMismatchError(f"{path} is damaged; delete it, and clients sign in again for new tokens")
         return secret
 
+    async def note_formed(self) -> None:
+        """The group has begun: from now on a disk that is empty is one that was lost."""
+        made = self.made._replace(formed=True)
+        await asyncio.to_thread(_write_node, self.path, made)
+        self.made = made
+
     def close(self) -> None:
         """Let another process have the directory."""
         os.close(self._lock)
@@ -119,13 +127,20 @@ def _read_node(path: Path) -> Made | None:
     except ValueError:
         raise DirectoryMismatchError(f"{path / NODE_NAME}: unknown erasure {fields['erasure']!r}; upgrade Penstock") from None
     disks = tuple(path / disk for disk in fields["disks"])
-    return Made(fields["cluster_id"], fields["node_id"], erasure, disks)
+    # Where this is not noted, the directory is of a version that did not, and its group has long begun.
+    return Made(fields["cluster_id"], fields["node_id"], erasure, disks, fields.get("formed", True) is not False)
 
 
 def _write_node(path: Path, made: Made) -> None:
     # Disks below the directory move with it.
     disks = [str(disk.relative_to(path)) if disk.is_relative_to(path) else str(disk) for disk in made.disks]
-    fields = {"cluster_id": made.cluster_id, "node_id": made.node_id, "erasure": made.erasure.value, "disks": disks}
+    fields = {
+        "cluster_id": made.cluster_id,
+        "node_id": made.node_id,
+        "erasure": made.erasure.value,
+        "disks": disks,
+        "formed": made.formed,
+    }
     try:
         write_fields(path / NODE_NAME, fields)
     except OSError as error:
@@ -140,7 +155,7 @@ def _first_made(config: NodeConfig, path: Path, random: Random) -> Made:
     _check_shape(erasure, disks)
     # As Kafka writes its ids: 16 bytes in URL-safe base64.
     cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
-    return Made(cluster_id, FIRST_NODE_ID if config.node_id is None else config.node_id, erasure, disks)
+    return Made(cluster_id, FIRST_NODE_ID if config.node_id is None else config.node_id, erasure, disks, formed=False)
 
 
 def _settled(config: NodeConfig, path: Path, stored: Made) -> Made:

@@ -36,12 +36,13 @@ _VDISK_NAME = re.compile(r"[0-9a-f]{8}-[0-9]+-[0-9]+-[0-9]+")
 
 
 class Made(NamedTuple):
-    """What a node was made as. `disks` are absolute."""
+    """What a node was made as. `disks` are absolute; `formed` once its group has begun: it is not taken for new again."""
 
     cluster_id: str
     node_id: int
     erasure: Erasure
     disks: tuple[Path, ...]
+    formed: bool = True
 
 
 class _State(enum.Enum):

@@ -118,7 +118,8 @@ class Node:
             return await _open_disk(group, order, durable=durable, timeout_s=self.config.disk_timeout_s)
 
         group = GroupConfig(GROUP, made.erasure, made.disks)
-        storage = BlobStorage([group], clock=SystemClock(), random=random, open_vdisk=open_vdisk)
+        storage = BlobStorage(clock=SystemClock(), random=random, open_vdisk=open_vdisk)
+        storage.add_group(group, None if made.formed else directory.note_formed)
         self._closing.push_async_callback(storage.close)
         try:
             life = await storage.life(GROUP)

@@ -71,6 +71,10 @@ class World:
         """Whether rounds are run by the simulation, and not by the group's own timers."""
         return self.options.sync_interval is None
 
+    async def note_formed(self) -> None:
+        """The group is new no more, by its configuration."""
+        self.formed = True
+
     # The process.
 
     async def start(self, crash_after: int | None = None) -> None:
@@ -88,6 +92,7 @@ class World:
                 clock=SimClock(self.loop),
                 random=self._life_random,
                 options=self.options,
+                on_formed=None if self.formed else self.note_formed,
             )
             try:
                 await self.process.call(self.life.start())

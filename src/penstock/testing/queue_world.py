@@ -102,12 +102,13 @@ class QueueWorld(World):
                 self.process.crash_at_step(crash_after)
             disks = tuple(Path(f"disk-{order}") for order in self.orders)
             self.storage = BlobStorage(
-                [GroupConfig(GROUP_ID, self.erasure, disks, self.generation)],
                 clock=SimClock(self.loop),
                 random=self._life_random,
                 options=self.options,
                 open_vdisk=self._open_vdisk,
             )
+            config = GroupConfig(GROUP_ID, self.erasure, disks, self.generation)
+            self.storage.add_group(config, None if self.formed else self.note_formed)
             try:
                 self.life = await self.process.call(self.storage.life(GROUP_ID))
             except ProcessDiedError:
