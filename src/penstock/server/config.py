@@ -80,6 +80,8 @@ class NodeConfig:
     fetch_bytes_per_s: int | None = None
     group_initial_rebalance_delay_ms: int = 100
     group_members_max: int | None = None
+    group_session_timeout_min_ms: int = 1000
+    group_session_timeout_max_ms: int = 1_800_000
     offsets_retention_minutes: int = 7 * 24 * 60
     consumer_session_timeout_s: float = 45.0
     consumer_heartbeat_interval_s: float = 5.0
@@ -273,7 +275,19 @@ SETTINGS: Final = {
             "how long, in milliseconds, a new consumer group waits after each member for another, so that those who start "
             "together divide the partitions once",
         ),
-        Setting("group_members_max", or_none(whole_number(1, 1_000_000)), "none", "how many members a group may have"),
+        Setting(
+            "group_members_max",
+            or_none(whole_number(1, 1_000_000)),
+            "none",
+            "how many members a group may have, of either protocol; none is without limit, but 10000 for the newer one (KIP-848)",
+        ),
+        Setting(
+            "group_session_timeout_min_ms",
+            whole_number(1, 1_000_000_000),
+            "1000",
+            "the shortest session timeout, in milliseconds, that a member of a group may ask for; a shorter one is refused",
+        ),
+        Setting("group_session_timeout_max_ms", whole_number(1, 1_000_000_000), "1800000", "likewise, the longest"),
         Setting(
             "offsets_retention_minutes",
             whole_number(1, 100 * 366 * 24 * 60),
@@ -357,6 +371,11 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], confi
         raise BadSettingError(
             f"consumer_heartbeat_interval_s is {config.consumer_heartbeat_interval_s}; it must be less than "
             f"consumer_session_timeout_s, which is {config.consumer_session_timeout_s}"
+        )
+    if config.group_session_timeout_min_ms > config.group_session_timeout_max_ms:
+        raise BadSettingError(
+            f"group_session_timeout_min_ms is {config.group_session_timeout_min_ms}; it must not be more than "
+            f"group_session_timeout_max_ms, which is {config.group_session_timeout_max_ms}"
         )
     _check_security(config)
     return config

@@ -319,6 +319,8 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         groups=GroupOptions(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             members_max=config.group_members_max,
+            session_timeout_ms_min=config.group_session_timeout_min_ms,
+            session_timeout_ms_max=config.group_session_timeout_max_ms,
             offsets_retention_s=config.offsets_retention_minutes * 60.0,
         ),
         security=security_of(config),
@@ -327,6 +329,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         consumer_groups=ConsumerGroupOptions(
             session_timeout_ms=int(config.consumer_session_timeout_s * 1000),
             heartbeat_interval_ms=max(int(config.consumer_heartbeat_interval_s * 1000), 1),
+            members_max=config.group_members_max or ConsumerGroupOptions().members_max,
         ),
     )
 

@@ -213,6 +213,9 @@ def test_an_instance_is_put_out_by_its_name(client: RawClient, group: str) -> No
     ("fields", "code"),
     [
         ({"group_id": ""}, errors.INVALID_GROUP_ID),
+        ({"group_id": "", "session_timeout_ms": 1}, errors.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 1, "protocols": [], "member_id": "stranger"}, errors.INVALID_SESSION_TIMEOUT),
+        ({"protocols": [], "member_id": "stranger"}, errors.UNKNOWN_MEMBER_ID),
         ({"session_timeout_ms": 999}, errors.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 1_800_001}, errors.INVALID_SESSION_TIMEOUT),
         ({"protocols": []}, errors.INCONSISTENT_GROUP_PROTOCOL),

@@ -348,10 +348,13 @@ def test_producers_are_described_with_their_open_transaction(client: RawClient, 
         (one,) = found.active_producers
         return one.producer_epoch, one.last_sequence, one.current_txn_start_offset, one.coordinator_epoch > 0
 
-    assert described() == (0, 0, 0, True)
+    assert described() == (0, 0, 0, False)  # no coordinator has ended a transaction of it here
     heir = RawProducer(client, producer.transactional_id, topic)
     heir.init()
-    assert described() == (1, -1, -1, False)  # the marker of the abort carries the next epoch
+    assert described() == (1, -1, -1, True)  # the marker of the abort carries the next epoch
+    heir.add()
+    heir.send(b"again")
+    assert described() == (heir.epoch, 0, 2, True)
 
 
 def test_the_coordinator_of_transactions_is_found(client: RawClient, gateway: RunningGateway) -> None:

@@ -84,11 +84,15 @@ class GroupCoordinator:
 
     async def join(self, name: str, asked: Joining) -> JoinAnswer:
         """Join a group, and wait for the generation that this begins."""
+        # Clients go by what they are told first: it is the order in which Kafka looks.
+        if self._is_stopped:
+            raise NotCoordinatorError(STOPPED)
+        check_group_name(name)
         options = self._options
         if not options.session_timeout_ms_min <= asked.session_timeout_ms <= options.session_timeout_ms_max:
             raise SessionTimeoutError(
                 f"the session timeout is {asked.session_timeout_ms} ms; it can be {options.session_timeout_ms_min} to "
-                f"{options.session_timeout_ms_max}"
+                f"{options.session_timeout_ms_max} (group_session_timeout_min_ms, group_session_timeout_max_ms)"
             )
         hosted = self._known(name) if asked.member_id else await self._known_or_new(name)
         new_id = f"{asked.instance_id or asked.client_id}-{UUID(int=self._random.getrandbits(128), version=4)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from uuid import UUID
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 NAMED_UUID = 5
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 2.0
+MARKED_MAX = 10_000  # last transactions of producers in partitions of which it is remembered who ended them
 
 PartitionOf = Callable[[Queue], Partition]
 """A partition that is served now. UnknownTopicError if its topic is gone; other errors pass."""
@@ -35,6 +37,12 @@ class Ending:
         self._partition_of = partition_of
         self._offsets = offsets
         self._clock = clock
+        self._marked: OrderedDict[tuple[Queue, int], int] = OrderedDict()
+
+    def marked_by(self, queue: Queue, producer_id: int) -> int | None:
+        """The epoch of the coordinator that ended a producer's last transaction in a partition; None if it was not since the
+        start, or is long ago."""
+        return self._marked.get((queue, producer_id))
 
     async def carry_out(self, transaction: Transaction, coordinator_epoch: int) -> None:
         """Return once readers everywhere see the end; what is out of reach is waited for."""
@@ -56,6 +64,7 @@ class Ending:
         while True:
             try:
                 await self._partition_of(queue).mark(marker, source)
+                self._note(queue, transaction.producer_id, coordinator_epoch)
                 return
             except UnknownTopicError:
                 return  # deleted with all that the transaction wrote there
@@ -66,6 +75,12 @@ class Ending:
                 log.info("the transaction of %r is not marked yet: %s", transaction.transactional_id, error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_MAX_S)
+
+    def _note(self, queue: Queue, producer_id: int, coordinator_epoch: int) -> None:
+        self._marked[queue, producer_id] = coordinator_epoch
+        self._marked.move_to_end((queue, producer_id))
+        if len(self._marked) > MARKED_MAX:
+            self._marked.popitem(last=False)
 
     async def _finish_offsets(self, transaction: Transaction) -> None:
         pause_s = RETRY_FIRST_S

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from struct import Struct
-
 from penstock.blob import FilePiece
-from penstock.broker import Producer
+from penstock.broker import Producer, Queue
 from penstock.core.errors import PenstockError
+from penstock.core.record_format import BatchHeader, header_at
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
 from penstock.gateway.kafka.call import Call
@@ -24,8 +23,6 @@ from penstock.queue import Partition
 
 KAFKA_SOURCE = b"k"
 FENCED_FROM = 4
-
-_PLACE_AND_TIME = Struct(">q27xq")  # of a batch: its first offset, its latest timestamp
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -64,39 +61,44 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
 
 async def _describe(node: Node, name: str, number: int) -> PartitionResponse:
     try:
-        partition = node.broker.partition(find_topic(node, name), number)
-        producers = await _producers(partition, node.broker.transactions.epoch)
+        topic = find_topic(node, name)
+        producers = await _producers(node, node.broker.partition(topic, number), Queue(topic.id, number))
     except PenstockError as error:
         return PartitionResponse(partition_index=number, error_code=topic_code(error), error_message=str(error))
     return PartitionResponse(partition_index=number, active_producers=producers)
 
 
-async def _producers(partition: Partition, coordinator_epoch: int) -> list[ProducerState]:
+async def _producers(node: Node, partition: Partition, queue: Queue) -> list[ProducerState]:
     found = []
     for source, state in list(partition.sources()):
         if not source.startswith(KAFKA_SOURCE):
             continue
         producer_id = int.from_bytes(source[len(KAFKA_SOURCE) :], "big")
         first_offset = partition.open_transaction(producer_id)
+        last = await _batch_at(partition, state.last_offset)
+        # Who has ended its last transaction. After a restart that is not known any more; the coordinator of now stands for it.
+        ended_by = node.broker.transactions.marked_by(queue, producer_id)
+        if ended_by is None and first_offset is None and last is not None and last.is_transactional:
+            ended_by = node.broker.transactions.epoch
         found.append(
             ProducerState(
                 producer_id=producer_id,
                 producer_epoch=state.epoch,
                 last_sequence=state.last_sequence,
-                last_timestamp=await _timestamp_at(partition, state.last_offset),
-                coordinator_epoch=-1 if first_offset is None else coordinator_epoch,
+                last_timestamp=-1 if last is None else last.max_ms,
+                coordinator_epoch=-1 if ended_by is None else ended_by,
                 current_txn_start_offset=-1 if first_offset is None else first_offset,
             )
         )
     return found
 
 
-async def _timestamp_at(partition: Partition, offset: int) -> int:
-    """The latest timestamp of the batch with this offset; -1 if it is there no more."""
+async def _batch_at(partition: Partition, offset: int) -> BatchHeader | None:
+    """The header of the batch with this offset; None if it is there no more."""
     if not partition.start_offset <= offset < partition.end_offset:
-        return -1
+        return None
     batches = (await partition.read(offset, 1)).batches
     if not batches or isinstance(batches[0], FilePiece):
-        return -1
-    base_offset, latest = _PLACE_AND_TIME.unpack_from(batches[0])
-    return latest if base_offset <= offset else -1
+        return None
+    header = header_at(batches[0])
+    return header if header.base_offset <= offset else None
