@@ -88,6 +88,14 @@ def refused(call: Any) -> None:
     assert caught.value.contains_code(901), str(caught.value)
 
 
+def hidden(call: Any) -> str:
+    """That it is answered as if there were nothing; what was said."""
+    with pytest.raises(YtError) as caught:
+        call()
+    assert caught.value.contains_code(500), str(caught.value)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("token", [None, "anna:wrong", "nobody:secret", "admin"])
 def test_without_a_right_token_nothing_is_answered(node: RunningNode, admin: Any, token: str | None) -> None:
     with pytest.raises(YtTokenError):
@@ -95,16 +103,51 @@ def test_without_a_right_token_nothing_is_answered(node: RunningNode, admin: Any
 
 
 def test_a_consumer_reads_what_its_user_may_not_read_otherwise(admin: Any, anna: Any) -> None:
-    refused(lambda: list(anna.pull_queue(QUEUE, offset=0, partition_index=0)))
-    refused(lambda: anna.insert_rows(QUEUE, [{"data": "b"}]))
-    refused(lambda: anna.register_queue_consumer(QUEUE, CONSUMER, vital=False))
-    refused(lambda: anna.set(f"{QUEUE}/@auto_trim_config", {"enable": True}))
-    refused(lambda: anna.remove(QUEUE))
+    hidden(lambda: list(anna.pull_queue(QUEUE, offset=0, partition_index=0)))
+    hidden(lambda: anna.insert_rows(QUEUE, [{"data": "b"}]))
+    hidden(lambda: anna.register_queue_consumer(QUEUE, CONSUMER, vital=False))
+    hidden(lambda: anna.set(f"{QUEUE}/@auto_trim_config", {"enable": True}))
+    hidden(lambda: anna.remove(QUEUE))
+    hidden(lambda: anna.advance_consumer(CONSUMER, QUEUE, partition_index=0, old_offset=0, new_offset=1))
     admin.register_queue_consumer(QUEUE, CONSUMER, vital=True)
     rows = anna.pull_consumer(CONSUMER, QUEUE, offset=0, partition_index=0)
     assert [row["data"] for row in rows] == ["a"]
     anna.advance_consumer(CONSUMER, QUEUE, partition_index=0, old_offset=0, new_offset=1)
     anna.unregister_queue_consumer(QUEUE, CONSUMER)
+
+
+def test_what_a_user_may_not_describe_is_not_there(node: RunningNode, admin: Any, anna: Any) -> None:
+    admin.create("table", "//tmp/payroll", attributes={"dynamic": True, "schema": [{"name": "data", "type": "string"}]})
+    admin.create("map_node", "//tmp/folder", ignore_existing=True)
+    admin.create("table", "//tmp/folder/salaries", attributes={"dynamic": True, "schema": [{"name": "data", "type": "string"}]})
+    admin.register_queue_consumer("//tmp/payroll", CONSUMER, vital=False)
+    admin.register_queue_consumer("//tmp/folder/salaries", "//groups/secret", vital=False)
+    assert "payroll" in admin.list("//tmp")
+    assert "payroll" not in anna.list("//tmp")
+    assert anna.list("//tmp/folder") == []
+    assert "payroll" not in str(anna.get("//tmp"))
+    assert "tmp.payroll" not in str(anna.get("//"))
+    assert anna.exists("//tmp")
+    assert not anna.exists("//tmp/payroll")
+    assert not anna.exists("//tmp/payroll/@id")
+    assert not anna.exists(f"#{admin.get('//tmp/payroll/@id')}")
+    # Her own consumer tells her what it is registered at; of others she learns nothing.
+    shown = [str(one["queue_path"]) for one in anna.list_queue_consumer_registrations()]
+    assert shown == ["//tmp/payroll"]
+    for path in ("//tmp/payroll", "//topics/orders", "//tmp/folder/salaries"):
+        there = hidden(lambda path=path: anna.get(f"{path}/@row_count"))
+        absent = hidden(lambda path=path: anna.get(f"{path}x/@row_count"))
+        assert f"there is no node {path} that" in there
+        assert f"there is no node {path}x that" in absent
+        hidden(lambda path=path: anna.mount_table(path))
+    with pytest.raises(YtError) as caught:
+        anna.remove("//tmp/folder", recursive=True)
+    assert "salaries" not in str(caught.value)
+    # To end a registration takes a right, whether its objects are there or not.
+    for queue in ("//tmp/folder/salaries", "//tmp/nothing"):
+        refused(lambda queue=queue: anna.unregister_queue_consumer(queue, "//groups/secret"))
+    for queue, consumer in (("//tmp/payroll", CONSUMER), ("//tmp/folder/salaries", "//groups/secret")):
+        admin.unregister_queue_consumer(queue, consumer)
 
 
 def test_registering_needs_the_right_that_fits(node: RunningNode, admin: Any, anna: Any) -> None:
@@ -124,12 +167,13 @@ def test_an_exported_table_is_for_those_who_may_read_its_queue(node: RunningNode
     admit(node, "analyst", (ResourceType.TOPIC, str(admin.get(f"{QUEUE}/@topic")), AclOperation.READ))
     admin.create("map_node", "//tmp/secret_exports")
     export = {"export_directory": "//tmp/secret_exports", "export_period": 1000}
-    refused(lambda: anna.set(f"{QUEUE}/@static_export_config", {"main": export}))
+    hidden(lambda: anna.set(f"{QUEUE}/@static_export_config", {"main": export}))
     admin.set(f"{QUEUE}/@static_export_config", {"main": export})
     wait_until(lambda: len(admin.list("//tmp/secret_exports")) > 0)
     table = f"//tmp/secret_exports/{admin.list('//tmp/secret_exports')[0]}"
     assert [row["data"] for row in client_of(node, "analyst:pass").read_table(table)] == ["a"]
-    refused(lambda: list(anna.read_table(table)))
+    hidden(lambda: list(anna.read_table(table)))
+    assert anna.list("//tmp/secret_exports") == []
     refused(lambda: client_of(node, "analyst:pass").remove(table))
     admin.remove(f"{QUEUE}/@static_export_config")
 
@@ -157,7 +201,7 @@ def test_between_clusters_each_checks_its_own_side(tmp_path: Path) -> None:
         anna = client_of(nodes["hume"], "anna:pass")
         remote = f"<cluster=pythia>{QUEUE}"
         # Her rights on hume are of no use on pythia, whatever she says.
-        refused(lambda: anna.register_queue_consumer(remote, CONSUMER, vital=False))
+        hidden(lambda: anna.register_queue_consumer(remote, CONSUMER, vital=False))
         forged = {"queue_path": remote, "consumer_path": CONSUMER, "vital": False, "penstock_forwarded": True}
         refused(lambda: yt.wrapper.driver.make_request("register_queue_consumer", forged, client=anna))
         refused(lambda: list(anna.pull_consumer(CONSUMER, remote, offset=0, partition_index=0)))

@@ -42,14 +42,20 @@ class YtClusters:
         self.ports = dict(zip(("pythia", "hume"), free_ports(2), strict=True))
         self._stacks: dict[str, ExitStack] = {}
         self.nodes: dict[str, RunningNode] = {}
+        self._forgotten: set[tuple[str, str]] = set()
 
     def start(self, name: str) -> None:
         """Start a cluster, on the data it had before."""
-        peers = [(other, port) for other, port in self.ports.items() if other != name]
+        peers = [(other, port) for other, port in self.ports.items() if other != name and (name, other) not in self._forgotten]
         argv = ["--data-dir", str(self._folder / name), "--yt-port", str(self.ports[name]), "--cluster-name", name]
         argv += (word for other, port in peers for word in ("--peer-cluster", f"{other}=http://127.0.0.1:{port}"))
         stack = self._stacks[name] = ExitStack()
         self.nodes[name] = stack.enter_context(running_node(self._folder / f"{name}.log", argv))
+
+    def forget(self, name: str, other: str) -> None:
+        """Start a cluster again without another among its peers."""
+        self._forgotten.add((name, other))
+        self.kill(name)
 
     def kill(self, name: str) -> None:
         """kill -9, and start again."""

@@ -55,11 +55,6 @@ class Cluster:
             raise YtError(GENERIC, f"{path.node} is not a {kind.value}")
         return node
 
-    def consumer(self, path: str) -> Node:
-        """A consumer of this cluster."""
-        found = self.broker.namespace.consumer(path)
-        return self.table(Path(path, None, None), Kind.CONSUMER) if found is None else found
-
     def mounted(self, path: Path, kind: Kind, *, writes: bool = False) -> Node:
         """The same, if it can be read now, or also written to."""
         node = self.table(path, kind)

@@ -12,9 +12,10 @@ from penstock.gateway.yt.attributes import attribute_value, attributes_of, check
 from penstock.gateway.yt.call import Call, Command, Reply, flag_of
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_value
-from penstock.gateway.yt.permissions import check, check_create
+from penstock.gateway.yt.permissions import check, check_create, denied, may_node
 from penstock.gateway.yt.schema import CONSUMER_SCHEMA, PRODUCER_SCHEMA, Schema, schema_of
 from penstock.gateway.yt.stored_values import to_stored
+from penstock.gateway.yt.visible_nodes import children_of, node_at
 
 PARTITIONS_MAX = 100_000
 # Attributes that say how a table is made, and are told from the table itself afterwards.
@@ -52,7 +53,7 @@ async def exists(call: Call) -> Reply:
     """Whether there is such a node or attribute."""
     path = call.path()
     try:
-        node = call.cluster.node(path)
+        node = node_at(call, path)
         if path.attribute:
             await attribute_value(call.cluster, node, path.attribute)
     except (NoSuchNodeError, YtError) as error:
@@ -65,8 +66,7 @@ async def exists(call: Call) -> Reply:
 async def get(call: Call) -> Reply:
     """A node or an attribute."""
     path = call.path()
-    node = call.cluster.node(path)
-    check(call, Operation.DESCRIBE, node)
+    node = node_at(call, path)
     if path.attribute is not None:
         return _value(call, await attribute_value(call.cluster, node, path.attribute))
     return _value(call, await _tree(call, node.path, names_in(call.get("attributes"))))
@@ -75,13 +75,13 @@ async def get(call: Call) -> Reply:
 async def list_(call: Call) -> Reply:
     """Names of the nodes in a folder, or of the attributes of a node."""
     path = call.path()
-    node = call.cluster.node(path)
+    node = node_at(call, path)
     if path.attribute is not None:
         value = await attribute_value(call.cluster, node, path.attribute)
         if not isinstance(value, dict):
             raise YtError(GENERIC, f"{path.node}/@{'/'.join(path.attribute)} has no children")
         return _value(call, sorted(value))
-    names = call.cluster.broker.namespace.children(node.path)
+    names = children_of(call, node)
     wanted = names_in(call.get("attributes"))
     if not wanted:
         return _value(call, names)
@@ -98,7 +98,7 @@ async def set_(call: Call) -> Reply:
     value = read_value(call.input_format(), call.body)
     if not path.attribute:
         raise YtError(GENERIC, f"only attributes can be set, such as {path.node}/@auto_trim_config")
-    node = call.cluster.node(path)
+    node = node_at(call, path)
     check(call, Operation.ALTER, node)
     name, *inner = path.attribute
     if is_builtin(name):
@@ -115,7 +115,7 @@ async def multiset_attributes(call: Call) -> Reply:
     values = read_value(call.input_format(), call.body)
     if not isinstance(values, dict):
         raise YtError(GENERIC, "a map of attributes is needed")
-    node = call.cluster.node(path)
+    node = node_at(call, path)
     check(call, Operation.ALTER, node)
     for name in values:
         if is_builtin(name):
@@ -130,15 +130,15 @@ async def remove(call: Call) -> Reply:
     path = call.path()
     namespace = call.cluster.broker.namespace
     try:
-        node = call.cluster.node(path)
+        node = node_at(call, path)
     except NoSuchNodeError:
         if call.flag("force"):
             return Reply({})
         raise
     check(call, Operation.DELETE if path.attribute is None else Operation.ALTER, node)
     if path.attribute is None:
-        for below in namespace.inside(node.path):
-            check(call, Operation.DELETE, below)
+        if not all(may_node(call, Operation.DELETE, below) for below in namespace.inside(node.path)):
+            raise denied(call, Operation.DELETE, node.path)  # which of them it is may be none of the caller's business
         await namespace.remove(node.path, recursive=call.flag("recursive"))
         return Reply({})
     name, *inner = path.attribute or ("",)
@@ -165,7 +165,7 @@ async def _tree(call: Call, path: str, wanted: list[str]) -> Any:
     value: Any = None
     if node.kind is Kind.FOLDER:
         prefix = path.rstrip("/") or "/"
-        value = {name: await _tree(call, f"{prefix}/{name}", wanted) for name in namespace.children(path)}
+        value = {name: await _tree(call, f"{prefix}/{name}", wanted) for name in children_of(call, node)}
     return to_yson_type(value, attributes=await attributes_of(call.cluster, node, wanted)) if wanted else value
 
 

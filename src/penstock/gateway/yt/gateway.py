@@ -30,6 +30,7 @@ from penstock.gateway.yt import (
     queue_commands,
     read_command,
     read_locks,
+    registration_commands,
     table_commands,
     transaction_commands,
 )
@@ -78,6 +79,7 @@ COMMANDS: dict[str, Command] = {
     **cypress_commands.COMMANDS,
     **table_commands.COMMANDS,
     **queue_commands.COMMANDS,
+    **registration_commands.COMMANDS,
     **producer_sessions.COMMANDS,
     **transaction_commands.COMMANDS,
     **read_command.COMMANDS,

@@ -39,6 +39,10 @@ class Peers:
         """Whether this cluster can make itself known."""
         return self._authorization is not None
 
+    def knows(self, cluster: str) -> bool:
+        """Whether this cluster was told where another is."""
+        return cluster in self._addresses
+
     def names(self) -> list[str]:
         """Names of all of them."""
         return sorted(self._addresses)

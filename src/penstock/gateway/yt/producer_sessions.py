@@ -30,6 +30,7 @@ from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.schema import SEQUENCE_NUMBER
 from penstock.gateway.yt.stored_values import from_stored, to_stored
 from penstock.gateway.yt.tablet_transactions import Changes
+from penstock.gateway.yt.visible_nodes import mounted_at, table_at
 from penstock.queue import SourceWrite
 
 log = logging.getLogger(__name__)
@@ -203,9 +204,9 @@ def session_rows(call: Call, producer: Node) -> list[dict[str, Any]]:
 
 
 def _key(call: Call) -> SessionKey:
-    producer = call.cluster.mounted(call.path("producer_path"), Kind.PRODUCER, writes=True)
+    producer = mounted_at(call, call.path("producer_path"), Kind.PRODUCER, writes=True)
     path = call.path("queue_path")
-    node = call.cluster.table(path, Kind.QUEUE)
+    node = table_at(call, path, Kind.QUEUE)
     check(call, Operation.READ, producer)
     check(call, Operation.WRITE, node)
     session_id = call.text("session_id")

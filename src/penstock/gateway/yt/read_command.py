@@ -16,6 +16,7 @@ from penstock.gateway.yt.formats import write_rows
 from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.row_batch import read_row_batch
 from penstock.gateway.yt.row_reader import Row, table_rows
+from penstock.gateway.yt.visible_nodes import node_at
 from penstock.queue import split_batches
 
 RANGES_MAX = 10_000
@@ -31,7 +32,7 @@ class RowRange(NamedTuple):
 async def read_table(call: Call) -> Reply:
     """All rows of a table, or those of some ranges."""
     path = call.path()
-    node = call.cluster.node(path)
+    node = node_at(call, path)
     if node.kind is not Kind.STATIC:
         raise YtError(
             GENERIC, f"{node.path} is not a static table; read a queue with pull-queue, any dynamic table with select-rows"

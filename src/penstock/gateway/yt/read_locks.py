@@ -11,6 +11,7 @@ from penstock.broker.namespace import object_id
 from penstock.core.clock import Clock
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TRANSACTION, YtError
+from penstock.gateway.yt.visible_nodes import node_at
 
 MASTER_TYPE, LOCK_TYPE = 1, 200
 OPEN_MAX = 100_000
@@ -74,7 +75,7 @@ async def lock(call: Call) -> Reply:
     if transaction_id is None:
         raise YtError(GENERIC, "a lock is taken in a transaction; name one with --tx")
     call.cluster.master_transactions.ping(transaction_id)
-    node = call.cluster.node(call.path())
+    node = node_at(call, call.path())
     lock_id = object_id(LOCK_TYPE, call.cluster.random.getrandbits(128))
     return Reply({"lock_id": lock_id, "node_id": node.id, "revision": node.changed_ms})
 

@@ -18,6 +18,7 @@ from penstock.gateway.yt.producer_sessions import session_rows
 from penstock.gateway.yt.query import Query, parse_query
 from penstock.gateway.yt.row_reader import pull
 from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX
+from penstock.gateway.yt.visible_nodes import node_at
 
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 4 << 20
@@ -27,7 +28,7 @@ SCANNED_MAX = 1_000_000
 async def select_rows(call: Call) -> Reply:
     """Answer a query."""
     query = parse_query(call.text("query"))
-    node = call.cluster.node(path_of(query.path))
+    node = node_at(call, path_of(query.path))
     if node.kind is Kind.FOLDER:
         raise YtError(GENERIC, f"{node.path} is not a table")
     check(call, Operation.READ, node)

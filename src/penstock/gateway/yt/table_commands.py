@@ -20,6 +20,7 @@ from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
 from penstock.gateway.yt.select_command import select_rows
 from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.tablet_transactions import Changes
+from penstock.gateway.yt.visible_nodes import mounted_at, node_at, table_at
 
 ROWS_AT_ONCE = 2000  # encoded before others are served
 
@@ -41,13 +42,13 @@ async def freeze_table(call: Call) -> Reply:
 
 async def remount_table(call: Call) -> Reply:
     """Attributes take effect at once here: there is nothing to do."""
-    call.cluster.node(call.path())
+    node_at(call, call.path())
     return Reply({})
 
 
 async def reshard_table(call: Call) -> Reply:
     """Give a queue more partitions; there are never fewer, so that offsets keep their meaning."""
-    node = call.cluster.table(call.path(), Kind.QUEUE)
+    node = table_at(call, call.path(), Kind.QUEUE)
     check(call, Operation.ALTER, node)
     topic = call.cluster.broker.namespace.topic(node)
     wanted = call.whole("tablet_count")
@@ -58,7 +59,7 @@ async def reshard_table(call: Call) -> Reply:
 
 async def alter_table(call: Call) -> Reply:
     """Give a queue more columns; those it has stay as they are, since rows are stored by them."""
-    node = call.cluster.table(call.path(), Kind.QUEUE)
+    node = table_at(call, call.path(), Kind.QUEUE)
     check(call, Operation.ALTER, node)
     writable_codec(call, node)
     if call.get("schema") is None:
@@ -78,7 +79,7 @@ async def alter_table(call: Call) -> Reply:
 
 async def insert_rows(call: Call) -> Reply:
     """Store rows of a queue, all or none of them."""
-    node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
+    node = mounted_at(call, call.path(), Kind.QUEUE, writes=True)
     check(call, Operation.WRITE, node)
     codec = writable_codec(call, node)
     rows = await sent_rows(call)
@@ -93,7 +94,7 @@ async def insert_rows(call: Call) -> Reply:
 
 async def trim_rows(call: Call) -> Reply:
     """Let go of all rows before an index; what is trimmed already stays so."""
-    node = call.cluster.mounted(call.path(), Kind.QUEUE, writes=True)
+    node = mounted_at(call, call.path(), Kind.QUEUE, writes=True)
     check(call, Operation.DELETE, node)
     partition = call.cluster.partition(node, call.whole("tablet_index"))
     count = call.whole("trimmed_row_count")
@@ -111,7 +112,7 @@ async def trim_rows(call: Call) -> Reply:
 
 async def get_tablet_infos(call: Call) -> Reply:
     """How many rows tablets have, and how many are trimmed."""
-    node = call.cluster.table(call.path(), Kind.QUEUE)
+    node = table_at(call, call.path(), Kind.QUEUE)
     check(call, Operation.DESCRIBE, node)
     numbers = call.get("tablet_indexes") or []
     tablets: list[dict[str, Any]] = []
@@ -183,7 +184,7 @@ async def apply(call: Call, changes: Changes) -> None:
 
 
 async def _set_state(call: Call, state: MountState) -> Reply:
-    node = call.cluster.node(call.path())
+    node = node_at(call, call.path())
     check(call, Operation.ALTER, node)
     await call.cluster.broker.namespace.set_mount_state(node.path, state)
     return Reply({})
