@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.errors import CorruptionError
 from penstock.core.record_format import HEADER_SIZE
 from penstock.queue import InvalidBatchError
 from penstock.queue.batch import PREFIX_SIZE, check_batch
@@ -135,6 +136,13 @@ def test_a_run_that_does_not_end_with_its_last_batch_is_refused() -> None:
     raw = make_batch([b"v"])
     with pytest.raises(InvalidBatchError, match="does not end"):
         Piece.parse(raw + make_batch([b"w"], base_offset=1)[:-1], 0, 2)
+
+
+def test_an_offset_that_no_batch_holds_is_told_not_searched_for_ever() -> None:
+    piece = Piece.parse(make_batch([b"v"]), 0, 5)
+    assert piece.find(0) == 0
+    with pytest.raises(CorruptionError, match="offset 3 is in no batch"):
+        piece.find(3)
 
 
 @given(st.lists(st.sampled_from([1, 100, JOIN_MAX - 80, JOIN_MAX, JOIN_MAX + 1, 50_000]), min_size=1, max_size=40))

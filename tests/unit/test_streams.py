@@ -24,6 +24,7 @@ from penstock.broker.streams import (
     UnknownMessageError,
 )
 from penstock.core.errors import UnavailableError
+from penstock.gateway.stream.following import follow_on
 from penstock.queue import BatchTooLargeError
 from penstock.testing.batches import make_batch
 from tests.sim_broker import SimProducer, Write
@@ -541,5 +542,18 @@ def test_consumers_of_a_pattern_are_shown_for_it_and_for_its_subjects() -> None:
         assert offsets == {("orders.eu", 1), ("orders.us", 0)}
         await host.restart()
         assert host.streams.consumers("orders.eu") == [by_pattern]
+
+    on_streams(scenario)
+
+
+def test_a_follower_that_finds_nothing_where_something_should_be_lets_others_run() -> None:
+    """Should what is readable and what is read ever disagree, a follower must not ask again and again without a pause."""
+
+    async def scenario(host: SimStreams) -> None:
+        await host.publish("orders", b"x")
+        began = asyncio.get_running_loop().time()
+        assert await host.do(follow_on(host.streams, "orders", 1, 30.0))
+        assert asyncio.get_running_loop().time() > began
+        assert not await host.do(follow_on(host.streams, "orders", 2, 1.0, gives_up=True))
 
     on_streams(scenario)

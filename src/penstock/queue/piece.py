@@ -9,6 +9,7 @@ from itertools import accumulate
 from struct import Struct
 
 from penstock.blob import Buffer
+from penstock.core.errors import CorruptionError
 from penstock.core.record_format import HEADER_SIZE
 from penstock.queue.batch import SPAN, is_control_at, max_timestamp_at, span_at
 from penstock.queue.errors import InvalidBatchError
@@ -253,6 +254,8 @@ class Piece:
                     return begin + inside
                 inside += length + 12
             at = begin + inside
+            if at >= self.size:
+                raise CorruptionError(f"offset {offset} is in no batch of the piece {self.first_offset} to {self.next_offset}")
 
     def cut(self, start: int, end: int) -> list[Buffer]:
         """The bytes from one to the other, as views."""

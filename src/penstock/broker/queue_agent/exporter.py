@@ -127,6 +127,7 @@ class Exporter:
             taken, reached = self._taken(joined(read), aborted, first, until_ms)
             is_over = reached is not None
             at = read.next_offset if reached is None else max(reached, first)
+            await asyncio.sleep(0)  # a long stretch of what is not exported is read from memory without suspending
             if taken:
                 latest_ms = max(latest_ms, *(header_at(batch).max_ms for batch in taken))
                 await self._append(copying, number, (first, at), taken)

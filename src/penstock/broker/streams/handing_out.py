@@ -96,6 +96,7 @@ class HandingOut:
                 if read.next_sequence <= hand.next_sequence:
                     break
                 hand.next_sequence = read.next_sequence
+                await asyncio.sleep(0)  # many that are acknowledged already are read from memory without suspending
         return found
 
     async def acknowledge(self, durable_name: str, subject: Subject, sequence: int) -> int:

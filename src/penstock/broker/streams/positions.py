@@ -87,6 +87,15 @@ class Positions:
         """Every consumer of every subject."""
         return [ConsumerPosition(*own, sequence) for own, sequence in sorted(self._stored.items())]
 
+    def of_patterns(self) -> list[ConsumerPosition]:
+        """Every consumer of every pattern."""
+        found = [(name, pattern) for pattern in sorted(self._patterns) for name in sorted(self._by_subject.get(pattern, ()))]
+        return [ConsumerPosition(*own, self._stored[own]) for own in found]
+
+    def has(self, durable_name: str, subject: str) -> bool:
+        """Whether a consumer has a position of this subject, not by a pattern."""
+        return (durable_name, subject) in self._stored
+
     @property
     def count(self) -> int:
         """How many positions there are."""

@@ -20,7 +20,7 @@ from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import READ_BYTES
 from penstock.broker.streams.records import messages_of
 from penstock.broker.streams.sequencer import Sequencer, Subject
-from penstock.broker.streams.subject_patterns import is_pattern, matches
+from penstock.broker.streams.subject_patterns import matches
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, joined, offset_of_last, split_batches
 
@@ -45,6 +45,7 @@ class Sweep:
         self._positions = positions
         self._probe = probe
         self._shown: dict[tuple[str, str], int] = {}  # positions as Kafka's tools were told last
+        self._shown_patterns: dict[str, tuple[int, ...]] = {}  # what positions of patterns were told from, by durable name
         self._due: dict[int, tuple[int, int, int]] = {}  # by subject: its start, its time to live, and when the first is over
         self._sweeping = asyncio.Lock()
 
@@ -147,6 +148,7 @@ class Sweep:
                     if sequence is not None:
                         found.append(Deleted(sequence, subject.name, name))
             offset = read.next_offset
+            await asyncio.sleep(0)  # what is in memory is read without suspending
         return found
 
     async def _sweep_gone_topics(self) -> None:
@@ -185,7 +187,7 @@ class Sweep:
     async def _show_positions(self) -> None:
         """Let Kafka's tools see how far durable consumers are."""
         moved: list[tuple[ConsumerPosition, Subject]] = []
-        for position in self._positions_in_subjects():
+        for position in [*await self._positions_of_patterns(), *self._positions.all()]:
             subject = self._sequencer.subjects.get(position.subject)
             if subject is not None and self._shown.get(position[:2]) != position.last_sequence:
                 moved.append((position, subject))
@@ -194,20 +196,26 @@ class Sweep:
             await self._broker.consumers.commit_all([_shown(*one) for one in some])
             self._shown.update((position[:2], position.last_sequence) for position, _ in some)
 
-    def _positions_in_subjects(self) -> list[ConsumerPosition]:
-        """Every position; that of a pattern in each subject that it stands for, unless its consumer has one there."""
-        found: dict[tuple[str, str], int] = {}
-        exact: list[ConsumerPosition] = []
-        for position in self._positions.all():
-            if not is_pattern(position.subject):
-                exact.append(position)
+    async def _positions_of_patterns(self) -> list[ConsumerPosition]:
+        """Positions of patterns that have moved, in each subject of theirs where the consumer has no position of its own; of
+        several patterns of a consumer, the one that is behind counts. New subjects count as a move."""
+        subjects = self._sequencer.subjects
+        newest = next(reversed(subjects.values())).number if subjects else 0
+        by_name: dict[str, list[ConsumerPosition]] = {}
+        for position in self._positions.of_patterns():
+            by_name.setdefault(position.durable_name, []).append(position)
+        found: list[ConsumerPosition] = []
+        for durable_name, positions in by_name.items():
+            mark = (len(subjects), newest, *(position.last_sequence for position in positions))
+            if self._shown_patterns.get(durable_name) == mark:
                 continue
-            for name in self._sequencer.subjects:
-                if matches(position.subject, name):
-                    key = (position.durable_name, name)
-                    found[key] = min(found.get(key, position.last_sequence), position.last_sequence)
-        found.update({position[:2]: position.last_sequence for position in exact})
-        return [ConsumerPosition(*own, sequence) for own, sequence in found.items()]
+            self._shown_patterns[durable_name] = mark
+            await asyncio.sleep(0)  # each looks at all subjects
+            for name in list(subjects):
+                own = [position.last_sequence for position in positions if matches(position.subject, name)]
+                if own and not self._positions.has(durable_name, name):
+                    found.append(ConsumerPosition(durable_name, name, min(own)))
+        return found
 
 
 def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, Queue, Position]:
@@ -238,4 +246,5 @@ async def _offset_of(partition: Partition, upload: LeftUpload) -> int | None:
                 if stored.payload is not None and stored.payload.object_id == upload.object_id:
                     return stored.offset
         offset = read.next_offset
+        await asyncio.sleep(0)  # what is in memory is read without suspending
     return None

@@ -11,6 +11,7 @@ from penstock.broker.streams import StreamEngine
 from penstock.core.errors import UnavailableError
 
 UNAVAILABLE_PAUSE_S: Final = 0.1
+DISAGREED_PAUSE_S: Final = 0.02
 
 
 async def followed(
@@ -28,6 +29,17 @@ async def followed(
             yield last
         elif not await streams.followers.wait(lambda told=told: streams.followers.told != told, wait_s) and gives_up:  # type: ignore[misc]
             return
+
+
+async def follow_on(streams: StreamEngine, subject: str, next_sequence: int, wait_s: float, *, gives_up: bool = False) -> bool:
+    """Wait until there is more to read from a sequence on, for a reader that has just found nothing there; whether there is. If
+    something is said to be there at once, the two do not agree, and the reader must not ask again without a pause."""
+    told = streams.followers.told
+    async for _ in followed(streams, subject, next_sequence - 1, wait_s, gives_up=gives_up):
+        if streams.followers.told == told:
+            await asyncio.sleep(DISAGREED_PAUSE_S)
+        return True
+    return False
 
 
 async def _last(streams: StreamEngine, subject: str) -> int:

@@ -30,7 +30,7 @@ from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
-from penstock.gateway.stream.following import followed
+from penstock.gateway.stream.following import follow_on
 from penstock.gateway.stream.inline_data import INLINE_HEADER, inline_limit, with_data
 from penstock.gateway.stream.statuses import answer_to
 
@@ -178,9 +178,7 @@ class StreamHttp:
                 sequence = read.next_sequence
                 continue
             try:
-                async for _ in followed(streams, subject, sequence - 1, KEEP_ALIVE_S, gives_up=True):
-                    break
-                else:
+                if not await follow_on(streams, subject, sequence, KEEP_ALIVE_S, gives_up=True):
                     await response.write(b": still here\n\n")
             except UnavailableError:
                 return response  # the node stops; the client comes back by itself

@@ -19,7 +19,7 @@ from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway.grpc_bodies import source_of
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
-from penstock.gateway.stream.following import followed
+from penstock.gateway.stream.following import follow_on, followed
 from penstock.gateway.stream.inline_data import INLINE_HEADER, fitting_headers, inline_limit, with_data
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
 
@@ -262,8 +262,7 @@ class Egress:
             elif not request.follow:
                 return
             else:
-                async for _ in followed(streams, request.subject, sequence - 1, WAIT_S):
-                    break
+                await follow_on(streams, request.subject, sequence, WAIT_S)
 
     @answered(protos.GetLastSequenceRequest)
     async def get_last_sequence(self, streams: StreamEngine, request: Any, context: Context) -> Any:

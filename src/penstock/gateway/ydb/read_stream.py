@@ -351,6 +351,7 @@ class ReadStream:
         return None
 
     async def _send_data(self, part: PartitionRead) -> None:
+        await asyncio.sleep(0)  # a long stretch of aborted messages is read from memory without suspending
         try:
             async for answer in part.read(self._partition(part), min(self._credit, READ_BYTES)):
                 if part.id not in self._parts or part.stop_by is not None:

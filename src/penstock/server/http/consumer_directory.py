@@ -3,6 +3,7 @@ durable names of streams. All but the last have their positions in one table."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -177,8 +178,12 @@ class ConsumerDirectory:
         subjects = (await engine.get_subjects())[:SUBJECTS_MAX]
         last = dict.fromkeys(subjects, 0)
         for position in await engine.get_consumers(EVERYTHING):
-            names = [name for name in subjects if consumes(position.subject, name)]
-            if not names and not is_pattern(position.subject):
+            if is_pattern(position.subject):
+                await asyncio.sleep(0)  # each looks at all subjects
+                names = [name for name in subjects if consumes(position.subject, name)]
+            elif position.subject in last:
+                names = [position.subject]
+            else:
                 continue  # of a subject that is gone
             lag: Lag | None = None
             for name in names:
