@@ -53,6 +53,7 @@ def test_a_node_that_is_well_has_none() -> None:
         (Facts(clock_jump_s=-30.0), (WARNING, "clock_jump")),
         (Facts(age_clock_behind_s=8 * 86400.0), (WARNING, "retention_behind_clock")),
         (Facts(loop_lag_max_s=0.7), (WARNING, "event_loop_lag")),
+        (Facts(locked_out=1), (WARNING, "password_guessing")),
         (Facts(silent_listeners={"ydb": "refused"}), (CRITICAL, "listener_down")),
         (Facts(loop_lag_max_s=7.0), (CRITICAL, "event_loop_lag")),
         (Facts(loop_block_s=1.5), (WARNING, "event_loop_blocked")),

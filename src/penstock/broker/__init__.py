@@ -35,6 +35,7 @@ from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
 from penstock.broker.quotas import FETCH as FETCH_QUOTA
 from penstock.broker.quotas import PRODUCE as PRODUCE_QUOTA
 from penstock.broker.quotas import InvalidQuotaError, QuotaEntity, QuotaExceededError
+from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
 from penstock.broker.tokens import BadTokenError, Tokens
@@ -59,7 +60,6 @@ from penstock.broker.transactions import (
     TransactionState,
     UnknownProducerError,
 )
-from penstock.broker.users import ITERATIONS_MIN as SCRAM_ITERATIONS_MIN
 from penstock.broker.users import (
     Credential,
     Mechanism,
@@ -79,7 +79,6 @@ __all__ = [
     "OFFSETS_TOPIC",
     "OPERATIONS",
     "PRODUCE_QUOTA",
-    "SCRAM_ITERATIONS_MIN",
     "TOPIC_CONFIG_KEYS",
     "TRANSACTIONS_TOPIC",
     "TRANSACTIONS_V1",
@@ -130,8 +129,10 @@ __all__ = [
     "RuleFilter",
     "RulePattern",
     "Security",
+    "SignIn",
     "SystemTablet",
     "Tokens",
+    "TooManyAttemptsError",
     "Topic",
     "TopicConfig",
     "TopicExistsError",
@@ -146,5 +147,6 @@ __all__ = [
     "UnknownTopicError",
     "UnknownUserError",
     "Users",
+    "WrongPasswordError",
     "check_not_internal",
 ]

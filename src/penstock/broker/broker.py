@@ -35,6 +35,7 @@ from penstock.broker.queue_agent import Exporter, QueueAgent, StaticExports
 from penstock.broker.quotas import FETCH, PRODUCE, Quotas
 from penstock.broker.registrations import Registrations
 from penstock.broker.retention import Retention
+from penstock.broker.sign_in import SignIn
 from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.table_store import TableStore
 from penstock.broker.tablets import Tablets, tablet_info
@@ -139,6 +140,7 @@ class Broker:
         self.transactions: TransactionCoordinator
         self.quotas: Quotas
         self.users: Users
+        self.sign_in: SignIn
         self.tokens: Tokens | None = None  # with security only
         self.access: Access | None = None  # None: nobody is asked who they are
         self.needed_from: Callable[[Topic, int], int | None]  # where the first message is that a consumer must still see
@@ -323,6 +325,7 @@ class Broker:
         rates = {PRODUCE: options.produce_bytes_per_s, FETCH: options.fetch_bytes_per_s}
         self.quotas = Quotas(system, {kind: rate for kind, rate in rates.items() if rate is not None}, self.clock)
         self.users = Users(system, options.security)
+        self.sign_in = SignIn(self.users, self.clock)
         if options.security is not None:
             self.tokens = Tokens(system, self.users, options.security, self.clock)
             self.access = Access(

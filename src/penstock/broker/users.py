@@ -23,6 +23,7 @@ from penstock.tablet import Command, DeleteRange, Request, Write
 
 VERSION = 1
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+ITERATIONS_USUAL = 8192  # of the administrator, and of those whom `penstock user set` makes
 NAME_SIZE_MAX = 1000
 SALT_SIZE = 24
 
@@ -115,14 +116,18 @@ class Users:
         self._credentials = _load(tablet)
         self.admin = None if security is None else security.admin_user
         self._admins: dict[Mechanism, Credential] = {}
+        self._secret = b""
         if security is not None:
+            self._secret = hmac.digest(security.secret or security.random.randbytes(32), b"penstock users", "sha256")
             for mechanism in Mechanism:
-                salt = security.random.randbytes(SALT_SIZE)
-                self._admins[mechanism] = Credential.of_password(mechanism, ITERATIONS_MIN, salt, security.admin_password)
+                salt = self._derived(f"admin\0{mechanism}", SALT_SIZE)
+                self._admins[mechanism] = Credential.of_password(mechanism, ITERATIONS_USUAL, salt, security.admin_password)
+        self._shapes = self._find_shapes()
 
     async def reload(self, tablet: TableTablet) -> None:
         """The tablet was started again: what failed may have been done."""
         self._credentials = _load(tablet)
+        self._shapes = self._find_shapes()
 
     def names(self) -> list[str]:
         """Every user that has a credential, the administrator aside."""
@@ -138,6 +143,14 @@ class Users:
         if user == self.admin:
             return self._admins[mechanism]
         return self._credentials.get((user, mechanism))
+
+    def decoy(self, user: str, mechanism: Mechanism) -> Credential:
+        """A credential that no password fits, for a user who has none: always the same for a name, also after a restart, and with
+        iterations and a salt like those of users, so that nobody learns who exists."""
+        shapes = self._shapes[mechanism]
+        iterations, salt_size = shapes[int.from_bytes(self._derived(f"shape\0{user}", 8), "big") % len(shapes)]
+        keys = self._derived(f"keys\0{mechanism}\0{user}", 64)
+        return Credential(mechanism, iterations, self._derived(f"salt\0{mechanism}\0{user}", salt_size), keys[:32], keys[32:])
 
     def check_set(self, user: str, iterations: int) -> None:
         """UnacceptableCredentialError unless a user can be given a credential of that strength."""
@@ -166,6 +179,20 @@ class Users:
             self._credentials.update(given)
             for owner in gone:
                 self._credentials.pop(owner, None)
+            self._shapes = self._find_shapes()
+
+    def _find_shapes(self) -> dict[Mechanism, list[tuple[int, int]]]:
+        """Iterations and sizes of salts that credentials have, by mechanism."""
+        found: dict[Mechanism, set[tuple[int, int]]] = {mechanism: set() for mechanism in Mechanism}
+        for credential in (*self._credentials.values(), *self._admins.values()):
+            found[credential.mechanism].add((credential.iterations, len(credential.salt)))
+        return {mechanism: sorted(shapes) or [(ITERATIONS_USUAL, SALT_SIZE)] for mechanism, shapes in found.items()}
+
+    def _derived(self, what: str, size: int) -> bytes:
+        """Bytes that are the same for the same words, and that nobody can work out without the secret."""
+        blocks = range(-(-size // 64))
+        made = (hmac.digest(self._secret, f"{block}\0{what}".encode(errors="replace"), "sha512") for block in blocks)
+        return b"".join(made)[:size]
 
 
 def _load(tablet: TableTablet) -> dict[tuple[str, Mechanism], Credential]:

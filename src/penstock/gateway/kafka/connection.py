@@ -44,7 +44,7 @@ class Connection(asyncio.BufferedProtocol):
         self._options = node.options
         self._clock = node.clock
         self._loop = asyncio.get_running_loop()
-        self.sasl = None if node.directory is None else SaslExchange(node.directory)
+        self.sasl = node.sasl_exchange()
         frame_bytes_max = node.options.frame_bytes_max
         # Whoever has not said who it is cannot make the node hold much.
         self._reader = FrameReader(frame_bytes_max if self.sasl is None else min(frame_bytes_max, TOKEN_BYTES_MAX))
@@ -74,6 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if peer:
             self.host, self.peer = peer[0], f"{peer[0]}:{peer[1]}"
+            if self.sasl is not None:
+                self.sasl.host = self.host
         self.takes_files = transport.get_extra_info("sslcontext") is None
         # Without a buffer of its own, the transport tells at once whether the client takes what is sent. With TLS, a limit of 0
         # counts as reached by an empty buffer.

@@ -12,7 +12,7 @@ from penstock.gateway.kafka.fetch_sessions import FetchSessions
 from penstock.gateway.kafka.memory import MemoryBudget
 from penstock.gateway.kafka.options import KafkaOptions
 from penstock.gateway.kafka.probe import KafkaProbe
-from penstock.gateway.kafka.security.sasl import UserDirectory
+from penstock.gateway.kafka.security.sasl import SaslExchange
 
 if TYPE_CHECKING:
     from penstock.gateway.kafka.connection import Connection
@@ -46,7 +46,11 @@ class Node:
         self.access = broker.access  # None: everyone may do everything
         security = broker.options.security
         self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
-        self.directory = None if security is None else UserDirectory(broker.users, security)
+
+    def sasl_exchange(self) -> SaslExchange | None:
+        """How a new connection says who it is; None if nobody is asked."""
+        security = self.broker.options.security
+        return None if security is None else SaslExchange(self.broker.users, self.broker.sign_in, security.random)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something to its end, whether or not its client stays."""

@@ -25,7 +25,7 @@ class Admission:
     def __init__(self, streams: StreamEngine, broker: Broker, *, inline_bytes_max: int) -> None:
         self._streams = streams
         self._broker = broker
-        self._sign_in = BasicSignIn(broker)
+        self._sign_in = BasicSignIn(broker, "stream")
         self.inline_bytes_max = inline_bytes_max  # of data that comes with its message
         self.probe = StreamProbe()
         self.bodies = RequestBodies()  # of calls of gRPC
@@ -35,7 +35,7 @@ class Admission:
         """The streams as the caller may use them, who may also name its client. NotSignedInError if it must say who it is, and
         has not."""
         access = self._broker.access
-        principal = ANONYMOUS if access is None else await self._sign_in.principal(authorization)
+        principal = ANONYMOUS if access is None else await self._sign_in.principal(authorization, host)
         user = principal.removeprefix("User:")
         streams = HeldBackStreams(self._streams, self._broker.quotas, self.probe, user, client or CLIENT_ID)
         return streams if access is None else GuardedStreams(streams, self._broker, access, principal, host)

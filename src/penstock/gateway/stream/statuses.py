@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from penstock.broker import InvalidTopicNameError, QuotaExceededError, UnknownTopicError
+from penstock.broker import InvalidTopicNameError, QuotaExceededError, TooManyAttemptsError, UnknownTopicError
 from penstock.broker.streams import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
 from penstock.core.errors import (
     ClosedError,
@@ -37,6 +37,7 @@ INTERNAL: Final = Answer(grpc.StatusCode.INTERNAL, 500)
 # The first that fits, so the narrower come first.
 _ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
     (NotSignedInError, Answer(grpc.StatusCode.UNAUTHENTICATED, 401)),
+    (TooManyAttemptsError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 429)),
     (NotAllowedError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
     (ForeignRequestError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
     (UnknownTopicError, Answer(grpc.StatusCode.NOT_FOUND, 404)),

@@ -225,4 +225,4 @@ class YdbGateway:
         return discovery.WhoAmIResult(user=call.caller.user)
 
     async def _login(self, broker: Broker, call: Call, request: Any) -> Any:
-        return auth.LoginResult(token=await self._sign_in.token(request.user, request.password))
+        return auth.LoginResult(token=await self._sign_in.token(request.user, request.password, call.caller.host))

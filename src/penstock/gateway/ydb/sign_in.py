@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
-from penstock.broker import (
-    CLUSTER_NAME,
-    SCRAM_ITERATIONS_MIN,
-    Broker,
-    Credential,
-    Mechanism,
-    Operation,
-    ResourceKind,
-)
+from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind, TooManyAttemptsError, WrongPasswordError
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.statuses import StatusError
 
@@ -67,18 +58,15 @@ class SignIn:
         tokens = self._broker.tokens
         return Caller(self._broker, ANONYMOUS if tokens is None else "User:" + tokens.user_of(token), host)
 
-    async def token(self, user: str, password: str) -> str:
+    async def token(self, user: str, password: str, host: str) -> str:
         """A token for a user who knows the password."""
         tokens = self._broker.tokens
         if tokens is None:
             raise StatusError(Status.UNSUPPORTED, "nobody is asked who they are here: the node runs without sasl")
-        credential = next(iter(self._broker.users.credentials(user)), None) or _nobody()
-        # It takes milliseconds, on purpose, and others are to be served meanwhile.
-        if not await asyncio.to_thread(credential.is_of, password):
-            raise StatusError(Status.UNAUTHORIZED, "wrong user name or password")
+        try:
+            await self._broker.sign_in.check_password(user, password, host, "ydb")
+        except WrongPasswordError as error:
+            raise StatusError(Status.UNAUTHORIZED, str(error)) from error
+        except TooManyAttemptsError as error:
+            raise StatusError(Status.OVERLOADED, str(error)) from error
         return tokens.issue(user)
-
-
-def _nobody() -> Credential:
-    """A credential that no password fits: a user who is not there takes as long to refuse as one who is."""
-    return Credential(Mechanism.SCRAM_SHA_256, SCRAM_ITERATIONS_MIN, b"nobody", b"", b"")

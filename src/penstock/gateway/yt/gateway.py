@@ -122,7 +122,7 @@ class YtGateway:
         self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
         self._guard = HttpGuard(own_hosts(host, advertised_host))
-        self._tokens = Tokens(broker, clock or SystemClock())
+        self._tokens = Tokens(broker)
         self._runner: web.AppRunner | None = None
         self.probe = RequestProbe()
         self._clock = clock or SystemClock()
@@ -220,8 +220,12 @@ class YtGateway:
                 return self._wrong_method(request.method, name, command)
             if request.method == "POST":
                 check_content_type(request, "application/json or application/x-yt-yson-text")
-            user = await self._tokens.user(request.headers.get("Authorization"))
-            peer = await self._tokens.user(request.headers[PEER_HEADER]) if PEER_HEADER in request.headers else ""
+            user = await self._tokens.user(request.headers.get("Authorization"), request.remote or "")
+            peer = (
+                await self._tokens.user(request.headers[PEER_HEADER], request.remote or "")
+                if PEER_HEADER in request.headers
+                else ""
+            )
             async with received_body(self._bodies, request, command) as body:
                 parameters = await parameters_of(request, body, in_body=command.input_type is None)
                 authorization = request.headers.get("Authorization")

@@ -8,20 +8,14 @@ producer has READ on the group. Another cluster makes itself known as a user wit
 
 from __future__ import annotations
 
-import asyncio
-from hashlib import sha256
-
-from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind
+from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.namespace import Kind, Node, group_name
-from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.gateway.yt.call import Call
 from penstock.gateway.yt.errors import NOT_AUTHORIZED, YtError
 
 ANONYMOUS = "ANONYMOUS"
 SCHEMES = ("OAuth ", "Bearer ")
-REMEMBERED_S = 60.0
-REMEMBERED_MAX = 10_000
 _OF_PEERS = (Operation.READ, Operation.DESCRIBE)
 _OF_GROUPS = {Operation.DELETE: Operation.DELETE, Operation.DESCRIBE: Operation.DESCRIBE}
 
@@ -33,32 +27,23 @@ class BadTokenError(PenstockError):
 
 
 class Tokens:
-    """Tells users by their tokens. To check a password takes a while, on purpose, so that it was right is remembered."""
+    """Tells users by their tokens."""
 
-    def __init__(self, broker: Broker, clock: Clock) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._clock = clock
-        self._known: dict[bytes, tuple[float, str, bytes]] = {}
 
-    async def user(self, authorization: str | None) -> str:
+    async def user(self, authorization: str | None, host: str) -> str:
         """Who sends a request. BadTokenError if it does not say, or not truly, and somebody is asked for."""
         if self._broker.options.security is None:
             return ANONYMOUS
         token = next((authorization[len(each) :] for each in SCHEMES if authorization and authorization.startswith(each)), "")
         name, colon, password = token.strip().partition(":")
-        credential = next(iter(self._broker.users.credentials(name)), None)
-        if not colon or credential is None:
+        if not colon or not name:
             raise BadTokenError("give a token of the form user:password, in the environment as YT_TOKEN")
-        digest = sha256(token.encode()).digest()
-        known = self._known.get(digest)
-        now_s = self._clock.monotonic()
-        if known is not None and known[0] > now_s and known[2] == credential.stored_key:
-            return known[1]
-        if not await asyncio.to_thread(credential.is_of, password):
-            raise BadTokenError("the token is not that of a user")
-        if len(self._known) >= REMEMBERED_MAX:
-            self._known.clear()
-        self._known[digest] = (now_s + REMEMBERED_S, name, credential.stored_key)
+        try:
+            await self._broker.sign_in.check_password(name, password, host, "yt")
+        except (WrongPasswordError, TooManyAttemptsError) as error:
+            raise BadTokenError(f"{error}; a token has the form user:password, in the environment as YT_TOKEN") from error
         return name
 
 

@@ -120,12 +120,12 @@ def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Respons
 
 
 def _signed_in(broker: Broker) -> Middleware:
-    sign_in = BasicSignIn(broker)
+    sign_in = BasicSignIn(broker, "http")
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in OPEN_PATHS:
-            principal = await sign_in.principal(request.headers.get("Authorization", ""))
+            principal = await sign_in.principal(request.headers.get("Authorization", ""), request.remote or "")
             request[CALLER] = Caller(principal, request.remote or "", broker.access)
         return await handler(request)
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from penstock.broker import TopicExistsError, UnknownTopicError, UnknownUserError
+from penstock.broker import TooManyAttemptsError, TopicExistsError, UnknownTopicError, UnknownUserError
 from penstock.broker.groups import NonEmptyGroupError, SubscribedTopicError, UnknownGroupError, UnknownMemberError
 from penstock.broker.namespace import NoSuchNodeError
 from penstock.core.errors import (
@@ -55,6 +55,7 @@ class NotSupportedHereError(InvalidRequestError):
 STATUSES: Final[dict[type[PenstockError], int]] = {
     MalformedRequestError: 400,
     NotSignedInError: 401,
+    TooManyAttemptsError: 429,
     NotAllowedError: 403,
     ForeignRequestError: 403,
     NotFoundError: 404,

@@ -71,6 +71,7 @@ class Facts:
     clock_jump_s: float | None = None  # the last one, if it was lately
     age_clock_behind_s: float = 0.0  # how far messages age behind the machine's clock
     loop_lag_max_s: float = 0.0
+    locked_out: int = 0  # addresses, after wrong passwords
     silent_listeners: Mapping[str, str] = field(default_factory=dict)  # and why
     loop_block_s: float | None = None  # how long the last block of a second or more was, if it was lately
 
@@ -87,6 +88,7 @@ def alerts_of(facts: Facts) -> list[Alert]:
         _clock,
         _loop,
         _listeners,
+        _guessing,
         _block,
     )
     found = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
@@ -271,6 +273,17 @@ def _listeners(facts: Facts) -> Iterator[Alert]:
             "listener_down",
             f"the {name} listener does not answer: {why}",
             "see what the log says of it; if it does not come back, restart the node: nothing acknowledged is lost",
+            "/settings",
+        )
+
+
+def _guessing(facts: Facts) -> Iterator[Alert]:
+    if facts.locked_out:
+        yield Alert(
+            WARNING,
+            "password_guessing",
+            f"{facts.locked_out} addresses are locked out after too many wrong passwords",
+            "see in the log who tries which users from where; a client with an old password looks the same",
             "/settings",
         )
 

@@ -77,6 +77,16 @@ THROTTLED_TIME = Metric(
     "penstock_throttled_seconds_total", _COUNTER, "For how long clients were held back.", ("gateway",), _INTERNAL
 )
 
+SIGN_IN_FAILURES = Metric(
+    "penstock_sign_in_failures_total",
+    _COUNTER,
+    "Sign-ins that were refused: wrong_password, or locked_out, not even tried after too many wrong ones.",
+    ("gateway", "reason"),
+)
+LOCKED_OUT = Metric(
+    "penstock_locked_out_addresses", _GAUGE, "Addresses that are locked out now, for one user or for all, after wrong passwords."
+)
+
 # What is written and read, by whichever gateway.
 PRODUCE_BATCHES = Metric("penstock_produce_batches_total", _COUNTER, f"Batches that are durable. {_FLOW_DOC}", ("topic",))
 PRODUCE_MESSAGES = Metric("penstock_produce_messages_total", _COUNTER, f"Messages that are durable. {_FLOW_DOC}", ("topic",))

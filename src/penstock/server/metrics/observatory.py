@@ -282,6 +282,7 @@ class Observatory:
         return Facts(
             now_ms=int(self.clock.wall() * 1000),
             group_state=self.sources.state(),
+            locked_out=self.sources.broker.sign_in.locked_out(),
             silent_listeners=self.sources.silent_listeners(),
             disks=self.sources.disks(),
             lags=[

@@ -158,6 +158,9 @@ def _read_survey(observatory: Observatory, samples: Samples) -> None:
 
 
 def _read_broker(sources: Sources, samples: Samples) -> None:
+    for (gateway, reason), count in sorted(sources.broker.sign_in.failures.items()):
+        samples.add(m.SIGN_IN_FAILURES, count, gateway, reason)
+    samples.add(m.LOCKED_OUT, sources.broker.sign_in.locked_out())
     reading = sources.broker.reading()
     probe, cache = sources.broker.probe, reading.cache
     for metric, value in (

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.security.sasl import MECHANISMS
 from penstock.gateway.kafka.security.scram import AuthenticationError
@@ -16,11 +13,7 @@ from penstock.kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-log = logging.getLogger(__name__)
-
 FRAMED_FROM = 1
-# Whoever tries passwords is slowed down by this.
-FAILURE_DELAY_S = 0.1
 
 
 async def sasl_handshake(call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
@@ -44,8 +37,6 @@ async def sasl_authenticate(call: Call, request: SaslAuthenticateRequest) -> Sas
     try:
         token = await sasl.step(bytes(request.auth_bytes))
     except AuthenticationError as error:
-        log.warning("%s: authentication failed: %s", call.peer.host, error)
-        await asyncio.sleep(FAILURE_DELAY_S)
         call.peer.finish(f"authentication failed: {error}")
         return SaslAuthenticateResponse(
             error_code=errors.SASL_AUTHENTICATION_FAILED, error_message=f"authentication failed: {error}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import hmac
 from base64 import b64encode
+from random import Random
 from typing import Final
 
-from penstock.broker import SCRAM_ITERATIONS_MIN, Credential, Mechanism, Security, Users
+from penstock.broker import Credential, Mechanism, SignIn, TooManyAttemptsError, Users, WrongPasswordError
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.kafka.security.scram import AuthenticationError, ScramServer
 
@@ -16,6 +15,7 @@ MECHANISMS: Final = (*(mechanism.sasl_name for mechanism in Mechanism), PLAIN)
 TOKEN_BYTES_MAX = 512 << 10
 NONCE_SIZE = 18
 ANONYMOUS: Final = "ANONYMOUS"
+GATEWAY: Final = "kafka"
 
 _SCRAM: Final = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
 
@@ -26,33 +26,14 @@ class SaslStateError(InvalidRequestError):
     code = "illegal_sasl_state"
 
 
-class UserDirectory:
-    """What is known of users. Of one who is not known it says something as well, so that nobody learns who is."""
-
-    def __init__(self, users: Users, security: Security) -> None:
-        self._users = users
-        self.random = security.random
-        self._secret = security.random.randbytes(32)
-
-    def credential(self, user: str, mechanism: Mechanism) -> Credential:
-        """The credential of a user, or one that no password fits."""
-        return self._users.credential(user, mechanism) or self._unknown(user, mechanism)
-
-    def any_credential(self, user: str) -> Credential:
-        """Likewise, of whatever mechanism: any of them can tell whether a password is right."""
-        return next(iter(self._users.credentials(user)), None) or self._unknown(user, Mechanism.SCRAM_SHA_256)
-
-    def _unknown(self, user: str, mechanism: Mechanism) -> Credential:
-        # Always the same for the same name, as with a user who is there.
-        salt = hmac.digest(self._secret, user.encode(), "sha256")[:24]
-        return Credential(mechanism, SCRAM_ITERATIONS_MIN, salt, self.random.randbytes(32), self.random.randbytes(32))
-
-
 class SaslExchange:
     """The exchange of one connection."""
 
-    def __init__(self, directory: UserDirectory) -> None:
-        self._directory = directory
+    def __init__(self, users: Users, sign_in: SignIn, random: Random) -> None:
+        self._users = users
+        self._sign_in = sign_in
+        self._random = random
+        self.host = "?"  # where the client is
         self._mechanism = ""
         self._scram: ScramServer | None = None
         self.takes_tokens = False  # whether what comes next are bare tokens, as after the first version of the handshake
@@ -63,9 +44,8 @@ class SaslExchange:
         self._mechanism = mechanism
         self.takes_tokens = bare_tokens
         if mechanism in _SCRAM:
-            kind = _SCRAM[mechanism]
-            nonce = b64encode(self._directory.random.randbytes(NONCE_SIZE)).decode()
-            self._scram = ScramServer(lambda user: self._directory.credential(user, kind), nonce)
+            nonce = b64encode(self._random.randbytes(NONCE_SIZE)).decode()
+            self._scram = ScramServer(self._credential, nonce)
 
     @property
     def is_chosen(self) -> bool:
@@ -74,18 +54,39 @@ class SaslExchange:
 
     async def step(self, token: bytes) -> bytes:
         """Answer the client's next token. AuthenticationError if that is the end of it."""
-        if self._scram is not None:
-            answer = self._scram.step(token)
-            if self._scram.is_complete:
-                self.user = self._scram.user
-            return answer
-        user, password = _plain(token)
-        credential = self._directory.any_credential(user)
-        # It takes milliseconds, on purpose, and others are to be served meanwhile.
-        if not await asyncio.to_thread(credential.is_of, password):
-            raise AuthenticationError("wrong user name or password")
+        try:
+            return await (self._check_plain(token) if self._scram is None else self._check_scram(self._scram, token))
+        except (WrongPasswordError, TooManyAttemptsError) as error:
+            raise AuthenticationError(str(error)) from error
+
+    async def _check_scram(self, scram: ScramServer, token: bytes) -> bytes:
+        try:
+            answer = scram.step(token)
+        except AuthenticationError:
+            # What is no SCRAM message counts as well: it comes from those who try something out.
+            await self._sign_in.refuse(scram.user, self.host, GATEWAY)
+            raise
+        if scram.is_complete:
+            self._sign_in.accept(scram.user, self.host)
+            self.user = scram.user
+        return answer
+
+    async def _check_plain(self, token: bytes) -> bytes:
+        try:
+            user, password = _plain(token)
+        except AuthenticationError:
+            await self._sign_in.refuse("", self.host, GATEWAY)
+            raise
+        await self._sign_in.check_password(user, password, self.host, GATEWAY)
         self.user = user
         return b""
+
+    def _credential(self, user: str) -> Credential:
+        """What is known of a user; something that fits no password for one who is not known."""
+        self._sign_in.check_allowed(user, self.host, GATEWAY)
+        mechanism = _SCRAM[self._mechanism]
+        decoy = self._users.decoy(user, mechanism)  # also if it is not needed: the time tells nothing then
+        return self._users.credential(user, mechanism) or decoy
 
 
 def _plain(token: bytes) -> tuple[str, str]:
