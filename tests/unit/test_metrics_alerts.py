@@ -57,6 +57,7 @@ def test_a_node_that_is_well_has_none() -> None:
         (Facts(silent_listeners={"ydb": "refused"}), (CRITICAL, "listener_down")),
         (Facts(loop_lag_max_s=7.0), (CRITICAL, "event_loop_lag")),
         (Facts(loop_block_s=1.5), (WARNING, "event_loop_blocked")),
+        (Facts(lacks_descriptors=True), (CRITICAL, "file_descriptors")),
         (Facts(loop_block_s=15.0), (CRITICAL, "event_loop_blocked")),
     ],
 )

@@ -8,7 +8,9 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from penstock.core.clock import SystemClock
 from penstock.core.trace_context import current_trace, trace_id_of
+from penstock.server.line_limit import LineLimit
 
 # What every record has; whatever else is in one was given by `extra`.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -70,6 +72,7 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATS[log_format]())
     handler.addFilter(NotHttp())
+    handler.addFilter(LineLimit(SystemClock()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
 

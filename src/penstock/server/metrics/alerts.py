@@ -73,6 +73,7 @@ class Facts:
     loop_lag_max_s: float = 0.0
     locked_out: int = 0  # addresses, after wrong passwords
     silent_listeners: Mapping[str, str] = field(default_factory=dict)  # and why
+    lacks_descriptors: bool = False  # whether no file descriptor was left lately
     loop_block_s: float | None = None  # how long the last block of a second or more was, if it was lately
 
 
@@ -90,6 +91,7 @@ def alerts_of(facts: Facts) -> list[Alert]:
         _listeners,
         _guessing,
         _block,
+        _descriptors,
     )
     found = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
     return sorted(found, key=lambda alert: alert.level != CRITICAL)
@@ -263,6 +265,17 @@ def _block(facts: Facts) -> Iterator[Alert]:
             "look for 'the event loop is blocked' in the log: it has the stack of that call; if it is not the machine that stood "
             "still (swapping, a suspended process), report it as a defect with that stack",
             "/",
+        )
+
+
+def _descriptors(facts: Facts) -> Iterator[Alert]:
+    if facts.lacks_descriptors:
+        yield Alert(
+            CRITICAL,
+            "file_descriptors",
+            "no file descriptor was left: connections were refused, and no file could be opened",
+            "raise the limit of the process (ulimit -n, LimitNOFILE), or see which clients open so many connections",
+            "/settings",
         )
 
 

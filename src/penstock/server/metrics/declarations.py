@@ -18,6 +18,9 @@ CPU = Metric("penstock_process_cpu_seconds_total", _COUNTER, "CPU time of the pr
 RESIDENT = Metric("penstock_process_resident_memory_bytes", _GAUGE, "Memory that the process has in use.")
 OPEN_FDS = Metric("penstock_process_open_fds", _GAUGE, "File descriptors that are open.")
 MAX_FDS = Metric("penstock_process_max_fds", _GAUGE, "File descriptors that may be open.")
+FDS_EXHAUSTED = Metric(
+    "penstock_process_fds_exhausted_total", _COUNTER, "How often no file descriptor was left for a connection or a file."
+)
 LOOP_LAG = Metric(
     "penstock_event_loop_lag_seconds",
     _HISTOGRAM,

@@ -11,6 +11,7 @@ from penstock.broker import BrokerReading
 from penstock.core.clock import Clock
 from penstock.core.probe import RequestProbe, Tracing
 from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
+from penstock.server.metrics.descriptor_watch import DescriptorWatch
 from penstock.server.metrics.flows import TopicFlows, TopicRates
 from penstock.server.metrics.history import FLOW_METRICS, Asked, History, Key
 from penstock.server.metrics.lag_trend import LagTrend
@@ -59,6 +60,7 @@ class Observatory:
         self.sources: Sources | None = None
         self.survey: Survey | None = None
         self.loop_watch = LoopWatch(clock)
+        self.descriptors = DescriptorWatch(clock)
         self.flows = TopicFlows()
         self.alerts: list[Alert] = []
         self._history = History()
@@ -70,14 +72,15 @@ class Observatory:
         self._sync_counts: list[int] = []
         self._ticks = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._loop_task: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []  # from before anything is started to when all is stopped
         self._watchdog: LoopWatchdog | None = None
 
     # Its life.
 
     def watch_loop(self) -> None:
-        """Watch the event loop, from before anything is started to when all is stopped."""
-        self._loop_task = asyncio.create_task(self.loop_watch.run(), name="loop-watch")
+        """Watch the event loop and file descriptors, from before anything is started to when all is stopped."""
+        self._watching.append(asyncio.create_task(self.loop_watch.run(), name="loop-watch"))
+        self._watching.append(asyncio.create_task(self.descriptors.run(), name="descriptor-watch"))
         self.loop_watch.turned_s = self.clock.monotonic()
         self._watchdog = LoopWatchdog(self.loop_watch, self.clock)
         self._watchdog.start()
@@ -86,9 +89,9 @@ class Observatory:
         """All is stopped."""
         if self._watchdog is not None:
             await asyncio.to_thread(self._watchdog.stop)
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            await asyncio.gather(self._loop_task, return_exceptions=True)
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
 
     def trace(self, tracing: Tracing) -> None:
         """From now on, requests are traced."""
@@ -274,6 +277,11 @@ class Observatory:
         ]
         self._history.keep([*_NODE_KEYS, *topics, *consumers])
 
+    def _lacked_descriptors(self) -> bool:
+        """Whether there was no file descriptor lately."""
+        last_s = self.descriptors.last_s
+        return last_s is not None and self.clock.monotonic() - last_s < BLOCK_SHOWN_S
+
     def _facts(self) -> Facts:
         assert self.sources is not None
         found = Surveyed(0.0) if self.survey is None else self.survey.last
@@ -295,6 +303,7 @@ class Observatory:
             clock_jump_s=jump[1] if jump is not None and is_recent else None,
             age_clock_behind_s=0.0 if self._reading is None else self._reading.age_clock_behind_s(),
             loop_lag_max_s=self.loop_watch.worst_s,
+            lacks_descriptors=self._lacked_descriptors(),
             loop_block_s=block[1] if block is not None and self.clock.monotonic() - block[0] < BLOCK_SHOWN_S else None,
         )
 

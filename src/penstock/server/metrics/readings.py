@@ -66,6 +66,7 @@ def _read_process(observatory: Observatory, samples: Samples) -> None:
     samples.add(m.RESIDENT, reading.resident_bytes)
     samples.add(m.OPEN_FDS, reading.open_fds)
     samples.add(m.MAX_FDS, reading.max_fds)
+    samples.add(m.FDS_EXHAUSTED, observatory.descriptors.exhaustions)
     watch = observatory.loop_watch
     samples.add(m.LOOP_LAG, watch.lag)
     samples.add(m.LOOP_LAG_MAX, watch.worst_s)

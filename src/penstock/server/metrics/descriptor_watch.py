@@ -1,0 +1,63 @@
+"""Whether file descriptors are to be had. Without them, no connection is accepted and no file opened, and some of what accepts
+connections says nothing about it: so a few are asked for, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+from typing import Final
+
+from penstock.core.clock import Clock
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 0.5
+SPARE: Final = 8  # with fewer than these the next few connections take the last
+_OUT_OF_THEM: Final = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class DescriptorWatch:
+    """`run` it as a task."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.exhaustions = 0  # how often there were none
+        self.last_s: float | None = None  # when there were none for the last time
+        self._since_s: float | None = None  # while there are none
+
+    async def run(self) -> None:
+        """Look now and then."""
+        while True:
+            self.look()
+            await asyncio.sleep(INTERVAL_S)
+
+    def look(self) -> None:
+        """Ask for a few descriptors; log when there are none, and when there are some again."""
+        now_s = self._clock.monotonic()
+        taken: list[int] = []
+        try:
+            for _ in range(SPARE):
+                taken.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno not in _OUT_OF_THEM:
+                raise
+            self.last_s = now_s
+            if self._since_s is None:
+                self._since_s = now_s
+                self.exhaustions += 1
+                log.error(
+                    "no file descriptor is left, or hardly one (%s; the process may have %d): connections are refused and files "
+                    "cannot be opened; raise the limit (ulimit -n, LimitNOFILE), or see who opens so many connections",
+                    error.strerror,
+                    resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                )
+        else:
+            if self._since_s is not None:
+                log.warning("file descriptors are free again, after %.0f s", now_s - self._since_s)
+                self._since_s = None
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
