@@ -23,8 +23,10 @@ from penstock.broker.streams import (
     StreamOptions,
     UnknownMessageError,
 )
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import InvalidRequestError, UnavailableError
+from penstock.core.record_format import framed, packed_record
 from penstock.gateway.stream.following import follow_on
+from penstock.gateway.yt.row_reader import pull
 from penstock.queue import BatchTooLargeError
 from penstock.testing.batches import make_batch
 from tests.sim_broker import SimProducer, Write
@@ -555,5 +557,75 @@ def test_a_follower_that_finds_nothing_where_something_should_be_lets_others_run
         assert await host.do(follow_on(host.streams, "orders", 1, 30.0))
         assert asyncio.get_running_loop().time() > began
         assert not await host.do(follow_on(host.streams, "orders", 2, 1.0, gives_up=True))
+
+    on_streams(scenario)
+
+
+def test_a_kafka_message_with_odd_headers_becomes_a_dead_letter_too() -> None:
+    """Names that are empty, more headers than a message here may have: what cannot be written would be tried for ever."""
+
+    async def scenario(host: SimStreams) -> None:
+        now_ms = int(host.node.clock.wall() * 1000)
+        topic = await host.do(host.broker.create_topic("jobs", 1))
+        headers = [(b"", b"nameless"), (b"huge", b"h" * 100_000), (b"kind", b"bad")]
+        batch = framed(packed_record(0, b"poison", headers=headers), 1, (now_ms, now_ms))
+        await host.do(host.broker.produce(topic, 0, batch))
+        await host.do(host.streams.set_rule("workers", "jobs", DeliveryRule(1.0, 1, "jobs.dead")))
+        assert len(await host.do(host.streams.fetch("jobs", "workers", 10))) == 1
+        await asyncio.sleep(2)
+        assert await host.do(host.streams.fetch("jobs", "workers", 10)) == []
+        (letter,) = await host.read("jobs.dead")
+        assert (letter.data, letter.headers["kind"], letter.headers["dead-letter.headers_left_out"]) == (b"poison", "bad", "1")
+
+    on_streams(scenario)
+
+
+@pytest.mark.parametrize("ack_wait_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rule_of_delivery_has_a_time_that_ends(ack_wait_s: float) -> None:
+    async def scenario(host: SimStreams) -> None:
+        with pytest.raises(InvalidRequestError, match="ack_wait_s"):
+            await host.do(host.streams.set_rule("workers", "jobs", DeliveryRule(ack_wait_s)))
+
+    on_streams(scenario)
+
+
+def test_a_position_of_what_is_no_pattern_is_refused() -> None:
+    async def scenario(host: SimStreams) -> None:
+        sequence = await host.publish("orders", b"x")
+        for pattern in ("orders..*", ">.orders", "*." + "x" * 300):
+            with pytest.raises(InvalidSubjectError):
+                await host.do(host.streams.acknowledge("worker", pattern, sequence))
+        with pytest.raises(InvalidHeadersError, match="UTF-8"):
+            await host.publish("orders", b"x", {"name": "\udcff"})
+
+    on_streams(scenario)
+
+
+def test_others_run_while_a_reader_passes_over_what_is_void() -> None:
+    """Aborted messages are read from memory without waiting for anything: many of them must not keep a node from all else."""
+
+    async def scenario(host: SimStreams) -> None:
+        await host.do(host.broker.create_topic("void", 1))
+        producer = SimProducer(host, "tx", version=TRANSACTIONS_V2)
+        await producer.initialise()
+        for _ in range(20):
+            await producer.write(Write("void", 0), [b"x"])
+        await producer.end(commit=False)
+        await host.publish("void", b"last")
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count_turns())
+        read = await host.do(host.streams.read("void", 1, 10, bytes_max=1))
+        pulled = await host.do(pull(host.partition("void", 0), None, 0, rows_max=1, weight_max=1))
+        counting.cancel()
+        assert data_of(read.messages) == [b"last"]
+        assert pulled.next_offset is not None
+        assert turns >= 40, "one for each batch that was passed over, twice"
 
     on_streams(scenario)

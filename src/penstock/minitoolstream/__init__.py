@@ -12,6 +12,8 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 PACKAGE: Final = "minitoolstream"
+TIME_MS_MIN: Final = -62_135_596_800_000
+TIME_MS_MAX: Final = 253_402_300_799_999
 
 _pool = descriptor_pool.Default()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(
@@ -53,6 +55,6 @@ Consumer = message("Consumer")
 
 
 def timestamp(time_ms: int) -> Any:
-    """A time in milliseconds since 1970 as the protocol has it."""
-    seconds, rest = divmod(time_ms, 1000)
+    """A time in milliseconds since 1970 as the protocol has it, which knows the years 1 to 9999; Kafka clients write any."""
+    seconds, rest = divmod(min(max(time_ms, TIME_MS_MIN), TIME_MS_MAX), 1000)
     return Timestamp(seconds=seconds, nanos=rest * 1_000_000)

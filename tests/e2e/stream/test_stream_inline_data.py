@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,3 +143,17 @@ def test_a_number_that_no_sequence_can_be_is_refused(node: RunningNode) -> None:
             assert response.status == 400, path[:40]
     finally:
         connection.close()
+
+
+def test_odd_times_and_headers_break_neither_a_reader_nor_the_listener(node: RunningNode) -> None:
+    anything = ("--config", "retention.ms=-1", "--config", f"message.timestamp.after.max.ms={(1 << 63) - 1}")
+    node.ok("topic", "create", "odd-times", "--partitions", "1", *anything)
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for timestamp in (1, (1 << 62)):
+        producer.produce("odd-times", b"x", timestamp=timestamp)
+    assert producer.flush(60) == 0
+    done = penstock("stream", "fetch", "odd-times", "-o", "json", variables={"PENSTOCK_STREAM": _address(node)})
+    assert [json.loads(line)["timestamp"][:4] for line in done.stdout.splitlines()] == ["1970", "9999"], done.stderr
+    with socket.create_connection(("127.0.0.1", node.ready["listeners"]["stream_http"]["port"]), timeout=30) as raw:
+        raw.sendall(b"POST /streams/odd HTTP/1.1\r\nHost: localhost\r\nPenstock-Header-X: \xff\r\nContent-Length: 1\r\n\r\nx")
+        assert raw.recv(100).startswith(b"HTTP/1.1 400 ")

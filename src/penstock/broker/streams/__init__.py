@@ -12,13 +12,23 @@ from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
-from penstock.broker.streams.records import CHECKSUM, HEADERS_BYTES_MAX, OBJECT_NAME, SIZE, Content, Payload
+from penstock.broker.streams.records import (
+    CHECKSUM,
+    HEADER_OVERHEAD,
+    HEADERS_BYTES_MAX,
+    OBJECT_NAME,
+    SIZE,
+    Content,
+    Payload,
+    fitting_headers,
+)
 from penstock.broker.streams.streams import StreamOptions, Streams
 from penstock.broker.streams.subject_patterns import consumes, is_pattern, matches
 
 __all__ = [
     "CHECKSUM",
     "HEADERS_BYTES_MAX",
+    "HEADER_OVERHEAD",
     "OBJECT_NAME",
     "SIZE",
     "ConsumerPosition",
@@ -40,6 +50,7 @@ __all__ = [
     "Streams",
     "UnknownMessageError",
     "consumes",
+    "fitting_headers",
     "is_pattern",
     "matches",
 ]

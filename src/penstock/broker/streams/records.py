@@ -41,6 +41,7 @@ FOREIGN_PREFIX: Final = "kafka.header."
 SIZE_DIGITS_MAX: Final = 18
 CHECKSUM_DIGITS: Final = 8
 HEADERS_BYTES_MAX: Final = 64 << 10
+HEADER_OVERHEAD: Final = 12  # of each header, in a record or a message of gRPC, at most
 RECORD_OVERHEAD: Final = 256  # of a batch of one record, besides its value and headers
 REFERENCE_OVERHEAD: Final = 160  # of a record with a payload elsewhere, besides its name, which it has twice
 
@@ -85,10 +86,26 @@ def headers_size(headers: Mapping[str, str]) -> int:
     for name, value in headers.items():
         if not name or name.startswith(OWN_PREFIX):
             raise InvalidHeadersError(f"header {name!r}: a name is not empty, and those that begin with {OWN_PREFIX!r} are ours")
-        size += len(name.encode()) + len(value.encode()) + 6
+        try:
+            size += len(name.encode()) + len(value.encode()) + 6
+        except UnicodeEncodeError as error:
+            raise InvalidHeadersError(f"header {name!r} is not text in UTF-8; put bytes that are none into the data") from error
     if size > HEADERS_BYTES_MAX:
         raise InvalidHeadersError(f"the headers take {size} bytes; a message has at most {HEADERS_BYTES_MAX} of them")
     return size
+
+
+def fitting_headers(headers: Mapping[str, str], limit: int, left_out: str) -> dict[str, str]:
+    """Headers up to a size. Kafka clients write more than other messages may have; a header of the name `left_out` says how many
+    did not fit."""
+    found: dict[str, str] = {}
+    left = limit
+    for name, value in headers.items():
+        size = len(name.encode()) + len(value.encode()) + HEADER_OVERHEAD
+        if size <= left:
+            found[name] = value
+            left -= size
+    return found if len(found) == len(headers) else {**found, left_out: str(len(headers) - len(found))}
 
 
 def content_size(content: Content) -> int:

@@ -22,10 +22,19 @@ from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule, Po
 from penstock.broker.streams.probe import EngineProbe
 from penstock.broker.streams.publishing import RECORD_BYTES, Publishing
 from penstock.broker.streams.reading import Reader, ReadMessages, StreamMessage
-from penstock.broker.streams.records import RECORD_OVERHEAD, Content, Payload, content_size, headers_size
+from penstock.broker.streams.records import (
+    HEADERS_BYTES_MAX,
+    OWN_PREFIX,
+    RECORD_OVERHEAD,
+    Content,
+    Payload,
+    content_size,
+    fitting_headers,
+    headers_size,
+)
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.broker.streams.subject_directory import SubjectDirectory, once_there
-from penstock.broker.streams.subject_patterns import check_subject, is_pattern, matches
+from penstock.broker.streams.subject_patterns import check_pattern, check_subject, is_pattern, matches
 from penstock.broker.streams.sweeping import Sweep
 from penstock.core.checksum import crc32c as checksum_of
 from penstock.core.errors import InvalidRequestError, PenstockError
@@ -42,6 +51,8 @@ PAYLOADS_TABLET: Final = 7
 INLINE_BYTES_MAX: Final = 1 << 20
 FETCH_BYTES_MAX: Final = 8 << 20
 PART_OF_READ: Final = 1 << 20
+NOTE_BYTES_MAX: Final = 4096  # of the headers of a dead letter that say where it is from
+ACK_WAIT_S_MAX: Final = 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +277,9 @@ class Streams:
             raise InvalidPositionError(
                 f"sequence {sequence} was not given out yet, the last is {self.newest_sequence}; acknowledge what was read"
             )
-        if not is_pattern(subject):
+        if is_pattern(subject):
+            check_pattern(subject)
+        else:
             found = self.directory.at_hand(subject) or await self.directory.subject(subject)
             if not rewind and self.positions.rule(durable_name, subject) is not None:
                 return await self._handing_out.acknowledge(durable_name, found, sequence)
@@ -277,6 +290,8 @@ class Streams:
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
         """Change how messages are handed to the members of a durable name."""
+        if rule is not None and not 0 < rule.ack_wait_s <= ACK_WAIT_S_MAX:
+            raise InvalidRequestError(f"ack_wait_s is {rule.ack_wait_s}; it is above 0 and at most {ACK_WAIT_S_MAX:.0f} seconds")
         await self.directory.subject(subject, make=True)
         if rule is not None and rule.dead_letter:
             check_subject(rule.dead_letter)
@@ -409,7 +424,9 @@ class Streams:
 
     async def _dead_letter(self, subject: str, message: StreamMessage, durable_name: str, tries: int) -> None:
         """A message that nobody could deal with goes to another subject, with a note of where it is from."""
-        headers = {name: value for name, value in message.headers.items() if not name.startswith("penstock.")}
+        headers = {name: value for name, value in message.headers.items() if name and not name.startswith(OWN_PREFIX)}
+        # Whatever a Kafka client has written must fit: a letter that cannot be written would be tried for ever.
+        headers = fitting_headers(headers, HEADERS_BYTES_MAX - NOTE_BYTES_MAX, "dead-letter.headers_left_out")
         headers |= {
             "dead-letter.subject": message.subject,
             "dead-letter.sequence": str(message.sequence),

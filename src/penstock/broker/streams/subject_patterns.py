@@ -11,6 +11,7 @@ from penstock.broker.topic import check_name
 
 ONE: Final = "*"
 REST: Final = ">"
+PATTERN_SIZE_MAX: Final = 249  # as a name has
 
 
 def is_pattern(subject: str) -> bool:
@@ -32,6 +33,8 @@ def check_subject(subject: str) -> None:
 
 def check_pattern(pattern: str) -> None:
     """InvalidSubjectError unless this is a pattern of subjects."""
+    if len(pattern) > PATTERN_SIZE_MAX:
+        raise InvalidSubjectError(f"a pattern has at most {PATTERN_SIZE_MAX} characters, not {len(pattern)}")
     words = pattern.split(".")
     if REST in words[:-1] or any(not word for word in words):
         raise InvalidSubjectError(f"{pattern!r}: words are not empty, {ONE!r} stands for one of them and {REST!r} comes last")

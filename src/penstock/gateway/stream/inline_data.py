@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.broker.streams import (
     CHECKSUM,
+    HEADER_OVERHEAD,
     HEADERS_BYTES_MAX,
     OBJECT_NAME,
     SIZE,
@@ -19,13 +20,13 @@ from penstock.broker.streams import (
     StreamEngine,
     StreamMessage,
     UnknownMessageError,
+    fitting_headers,
 )
 from penstock.core.checksum import crc32c
 from penstock.core.errors import InvalidRequestError
 
 INLINE_HEADER: Final = "penstock-inline-bytes"  # metadata of gRPC, header of HTTP
 LEFT_OUT: Final = "penstock.headers_left_out"  # how many headers did not fit
-_HEADER_OVERHEAD: Final = 12  # of each in a message of gRPC, at most
 _PAYLOAD_HEADERS: Final = frozenset({OBJECT_NAME, SIZE, CHECKSUM})
 
 
@@ -43,7 +44,7 @@ async def with_data(streams: StreamEngine, message: StreamMessage, limit: int) -
     if message.payload is not None and message.payload.size < 0:
         message = await streams.locate_payload(message)
     payload = message.payload
-    headers = fitting_headers(message.headers, max(limit, HEADERS_BYTES_MAX))
+    headers = fitting_headers(message.headers, max(limit, HEADERS_BYTES_MAX), LEFT_OUT)
     room = limit - _size(headers)
     if payload is None:
         if len(message.data) <= room or not message.data:
@@ -70,19 +71,5 @@ def _payload_headers(payload: Payload) -> dict[str, str]:
     return found
 
 
-def fitting_headers(headers: dict[str, str], limit: int) -> dict[str, str]:
-    """Headers up to a size. Only Kafka clients write more than fits, and a message must not be too large to be received."""
-    if _size(headers) <= limit:
-        return headers
-    found: dict[str, str] = {}
-    left = limit
-    for name, value in headers.items():
-        size = _size({name: value})
-        if size <= left:
-            found[name] = value
-            left -= size
-    return {**found, LEFT_OUT: str(len(headers) - len(found))}
-
-
 def _size(headers: Mapping[str, str]) -> int:
-    return sum(len(name.encode()) + len(value.encode()) + _HEADER_OVERHEAD for name, value in headers.items())
+    return sum(len(name.encode()) + len(value.encode()) + HEADER_OVERHEAD for name, value in headers.items())

@@ -13,14 +13,14 @@ from google.protobuf.message import DecodeError
 from penstock import minitoolstream as protos
 from penstock.blob import Buffer
 from penstock.broker import UnknownTopicError
-from penstock.broker.streams import HEADERS_BYTES_MAX, Content, DeliveryRule, ReadMessages, StreamEngine
+from penstock.broker.streams import HEADERS_BYTES_MAX, Content, DeliveryRule, ReadMessages, StreamEngine, fitting_headers
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway.grpc_bodies import source_of
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.following import follow_on, followed
-from penstock.gateway.stream.inline_data import INLINE_HEADER, fitting_headers, inline_limit, with_data
+from penstock.gateway.stream.inline_data import INLINE_HEADER, LEFT_OUT, inline_limit, with_data
 from penstock.gateway.stream.statuses import INTERNAL, answer_to
 
 log = logging.getLogger(__name__)
@@ -287,7 +287,7 @@ class Egress:
             size=size,
             crc32c=0 if payload is None else payload.crc32c or 0,
             object_name=message.object_name,
-            headers=fitting_headers(message.headers, HEADERS_BYTES_MAX),
+            headers=fitting_headers(message.headers, HEADERS_BYTES_MAX, LEFT_OUT),
         )
         yield protos.DownloadResponse(info=info)
         end = request.offset + request.length if request.HasField("length") else None

@@ -232,6 +232,7 @@ class TarantoolStreams:
             )
         if not durable_name:
             raise InvalidRequestError("a durable name is not empty")
+        (check_pattern if is_pattern(subject) else check_subject)(subject)
         await self._call(f"{'rewind' if rewind else 'update'}_consumer_position", durable_name, subject, sequence)
         return await self.get_position(durable_name, subject)
 
