@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
 import grpc
 import pytest
 
+from penstock.gateway import grpc_bodies
 from penstock.gateway.grpc_bodies import (
     OPEN_BYTES_MAX,
     RECEIVED_AT_ONCE,
+    RECEIVED_AT_ONCE_OF_CONNECTION,
     RECEIVED_AT_ONCE_OF_SOURCE,
     BodyMissingError,
+    BodySlowError,
     BodyTooLargeError,
     RequestBodies,
     source_of,
 )
 
+_ports = count(5000)
+
 
 class Caller:
     """A call whose message comes when it is let."""
 
-    def __init__(self, address: str = "10.0.0.1") -> None:
+    def __init__(self, address: str = "10.0.0.1", port: int | None = None) -> None:
         self._address = address
+        self._port = next(_ports) if port is None else port
         self.message: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.is_receiving = False
 
     def peer(self) -> str:
         """As gRPC names it."""
-        return f"ipv4:{self._address}:5000"
+        return f"ipv4:{self._address}:{self._port}"
 
     async def read(self) -> Any:
         """What a handler waits for."""
@@ -109,6 +116,42 @@ def test_a_body_that_does_not_come_gives_its_turn_back() -> None:
         gone.message.set_result(grpc.aio.EOF)
         with pytest.raises(BodyMissingError):
             await _receive(bodies, gone, done)
+
+    run(scenario)
+
+
+def test_calls_that_send_nothing_do_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_bodies, "CONTENDED_TIMEOUT_S", 0.02)
+
+    async def scenario() -> None:
+        bodies, done = RequestBodies(), asyncio.Event()
+        done.set()
+        silent = [Caller(port=connection) for connection in range(5) for _ in range(100)]
+        tasks = [asyncio.create_task(_receive(bodies, caller, done)) for caller in silent]
+        await settle()
+        prompt = Caller()
+        prompt.message.set_result(b"prompt")
+        # Each connection is before it with two calls at most, however many it has opened.
+        assert await _receive(bodies, prompt, done) == b"prompt"
+        assert sum(task.done() for task in tasks) < 50
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert any(isinstance(outcome, BodySlowError) for outcome in outcomes)
+
+    run(scenario)
+
+
+def test_one_connection_receives_little_at_a_time() -> None:
+    async def scenario() -> None:
+        bodies, done = RequestBodies(), asyncio.Event()
+        flood = [Caller(port=1) for _ in range(20)]
+        tasks = [asyncio.create_task(_receive(bodies, caller, done)) for caller in flood]
+        await settle()
+        assert sum(caller.is_receiving for caller in flood) == RECEIVED_AT_ONCE_OF_CONNECTION
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     run(scenario)
 

@@ -1,7 +1,9 @@
 """The bodies of gRPC calls: received once the caller is known, and within a bound of memory in all.
 
 gRPC says nothing of a message's size until all of it is there, so the bound has two parts: how many bodies are received at a
-time, of all callers and of one address, and how many bytes of received bodies are in flight. A caller over its share waits.
+time, of all callers, of one address and of one connection, and how many bytes of received bodies are in flight. A caller over its
+share waits. Nor does gRPC say whether anything of a message has come, so calls that send nothing take turns like others; while
+somebody waits, a turn is short.
 """
 
 from __future__ import annotations
@@ -15,17 +17,21 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, UnavailableError
 
 RECEIVED_AT_ONCE: Final = 8
 RECEIVED_AT_ONCE_OF_SOURCE: Final = 4
+RECEIVED_AT_ONCE_OF_CONNECTION: Final = 2
 BYTES_MAX: Final = 256 << 20
 BODY_TIMEOUT_S: Final = 30.0
+CONTENDED_TIMEOUT_S: Final = 1.0  # while others wait for a turn
 # Of those whom nobody has asked who they are: a sign-in, a health check.
 OPEN_AT_ONCE: Final = 4
-OPEN_AT_ONCE_OF_SOURCE: Final = 1
+OPEN_AT_ONCE_OF_SOURCE: Final = 2
+OPEN_AT_ONCE_OF_CONNECTION: Final = 1
 OPEN_BYTES_MAX: Final = 64 << 10
 OPEN_TIMEOUT_S: Final = 5.0
+OPEN_CONTENDED_TIMEOUT_S: Final = 0.5
 
 
 class BodyMissingError(InvalidRequestError):
@@ -34,28 +40,93 @@ class BodyMissingError(InvalidRequestError):
     code = "body_missing"
 
 
+class BodySlowError(UnavailableError):
+    """A message that took long to come while others waited for their turn."""
+
+    code = "body_slow"
+
+
 class BodyTooLargeError(InvalidRequestError):
     """A message that is larger than the call takes."""
 
     code = "body_too_large"
 
 
-class _Turns:
-    """How many bodies are received at a time."""
+class _Gates:
+    """A number of places for each of many names, made as they are asked for."""
 
-    def __init__(self, at_once: int, of_source: int) -> None:
-        self._of_source = of_source
-        self._all = asyncio.Semaphore(at_once)
-        self._by_source: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._by_name: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, name: str) -> asyncio.Semaphore:
+        """The places of a name."""
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = asyncio.Semaphore(self._places)
+        return found
+
+
+class _Turns:
+    """How many bodies are received at a time, and for how long."""
+
+    def __init__(self, at_once: tuple[int, int, int], timeout_s: float, contended_timeout_s: float) -> None:
+        of_all, of_source, of_connection = at_once
+        self._all = asyncio.Semaphore(of_all)
+        self._sources = _Gates(of_source)
+        self._connections = _Gates(of_connection)
+        self._timeout_s = timeout_s
+        self._contended_timeout_s = min(contended_timeout_s, timeout_s)
+        self._waiting = 0
+        self._begun: dict[asyncio.Timeout, float] = {}
 
     @asynccontextmanager
-    async def take(self, source: str) -> AsyncIterator[None]:
-        """A turn of a source; one that has many in flight waits for its own before it stands in the way of others."""
-        own = self._by_source.get(source)
-        if own is None:
-            own = self._by_source[source] = asyncio.Semaphore(self._of_source)
-        async with own, self._all:
-            yield
+    async def take(self, context: Any) -> AsyncIterator[None]:
+        """A turn of a caller. One connection with many calls, or one address with many connections, waits for itself before it
+        stands in the way of others, so that each has its turn."""
+        source = self._sources.of(source_of(context))
+        async with self._connections.of(context.peer()):
+            is_contended = source.locked() or self._all.locked()
+            if is_contended:
+                self._waiting += 1
+                self._shorten()
+            try:
+                await source.acquire()
+            finally:
+                self._waiting -= is_contended
+            try:
+                async with self._all:
+                    yield
+            finally:
+                source.release()
+
+    async def read(self, context: Any) -> bytes:
+        """The message of a caller who has a turn."""
+        loop = asyncio.get_running_loop()
+        timeout_s = self._contended_timeout_s if self._waiting else self._timeout_s
+        began = loop.time()
+        try:
+            async with asyncio.timeout_at(began + timeout_s) as limit:
+                self._begun[limit] = began
+                try:
+                    body = await context.read()
+                finally:
+                    del self._begun[limit]
+        except TimeoutError:
+            waited_s = loop.time() - began
+            if waited_s < self._timeout_s:
+                raise BodySlowError(f"the message did not come within {waited_s:.1f} s, and others wait; try again") from None
+            raise BodyMissingError(f"the message did not come within {waited_s:.0f} s") from None
+        if body is grpc.aio.EOF:
+            raise BodyMissingError("the call ended without a message")
+        return bytes(body)
+
+    def _shorten(self) -> None:
+        """Somebody waits: let no turn that has begun last long."""
+        now = asyncio.get_running_loop().time()
+        for limit, began in self._begun.items():
+            if not limit.expired():
+                limit.reschedule(max(now, began + self._contended_timeout_s))
 
 
 class RequestBodies:
@@ -63,9 +134,10 @@ class RequestBodies:
 
     def __init__(self, bytes_max: int = BYTES_MAX, timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._bytes_max = bytes_max
-        self._timeout_s = timeout_s
-        self._turns = _Turns(RECEIVED_AT_ONCE, RECEIVED_AT_ONCE_OF_SOURCE)
-        self._open_turns = _Turns(OPEN_AT_ONCE, OPEN_AT_ONCE_OF_SOURCE)
+        at_once = RECEIVED_AT_ONCE, RECEIVED_AT_ONCE_OF_SOURCE, RECEIVED_AT_ONCE_OF_CONNECTION
+        self._turns = _Turns(at_once, timeout_s, CONTENDED_TIMEOUT_S)
+        at_once = OPEN_AT_ONCE, OPEN_AT_ONCE_OF_SOURCE, OPEN_AT_ONCE_OF_CONNECTION
+        self._open_turns = _Turns(at_once, OPEN_TIMEOUT_S, OPEN_CONTENDED_TIMEOUT_S)
         self._room = asyncio.Event()
         self._room.set()
         self.used = 0  # bytes of bodies in flight
@@ -73,9 +145,9 @@ class RequestBodies:
     @asynccontextmanager
     async def receive(self, context: Any) -> AsyncIterator[bytes]:
         """The message of a caller who is known, counted until the call is served. BodyMissingError if it does not come."""
-        async with self._turns.take(source_of(context)):
+        async with self._turns.take(context):
             await self.wait_for_room()
-            body = await _read(context, self._timeout_s)
+            body = await self._turns.read(context)
         self.take(len(body))
         try:
             yield body
@@ -84,8 +156,8 @@ class RequestBodies:
 
     async def receive_open(self, context: Any) -> bytes:
         """The message of a caller whom nobody knows. BodyTooLargeError if it is not small."""
-        async with self._open_turns.take(source_of(context)):
-            body = await _read(context, OPEN_TIMEOUT_S)
+        async with self._open_turns.take(context):
+            body = await self._open_turns.read(context)
         if len(body) > OPEN_BYTES_MAX:
             raise BodyTooLargeError(f"the message has {len(body)} bytes; this call takes {OPEN_BYTES_MAX} at most")
         return body
@@ -106,17 +178,6 @@ class RequestBodies:
         self.used -= size
         if self.used < self._bytes_max:
             self._room.set()
-
-
-async def _read(context: Any, timeout_s: float) -> bytes:
-    try:
-        async with asyncio.timeout(timeout_s):
-            body = await context.read()
-    except TimeoutError:
-        raise BodyMissingError(f"the message did not come within {timeout_s:.0f} s") from None
-    if body is grpc.aio.EOF:
-        raise BodyMissingError("the call ended without a message")
-    return bytes(body)
 
 
 def source_of(context: Any) -> str:
