@@ -16,7 +16,7 @@ from penstock.core.record_format import framed, packed_record
 from penstock.core.trace_context import checked_traceparent, current_trace, first_traceparent
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.server.errors import BadSettingError
-from penstock.server.log_lines import JsonFormatter, LineFormatter, NotHttp
+from penstock.server.log_lines import ClientFaults, JsonFormatter, LineFormatter
 from penstock.server.tracing import start_tracing
 from tests.otlp_receiver import attributes_of, otlp_grpc_receiver, otlp_receiver
 
@@ -158,6 +158,19 @@ def test_what_is_not_http_is_told_without_its_bytes() -> None:
         {"name": "aiohttp.server", "levelno": logging.ERROR, "msg": "Error from %s", "args": ("host",)}
     )
     record.exc_info = (type(error), error, None)
-    assert NotHttp().filter(record)
+    assert ClientFaults().filter(record)
     line = LineFormatter().format(record)
     assert line.endswith("WARNING aiohttp.server: Error from host: that is not HTTP: Invalid header value char")
+
+
+def test_a_client_that_went_away_and_metadata_that_is_no_text_are_no_errors_of_the_node() -> None:
+    gone, bad = ConnectionResetError("gone"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no text")
+    record = logging.makeLogRecord({"name": "aiohttp.server", "levelno": logging.ERROR, "msg": "Error"})
+    record.exc_info = (type(gone), gone, None)
+    assert not ClientFaults().filter(record)
+    record = logging.makeLogRecord({"name": "grpc._cython.cygrpc", "levelno": logging.ERROR, "msg": "Invalid encoding"})
+    record.exc_info = (type(bad), bad, None)
+    assert ClientFaults().filter(record)
+    line = LineFormatter().format(record)
+    assert "WARNING grpc._cython.cygrpc: a call has metadata that is not UTF-8" in line
+    assert "Traceback" not in line

@@ -49,16 +49,24 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(shown, ensure_ascii=False, default=str)
 
 
-class NotHttp(logging.Filter):
-    """What a stranger sends to an HTTP listener that is not HTTP, as scanners of ports do, is no error of the node: it is told
-    in a line, without the bytes that came and without the stack of the library."""
+class ClientFaults(logging.Filter):
+    """What clients do wrong is no error of the node. What a stranger sends to an HTTP listener that is not HTTP, as scanners of
+    ports do, is told in a line, without the bytes that came and without the stack of the library, and so is metadata of gRPC that
+    is no text; that a client went away before it had its answer is not told at all."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
+        if record.name == "aiohttp.server" and isinstance(error, ConnectionResetError):
+            return False
+        if record.name.startswith("grpc.") and isinstance(error, UnicodeDecodeError):
+            return self._in_a_line(record, "a call has metadata that is not UTF-8: %s", str(error)[:100])
         if error is None or record.name != "aiohttp.server" or type(error).__module__ != "aiohttp.http_exceptions":
             return True
         what = str(getattr(error, "message", "")).partition("\n")[0].partition(": b")[0].rstrip(":")[:100]
-        record.msg, record.args = "%s: that is not HTTP: %s", (record.getMessage(), what)
+        return self._in_a_line(record, "%s: that is not HTTP: %s", record.getMessage(), what)
+
+    def _in_a_line(self, record: logging.LogRecord, text: str, *args: str) -> bool:
+        record.msg, record.args = text, args
         record.exc_info = record.exc_text = None
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         return logging.getLogger().isEnabledFor(logging.WARNING)
@@ -71,7 +79,7 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     """From now on, log what is of this level or above."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATS[log_format]())
-    handler.addFilter(NotHttp())
+    handler.addFilter(ClientFaults())
     handler.addFilter(LineLimit(SystemClock()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
