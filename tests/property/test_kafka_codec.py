@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
-import string
 import struct
 import tracemalloc
 import typing
@@ -37,14 +36,12 @@ from penstock.kafka.protocol import (
     encode_request,
     encode_response,
 )
-from penstock.kafka.protocol.fields import Field
+from tests.fuzz.kafka_messages import random_message
 
 CASES = [(api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)]
 CLIENT = "client-ü"
 REQUEST_HEAD = 4 + 10 + len(CLIENT.encode())
-BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-ERROR_CODES = [int(code) for code in ErrorCode]
 
 each_version = pytest.mark.parametrize(("key", "version"), CASES, ids=[f"{APIS[key].name}-v{version}" for key, version in CASES])
 
@@ -211,54 +208,7 @@ def _damaged(frame: bytes, random: Random, start: int) -> bytes:
 def _examples(message: type[Message], version: int, seed: str) -> Iterator[Message]:
     random = Random(seed)
     for items_max in (2, 1, 3, 0, 2):
-        yield _message(message, version, random, items_max)
-
-
-def _message(message: type[Message], version: int, random: Random, items_max: int) -> Message:
-    made = message()
-    for field in message.fields:
-        if version in field.versions and (field.tag is None or random.random() < 0.6):
-            setattr(made, field.name, _value(field, version, random, items_max))
-    return made
-
-
-def _value(field: Field, version: int, random: Random, items_max: int) -> object:
-    if field.is_nullable(version) and random.random() < 0.25:
-        return None
-    if field.kind == "struct":
-        assert field.struct is not None
-        made = _message(field.struct, version, random, items_max)
-        return None if field.tag is not None and made == field.struct() else made
-    if field.kind == "array":
-        count = random.randrange(items_max + 1) if random.random() < 0.95 else random.choice((8, 9, 130))
-        if field.item is not None:
-            return [_value(field.item, version, random, items_max) for _ in range(count)]
-        assert field.struct is not None
-        return [_message(field.struct, version, random, min(items_max, 1)) for _ in range(min(count, 9))]
-    return _primitive(field, random)
-
-
-def _primitive(field: Field, random: Random) -> object:
-    size = random.choice((0, 1, 5, 20, 20, 126, 127, 200, 20_000 if random.random() < 0.02 else 3))
-    match field.kind:
-        case "bool":
-            return random.random() < 0.5
-        case "string":
-            return "".join(random.choices(string.printable + "äß水\U0001f6b0\0", k=min(size, 5_000)))
-        case "bytes" | "records":
-            return random.randbytes(size)
-        case "uuid":
-            return random.choice((ZERO_UUID, random.randbytes(16)))
-        case "float64":
-            return random.choice((0.0, -1.5, random.random()))
-        case "uint16":
-            return random.randrange(1 << 16)
-    if "error_code" in field.name:
-        return random.choice(ERROR_CODES)
-    if field.kind == "int64" and field.name.endswith("_ms"):
-        return random.choice((-1, 0, random.randrange(1 << 40)))
-    top = 1 << (BITS[field.kind] - 1)
-    return random.choice((0, -1, 1, top - 1, -top, random.randrange(-top, top)))
+        yield random_message(message, version, random, items_max)
 
 
 def _kio_bytes(entity: Any) -> bytes:
