@@ -10,7 +10,7 @@ from aiohttp import web
 
 from penstock.core.clock import SystemClock
 from penstock.core.errors import PenstockError
-from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
+from penstock.gateway.http_bodies import BodyLimits, IncomingBodies, MemoryBudget
 from penstock.gateway.yt.formats import Format, read_rows
 
 SIZE_MAX = 1 << 20
@@ -129,6 +129,32 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_held() -> None:
             client = await Client.begin(server, SIZE_MAX + 1, 0)
             assert await client.answer() == "request_too_large"
             await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_budget_is_never_exceeded_and_serves_in_order() -> None:
+    async def run() -> None:
+        budget = MemoryBudget(100)
+        served: list[int] = []
+        seen: list[int] = []
+
+        async def work(number: int, size: int, actual: int) -> None:
+            async with budget.reserve(size) as use:
+                served.append(number)
+                seen.append(budget.reserved)
+                await asyncio.sleep(0)
+                use(actual)
+                await asyncio.sleep(0.01)
+
+        sizes = [(60, 60), (60, 10), (30, 30), (500, 5), (40, 40)]
+        tasks = [asyncio.ensure_future(work(number, *each)) for number, each in enumerate(sizes)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert served == [0, 1, 3, 4]
+        assert max(seen) <= 100
+        assert budget.reserved == 0
 
     asyncio.run(run())
 

@@ -8,7 +8,8 @@ slowest is refused, so that clients which do send are served.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -165,6 +166,52 @@ class IncomingBodies:
     def _release(self, body: IncomingBody) -> None:
         self.held_bytes -= body.held
         body.held = 0
+
+
+class MemoryBudget:
+    """Bytes of memory that are reserved before they are used. Who finds too few waits its turn, and is served in order."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.reserved = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def reserve(self, size: int) -> AsyncIterator[Callable[[int], None]]:
+        """Reserve bytes, at most all there are, until this is left; what is given back says how many of them are really used."""
+        held = size = min(size, self._size)
+        await self._acquire(size)
+
+        def use(actual: int) -> None:
+            nonlocal held
+            self._release(held - min(actual, held))
+            held = min(actual, held)
+
+        try:
+            yield use
+        finally:
+            self._release(held)
+
+    async def _acquire(self, size: int) -> None:
+        if not self._waiting and self.reserved + size <= self._size:
+            self.reserved += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release(size)  # its turn had just come
+            raise
+
+    def _release(self, size: int) -> None:
+        self.reserved -= size
+        while self._waiting and (self._waiting[0][1].done() or self.reserved + self._waiting[0][0] <= self._size):
+            wanted, turn = self._waiting.popleft()
+            if not turn.done():
+                self.reserved += wanted
+                turn.set_result(None)
 
 
 def _too_large(size_max: int) -> BodyTooLargeError:

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from random import Random
 from ssl import SSLContext
@@ -21,7 +21,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.probe import FAILED, RequestProbe
 from penstock.core.trace_context import TRACEPARENT
-from penstock.gateway.http_bodies import BodiesFullError, BodyLimits, IncomingBodies, SlowBodyError
+from penstock.gateway.http_bodies import BodiesFullError, BodyLimits, IncomingBodies, MemoryBudget, SlowBodyError
 from penstock.gateway.http_guard import ForeignRequestError, Handler, HttpGuard, add_data_headers, check_content_type, own_hosts
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.yt import (
@@ -41,7 +41,7 @@ from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, NOT_AUTHORIZED, 
 from penstock.gateway.yt.formats import text_yson, write_value
 from penstock.gateway.yt.peers import PEER_HEADER, Peers
 from penstock.gateway.yt.permissions import BadTokenError, Tokens
-from penstock.gateway.yt.request import parameters_of, received_body
+from penstock.gateway.yt.request import UNPACKED_BYTES_MAX, parameters_of, size_max_of, unpacked_body
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,7 @@ class YtGateway:
         self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random)
         self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
+        self._budget = MemoryBudget(UNPACKED_BYTES_MAX)
         self._guard = HttpGuard(own_hosts(host, advertised_host))
         self._tokens = Tokens(broker)
         self._runner: web.AppRunner | None = None
@@ -220,18 +221,15 @@ class YtGateway:
                 return self._wrong_method(request.method, name, command)
             if request.method == "POST":
                 check_content_type(request, "application/json or application/x-yt-yson-text")
-            user = await self._tokens.user(request.headers.get("Authorization"), request.remote or "")
-            peer = (
-                await self._tokens.user(request.headers[PEER_HEADER], request.remote or "")
-                if PEER_HEADER in request.headers
-                else ""
-            )
-            async with received_body(self._bodies, request, command) as body:
-                parameters = await parameters_of(request, body, in_body=command.input_type is None)
-                authorization = request.headers.get("Authorization")
-                call = Call(self._cluster, name, parameters, body, user, request.remote or "", peer, authorization)
+            host, authorization = request.remote or "", request.headers.get("Authorization")
+            user = await self._tokens.user(authorization, host)
+            peer = await self._tokens.user(request.headers[PEER_HEADER], host) if PEER_HEADER in request.headers else ""
+            async with self._bodies.read(request, size_max_of(command)) as raw:
                 # Only now, with all of the body there: those who send it slowly are in the way of no one.
-                async with nullcontext() if command.input_type is None else self._heavy:
+                encoding = request.headers.get("Content-Encoding", "identity")
+                async with self._heavy_slot(command), unpacked_body(self._budget, raw, encoding, command) as body:
+                    parameters = await parameters_of(request, body, in_body=command.input_type is None)
+                    call = Call(self._cluster, name, parameters, body, user, host, peer, authorization)
                     return await self._answered(request, call, command)
         except BadTokenError as error:
             return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
@@ -242,6 +240,9 @@ class YtGateway:
             answer = self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
             answer[OUTCOME] = FAILED
             return answer
+
+    def _heavy_slot(self, command: Command) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if command.input_type is None else self._heavy
 
     async def _answered(self, request: web.Request, call: Call, command: Command) -> web.StreamResponse:
         _check_transaction(call, command)

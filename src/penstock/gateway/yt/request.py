@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from penstock.gateway.http_bodies import IncomingBodies
+from penstock.gateway.http_bodies import MemoryBudget
 from penstock.gateway.yt.call import Command
 from penstock.gateway.yt.errors import INVALID_FORMAT, REQUEST_TOO_LARGE, YtError
 from penstock.gateway.yt.formats import parse_json, parse_yson
@@ -20,22 +20,25 @@ VALUE_BYTES_MAX = 16 << 20  # of what is set
 PARAMETERS_BYTES_MAX = 4 << 20
 PLAIN_BYTES_ALWAYS = 16 << 20  # what any body may unpack to
 PACKED_RATIO_MAX = 100  # how many times its size a body may unpack to beyond that
+UNPACKED_BYTES_MAX = 128 << 20  # of all bodies that are being worked on; what is made of them takes several times that
 SMALL_BYTES = 64 << 10  # unpacked and parsed where it arrives; more is left to a thread
 GZIP_OR_ZLIB = 47  # zlib's way of asking for either
 
 
 @asynccontextmanager
-async def received_body(bodies: IncomingBodies, request: web.Request, command: Command) -> AsyncIterator[bytes]:
-    """The body of a request without its compression, which may be another than it says."""
-    size_max = _size_max(command)
-    async with bodies.read(request, size_max) as raw:
-        encoding = request.headers.get("Content-Encoding", "identity")
-        if encoding == "identity" or not raw:
-            yield raw
-        elif encoding not in ("gzip", "deflate"):
-            raise YtError(INVALID_FORMAT, f"bodies compressed with {encoding!r} are not read; use gzip or identity")
-        else:
-            yield await asyncio.to_thread(unpacked, raw, size_max)
+async def unpacked_body(budget: MemoryBudget, raw: bytes, encoding: str, command: Command) -> AsyncIterator[bytes]:
+    """The body of a request without its compression, which may be another than it says. What it takes is within a budget."""
+    if encoding not in ("identity", "gzip", "deflate"):
+        raise YtError(INVALID_FORMAT, f"bodies compressed with {encoding!r} are not read; use gzip or identity")
+    is_packed = encoding != "identity" and bool(raw)
+    if not is_packed and len(raw) <= SMALL_BYTES:
+        yield raw  # not worth a wait behind large ones
+        return
+    limit = _unpacked_max(len(raw), size_max_of(command)) if is_packed else len(raw)
+    async with budget.reserve(limit) as use:
+        body = await asyncio.to_thread(unpacked, raw, size_max_of(command)) if is_packed else raw
+        use(len(body))
+        yield body
 
 
 async def parameters_of(request: web.Request, body: bytes, *, in_body: bool) -> dict[str, Any]:
@@ -47,7 +50,7 @@ async def parameters_of(request: web.Request, body: bytes, *, in_body: bool) -> 
 
 def unpacked(raw: bytes, size_max: int) -> bytes:
     """A body without its compression. An error if that is more than is taken, or very much more than was sent."""
-    limit = min(size_max, max(PLAIN_BYTES_ALWAYS, PACKED_RATIO_MAX * len(raw)))
+    limit = _unpacked_max(len(raw), size_max)
     parts: list[bytes] = []
     left = limit + 1
     try:
@@ -69,7 +72,12 @@ def unpacked(raw: bytes, size_max: int) -> bytes:
     return b"".join(parts) if len(parts) > 1 else parts[0]
 
 
-def _size_max(command: Command) -> int:
+def _unpacked_max(size: int, size_max: int) -> int:
+    """What a body of this size may unpack to."""
+    return min(size_max, max(PLAIN_BYTES_ALWAYS, PACKED_RATIO_MAX * size))
+
+
+def size_max_of(command: Command) -> int:
     """How large a body a command takes."""
     sizes = {"tabular": ROWS_BYTES_MAX, "structured": VALUE_BYTES_MAX}
     return PARAMETERS_BYTES_MAX if command.input_type is None else sizes[command.input_type]
