@@ -129,12 +129,33 @@ def test_a_checkpoint_of_a_newer_format_is_refused(folder: Path) -> None:
     _expect_sound(folder)
 
 
-def test_a_damaged_identity_is_refused(folder: Path) -> None:
+@pytest.mark.parametrize("at", range(0, 48, 3))
+def test_a_damaged_identity_is_restored_from_the_log(folder: Path, at: int) -> None:
+    path = folder / "2" / IDENTITY_NAME
+    whole = path.read_bytes()
+    raw = bytearray(whole)
+    raw[at] ^= 1
+    path.write_bytes(bytes(raw))
+    _expect_sound(folder)
+    assert path.read_bytes()[:28] == whole[:28]
+
+
+def test_a_disk_whose_identity_cannot_be_restored_is_out_and_the_group_goes_on(folder: Path) -> None:
     path = folder / "2" / IDENTITY_NAME
     raw = bytearray(path.read_bytes())
     raw[30] ^= 1
     path.write_bytes(bytes(raw))
-    _expect_refusal(folder, "the file 'vdisk' is damaged; replace the disk, and the group will refill it")
+    for chunk in (folder / "2").glob("*.chunk"):
+        chunk.write_bytes(b"?" * 200)
+
+    async def run() -> None:
+        life = _life(folder)
+        await life.start()
+        assert 2 not in life.vdisks
+        assert bytes((await life.proxy.get(BLOB)).data) == b"data"
+        await life.stop()
+
+    asyncio.run(run())
 
 
 def test_a_file_of_that_name_that_is_no_identity_is_refused(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.tablet import Request, Write, kv_tablet
+from penstock.tablet import Request, Write, blob_contents
 from tests.sim_tablet import DATA, SimNode, content, on_node
 
 
@@ -21,8 +21,8 @@ from tests.sim_tablet import DATA, SimNode, content, on_node
 def test_a_value_in_several_buffers_is_stored_in_blobs_of_sensible_size_and_reads_as_one(
     sizes: list[int], blobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_tablet, "VECTOR_BYTES", 1000)
-    monkeypatch.setattr(kv_tablet, "DATA_BLOB_MAX", 8000)
+    monkeypatch.setattr(blob_contents, "VECTOR_BYTES", 1000)
+    monkeypatch.setattr(blob_contents, "DATA_BLOB_MAX", 8000)
     buffers = tuple(content(size, number) for number, size in enumerate(sizes))
 
     async def scenario(node: SimNode) -> None:

@@ -199,7 +199,7 @@ def test_an_unreadable_header_in_the_middle_is_reported_and_proves_no_absence() 
         await _put(vdisk, 0, 1, 2)
         name, begin = _place(vdisk, 1)
         await vdisk.close()
-        platter.rot(Random(1), name, begin + 20)
+        platter.rot(Random(1), name, begin + 20, length=20)
         reopened = await _open(platter)
         end = begin + record_size(SIZE)
         assert reopened.recovered.losses == [f"chunk 1 is unreadable from byte {begin} to byte {end}"]

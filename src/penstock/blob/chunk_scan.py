@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from penstock.blob.disk import Disk
 from penstock.blob.journal import chunk_name
-from penstock.blob.record import HEADER_SIZE, MAGIC, Header, body_is_sound, decode_header, table_size
+from penstock.blob.record import (
+    HEADER_SIZE,
+    MAGIC,
+    Header,
+    RecordKind,
+    body_is_sound,
+    decode_header,
+    mended_header,
+    table_size,
+)
 
 WINDOW_BYTES = 4 << 20
 
@@ -64,6 +73,11 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
         raw = window.at_hand(at, HEADER_SIZE)
         header = decode_header(await window.read(at, HEADER_SIZE) if raw is None else raw, number, at)
         if header is None:
+            mended = await _mended(window, number, at)
+            if mended is not None:
+                yield mended
+                at += mended.header.size
+                continue
             found = await _next_record(window, number, at + 1, size)
             yield Gap(number, at, found)
             if found is None:
@@ -77,6 +91,20 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
         body = raw[table_bytes:]
         yield Scanned(header, body, body_is_sound(header, raw[:table_bytes], body))
         at += header.size
+
+
+async def _mended(window: _Window, number: int, at: int) -> Scanned | None:
+    """The record here if its header is damaged in one byte and its body is sound. A part does not count as sound: who reads it
+    later goes by what is on the disk; but which one it is must not be lost."""
+    header = mended_header(bytes(await window.read(at, HEADER_SIZE)), number, at)
+    if header is None or header.kind not in tuple(RecordKind):
+        return None
+    table_bytes = table_size(header.length)
+    raw = await window.read(at + HEADER_SIZE, table_bytes + header.length)
+    body = raw[table_bytes:]
+    if not body_is_sound(header, raw[:table_bytes], body):
+        return None
+    return Scanned(header, body, header.kind != RecordKind.PART)
 
 
 async def _next_record(window: _Window, number: int, start: int, size: int) -> int | None:

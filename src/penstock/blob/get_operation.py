@@ -18,11 +18,13 @@ DISK_TIMEOUT_S = 10.0
 
 
 class GetResult(NamedTuple):
-    """What became of one read. `data` is empty unless the status is OK."""
+    """What became of one read. `data` is empty unless the status is OK. An ERROR is `damaged` if every disk has answered, and too
+    little of the blob is left sound: no other try gives it."""
 
     status: Status
     data: bytes | memoryview = b""
     reason: str = ""
+    damaged: bool = False
 
 
 class GetOperation:
@@ -94,6 +96,7 @@ class GetOperation:
         parts: dict[int, Buffer] = {}
         held = [0] * len(self._orders)
         unknown = (1 << len(self._orders)) - 1
+        damaged = 0
         reasons: list[str] = []
         while pending:
             done, _ = await asyncio.wait(pending, timeout=DISK_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -109,13 +112,15 @@ class GetOperation:
                     held[index] |= 1 << part - 1
                 if reply.status is Status.ERROR:
                     reasons.append(reply.reason)
+                    damaged |= reply.damaged << index
                 else:
                     unknown &= ~(1 << index)
             if len(parts) >= codec.data_parts:
                 self._group.disorders += 1
                 whole = memoryview(codec.join(self._size, parts))
                 return GetResult(Status.OK, whole[self._offset : self._offset + self._length])
-        return self._absent_or_unknown(held, unknown, reasons)
+        result = self._absent_or_unknown(held, unknown, reasons)
+        return result._replace(damaged=result.status is Status.ERROR and unknown == damaged)
 
     def _absent_or_unknown(self, held: list[int], unknown: int, reasons: list[str]) -> GetResult:
         erasure = self._group.erasure

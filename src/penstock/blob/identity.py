@@ -12,14 +12,21 @@ The guid is drawn when the disk is made: a disk that was wiped comes back with a
 
 from __future__ import annotations
 
+import errno
+import logging
+from operator import eq
 from random import Random
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.blob.disk import Disk
+from penstock.blob.journal import CHUNK_SUFFIX
+from penstock.blob.record import HEADER_SIZE, body_is_sound, decode_header
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.core.checksum import crc32c
 from penstock.core.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 IDENTITY_NAME = "vdisk"
 MAGIC = b"PENd"
@@ -76,6 +83,8 @@ async def claim_disk(disk: Disk, vdisk_id: VDiskId, erasure: Erasure, random: Ra
         # Its making was cut short by a crash before anything could be stored here.
         await disk.delete(IDENTITY_NAME)
         return await _write(disk, wanted)
+    if _is_torn(raw) and len(raw) == _IDENTITY.size + _CRC.size and sum(map(eq, raw[:4], MAGIC)) >= len(MAGIC) - 1:
+        return await _restore(disk, files, raw, wanted)
     found = Identity.unpack(raw)
     if found[:5] != wanted[:5]:
         held = VDiskId(found.group, vdisk_id.generation, found.realm, found.domain, found.vdisk)
@@ -84,6 +93,27 @@ async def claim_disk(disk: Disk, vdisk_id: VDiskId, erasure: Erasure, random: Ra
             "check which directory belongs to which group"
         )
     return found
+
+
+async def _restore(disk: Disk, files: dict[str, int], raw: bytes, wanted: Identity) -> Identity:
+    """Write a damaged identity again if the log, each chunk of which begins with it, says whose the disk is. Otherwise the disk
+    is out; where there is no other, ConfigError."""
+    newest = max((name for name in files if name.endswith(CHUNK_SUFFIX)), default=None)
+    is_ours = False
+    if newest is not None:
+        number = int(newest.removesuffix(CHUNK_SUFFIX))
+        size = HEADER_SIZE + _IDENTITY.size + _CRC.size
+        start = await disk.read(newest, 0, min(size, files[newest]))
+        header = decode_header(start, number, 0)
+        told = bytes(start[HEADER_SIZE:])
+        is_ours = header is not None and body_is_sound(header, b"", told) and Identity.unpack(told)[:5] == wanted[:5]
+    if not is_ours:
+        trouble = f"the file {IDENTITY_NAME!r} is damaged, and the log does not tell whose the disk is; replace the disk"
+        raise ConfigError(trouble) if wanted.erasure is Erasure.NONE else OSError(errno.EIO, trouble)
+    guid = raw[_IDENTITY.size - 16 : _IDENTITY.size] if len(raw) >= _IDENTITY.size else wanted.guid
+    log.error("the file %r of VDisk %s was damaged and is written again; look after the disk", IDENTITY_NAME, wanted[:5])
+    await disk.delete(IDENTITY_NAME)
+    return await _write(disk, wanted._replace(guid=guid))
 
 
 async def _write(disk: Disk, identity: Identity) -> Identity:

@@ -24,11 +24,13 @@ class DiskReply(NamedTuple):
 
 
 class PartsReply(NamedTuple):
-    """Parts read from a VDisk. ERROR here means that the disk cannot tell, or holds the part damaged."""
+    """Parts read from a VDisk. ERROR here means that the disk cannot tell, or, with `damaged`, that what it holds is no
+    longer what was written."""
 
     status: Status
     parts: tuple[tuple[int, Buffer], ...] = ()
     reason: str = ""
+    damaged: bool = False
 
 
 class Listed(NamedTuple):

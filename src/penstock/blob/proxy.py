@@ -38,11 +38,13 @@ Given = tuple[BlobId, bytes | memoryview | None]
 
 
 class RangeResult(NamedTuple):
-    """Blobs in the order asked for, with their data if it was asked for."""
+    """Blobs in the order asked for, with their data if it was asked for. `unreadable` are those that are listed, but of which it
+    is not certain that they are written, or which cannot be read; only who asks for them is told."""
 
     status: Status
     blobs: tuple[tuple[BlobId, bytes | memoryview | None], ...] = ()
     reason: str = ""
+    unreadable: tuple[BlobId, ...] = ()
 
 
 class DiscoverResult(NamedTuple):
@@ -161,14 +163,21 @@ class GroupProxy:
         return await self._broadcast(lambda link: link.collect(self.group.generation, request), deadline_s)
 
     async def range(
-        self, first: BlobId, last: BlobId, *, with_data: bool = False, deadline_s: float | None = None
+        self,
+        first: BlobId,
+        last: BlobId,
+        *,
+        with_data: bool = False,
+        with_unreadable: bool = False,
+        deadline_s: float | None = None,
     ) -> RangeResult:
-        """Blobs of one channel from `first` to `last`, both included; in descending order if `first` is the greater."""
+        """Blobs of one channel from `first` to `last`, both included; in descending order if `first` is the greater. One that
+        cannot be read makes the answer an ERROR, unless those are asked for too."""
         if first[:2] != last[:2]:
             return RangeResult(Status.ERROR, (), f"a range is within one channel of one tablet, not from {first} to {last}")
         if trouble := _field_trouble(first) or _field_trouble(last):
             return RangeResult(Status.ERROR, (), trouble)
-        work = self._range(first, last, with_data=with_data)
+        work = self._range(first, last, with_data=with_data, with_unreadable=with_unreadable)
         return await (work if deadline_s is None else _within(deadline_s, work, RangeResult))
 
     async def discover(
@@ -190,7 +199,7 @@ class GroupProxy:
             return GetResult(Status.ERROR, b"", f"VDisk {group.vdisk_id(0)} is out")
         reply = await link.get(group.generation, blob_id.pack_part(1), offset, length)
         if reply.status is not Status.OK:
-            return GetResult(reply.status, b"", reply.reason)
+            return GetResult(reply.status, b"", reply.reason, reply.damaged)
         data = reply.parts[0][1]
         return GetResult(Status.OK, data if isinstance(data, bytes) else memoryview(data))
 
@@ -236,29 +245,42 @@ class GroupProxy:
                 break
         return Reply(status, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)))
 
-    async def _range(self, first: BlobId, last: BlobId, *, with_data: bool) -> RangeResult:
+    async def _range(self, first: BlobId, last: BlobId, *, with_data: bool, with_unreadable: bool) -> RangeResult:
         reverse = first > last
         low, high = (last, first) if reverse else (first, last)
         channel_key = low.pack()[:CHANNEL_KEY_SIZE]
         begin, end = _key(low), _key(high) + b"\0"
         found: list[Seen] = []
+        unreadable: list[BlobId] = []
         try:
             async for seen in MergedListing(self.group, channel_key, reverse=reverse).blobs(begin, end):
                 verdict = judge(self.group, seen)
-                if verdict is None:
+                if verdict is None and not with_unreadable:
                     return RangeResult(Status.ERROR, (), f"too few disks can tell whether {seen.blob_id} is written")
-                if verdict and low <= seen.blob_id <= high:
+                if not low <= seen.blob_id <= high:
+                    continue
+                if verdict:
                     found.append(seen)
+                elif verdict is None:
+                    unreadable.append(seen.blob_id)
+
+            async def give_out(seen: Seen) -> Given | None:
+                try:
+                    return await self._give_out(seen, with_data=with_data)
+                except ListingError as error:
+                    if not with_unreadable or error.status is Status.RACE:
+                        raise
+                    unreadable.append(seen.blob_id)
+                    return None
+
             given: list[Given | None] = []
-            if not with_data:
-                given = [await self._give_out(seen, with_data=False) for seen in found]
-            for at in range(0, len(found) if with_data else 0, READS_AT_ONCE):
+            for at in range(0, len(found), READS_AT_ONCE):
                 window = found[at : at + READS_AT_ONCE]
-                if len(window) == 1:
-                    given.append(await self._give_out(window[0], with_data=True))
+                if with_data and len(window) > 1:
+                    given += await asyncio.gather(*map(give_out, window))
                 else:
-                    given += await asyncio.gather(*(self._give_out(seen, with_data=True) for seen in window))
-            return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None))
+                    given += [await give_out(seen) for seen in window]
+            return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None), "", tuple(unreadable))
         except ListingError as error:
             return RangeResult(error.status, (), error.reason)
 
@@ -272,10 +294,12 @@ class GroupProxy:
                 return DiscoverResult(Status.NODATA, blocked)
             async for seen in MergedListing(self.group, channel_key, reverse=True).blobs(begin, None):
                 verdict = judge(self.group, seen)
-                if verdict is None:
+                if verdict is None and with_data:
                     reason = f"too few disks can tell whether {seen.blob_id} is written"
                     return DiscoverResult(Status.ERROR, blocked, (), reason)
-                given = await self._give_out(seen, with_data=with_data) if verdict else None
+                # Who asks for ids alone wants to know what was begun: one in doubt is told, though it may be damaged.
+                in_doubt: Given = (seen.blob_id, None)
+                given = await self._give_out(seen, with_data=with_data) if verdict else in_doubt if verdict is None else None
                 if given is not None:
                     blobs.append(given)
                     if len(blobs) == limit:

@@ -128,6 +128,29 @@ def decode_header(raw: Buffer, chunk: int, offset: int) -> Header | None:
     return Header(start[5], length, checksum, chunk, offset, (durable_chunk, durable_offset), blob_id)
 
 
+def mended_header(raw: Buffer, chunk: int, offset: int) -> Header | None:
+    """The header that stood at this place, if what is there differs from it in one byte beyond those that the place itself tells;
+    None if it does not. Its body has to match it too before it is believed."""
+    if len(raw) < HEADER_SIZE or not any(raw[:HEADER_SIZE]):
+        return None
+    tried = bytearray(MAGIC + bytes([VERSION, raw[5], 0, 0])) + bytearray(raw[8:16])
+    tried += chunk.to_bytes(4, "big") + offset.to_bytes(4, "big") + bytes(raw[24:57]) + bytes(3) + bytes(raw[60:64])
+    end = HEADER_SIZE - 4
+    told = bytes(tried[end:])
+    computed = _CRC.pack(crc32c(tried[:end]))
+    if sum(one != other for one, other in zip(told, computed, strict=True)) <= 1:
+        tried[end:] = computed
+        return decode_header(tried, chunk, offset)
+    for at in (5, *range(8, 16), *range(24, 57)):
+        was = tried[at]
+        for value in range(256):
+            tried[at] = value
+            if _CRC.pack(crc32c(tried[:end])) == told:
+                return decode_header(tried, chunk, offset)
+        tried[at] = was
+    return None
+
+
 def body_is_sound(header: Header, table: Buffer, body: Buffer) -> bool:
     """Whether a body, with its table if it has one, is what was written."""
     if len(body) != header.length:

@@ -226,12 +226,14 @@ class TabletStorage:
                 return reply
         return OK
 
-    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False) -> RangeResult:
-        """Blobs of one channel from `first` to `last`, over all groups of its history, in the order asked for."""
+    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False, with_unreadable: bool = False) -> RangeResult:
+        """Blobs of one channel from `first` to `last`, over all groups of its history, in the order asked for; see
+        GroupProxy.range."""
         reverse = first > last
         low, high = (last, first) if reverse else (first, last)
         intervals = list(self.info.history(low.channel).intervals())
         found: list[tuple[BlobId, bytes | memoryview | None]] = []
+        unreadable: list[BlobId] = []
         for interval in reversed(intervals) if reverse else intervals:
             begin = max(low, BlobId(low.tablet, low.channel, interval.first, 0, 0, 0))
             end = min(high, BlobId(low.tablet, low.channel, interval.last, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX))
@@ -239,11 +241,13 @@ class TabletStorage:
                 continue
             proxy = await self._proxy(interval.group)
             bounds = (end, begin) if reverse else (begin, end)
-            part = await _through_races(functools.partial(proxy.range, *bounds, with_data=with_data))
+            asked = functools.partial(proxy.range, *bounds, with_data=with_data, with_unreadable=with_unreadable)
+            part = await _through_races(asked)
             if part.status is not Status.OK:
                 return part
             found.extend(part.blobs)
-        return RangeResult(Status.OK, tuple(found))
+            unreadable.extend(part.unreadable)
+        return RangeResult(Status.OK, tuple(found), "", tuple(unreadable))
 
     async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:
         """The newest blobs of the tablet's log, from the newest group of channel 0 back, and what it is blocked to in any of its

@@ -195,7 +195,7 @@ class VDisk:
         if found:
             return PartsReply(Status.OK, tuple(found))
         if damaged:
-            return PartsReply(Status.ERROR, (), f"{_named(blob_id)} is damaged on VDisk {self.id}")
+            return PartsReply(Status.ERROR, (), f"{_named(blob_id)} is damaged on VDisk {self.id}", damaged=True)
         if not self.proves_absence:
             return PartsReply(Status.ERROR, (), f"VDisk {self.id} is being refilled and cannot tell what it should hold")
         return PartsReply(Status.NODATA)

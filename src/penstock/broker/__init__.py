@@ -22,6 +22,7 @@ from penstock.broker.errors import (
     InvalidTopicNameError,
     LeaseLimitError,
     LeaseSpentError,
+    PartitionDamagedError,
     PartitionUnavailableError,
     TopicExistsError,
     UnknownLeaseError,
@@ -38,6 +39,7 @@ from penstock.broker.quotas import InvalidQuotaError, QuotaEntity, QuotaExceeded
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
+from penstock.broker.tablets import TabletDamage
 from penstock.broker.tokens import BadTokenError, Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
@@ -113,6 +115,7 @@ __all__ = [
     "Mechanism",
     "NotInTransactionError",
     "Operation",
+    "PartitionDamagedError",
     "PartitionUnavailableError",
     "Permission",
     "Position",
@@ -131,6 +134,7 @@ __all__ = [
     "Security",
     "SignIn",
     "SystemTablet",
+    "TabletDamage",
     "Tokens",
     "TooManyAttemptsError",
     "Topic",

@@ -38,7 +38,7 @@ from penstock.broker.retention import Retention
 from penstock.broker.sign_in import SignIn
 from penstock.broker.system_tablet import SystemTablet, TableTablet
 from penstock.broker.table_store import TableStore
-from penstock.broker.tablets import Tablets, tablet_info
+from penstock.broker.tablets import TabletDamage, Tablets, tablet_info
 from penstock.broker.tokens import Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
@@ -89,6 +89,7 @@ class BrokerOptions:
     leases: LeaseOptions = field(default_factory=LeaseOptions)
     security: Security | None = None  # without it everyone may do everything
     cluster_name: str = "penstock"  # of this cluster, in registrations
+    give_up_tablets: frozenset[int] = frozenset()  # system tablets that start without what is lost of them
     rules_for_anonymous: bool = False  # unless access rules count all the same, for those whom nobody asks who they are
 
 
@@ -230,7 +231,20 @@ class Broker:
         PartitionUnavailableError while its tablet starts."""
         if not 0 <= number < topic.partitions:
             raise UnknownTopicError(f"topic {topic.name!r} has partitions 0..{topic.partitions - 1}, not {number}")
-        return self._tablets.partition(topic.tablets[number], number)
+        return self._tablets.partition(topic.tablets[number], number, topic.name)
+
+    async def examine(self, topic: Topic) -> TabletDamage:
+        """Read all that is stored of a topic, and tell what is lost. UnavailableError if it cannot be told now."""
+        return TabletDamage.of_all([await self._tablets.examine(tablet_id) for tablet_id in sorted(set(topic.tablets))])
+
+    async def give_up_lost(self, topic: Topic) -> TabletDamage:
+        """Have the damaged partitions of a topic serve again without what is lost; what that was."""
+        found: list[TabletDamage] = []
+        for tablet_id in sorted(set(topic.tablets)):
+            found.append(await self._tablets.examine(tablet_id))
+            if not found[-1].is_none:
+                await self._tablets.give_up_lost(tablet_id)
+        return TabletDamage.of_all(found)
 
     def route(self, topic: str | bytes, number: int) -> Route:
         """A partition to write to, by the name or the id of its topic. Raises what `partition` and the catalog raise."""
@@ -454,7 +468,10 @@ class Broker:
 
     async def _boot(self, tablet_id: int) -> SystemTablet:
         storage = self._storage.tablet(tablet_info(tablet_id, self.options.group))
-        tablet = await SystemTablet.start(storage, clock=self.clock, random=self._random, probe=self.probe.tablets)
+        give_up = tablet_id in self.options.give_up_tablets
+        tablet = await SystemTablet.start(
+            storage, clock=self.clock, random=self._random, probe=self.probe.tablets, give_up=give_up
+        )
         self._system.append(tablet)
         return tablet
 

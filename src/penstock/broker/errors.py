@@ -47,6 +47,13 @@ class PartitionUnavailableError(UnavailableError):
     code = "partition_unavailable"
 
 
+class PartitionDamagedError(PartitionUnavailableError):
+    """Part of what is stored of a partition is lost for good; it serves again once that is given up."""
+
+    code = "partition_damaged"
+    retriable = False
+
+
 class InvalidTimestampError(InvalidRequestError):
     """A message claims a time further from the broker's clock than its topic allows."""
 

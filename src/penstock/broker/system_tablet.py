@@ -18,13 +18,25 @@ from penstock.blob import TabletStorage
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, FencedError, PenstockError
-from penstock.tablet import KvTablet, Request, Result, TabletProbe
+from penstock.tablet import DamagedTabletError, KvTablet, Request, Result, TabletProbe
 
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
 STEADY_S = 10.0  # a tablet that served for so long stopped for a reason of its own
+
+CONTENTS = {
+    2: "topics, users, access rules and quotas",
+    3: "positions of consumers, groups, leases and registrations",
+    4: "transactions",
+    5: "the tree of queues and consumers",
+    6: "sequences of streams",
+    7: "payloads of streams",
+    8: "exported tables",
+    9: "answers to YT clients",
+}
+"""What is in each system tablet, in words."""
 
 OnRestart = Callable[[KvTablet], Awaitable[None]]
 
@@ -67,10 +79,26 @@ class SystemTablet:
 
     @classmethod
     async def start(
-        cls, storage: TabletStorage, *, clock: Clock, random: Random, probe: TabletProbe | None = None
+        cls,
+        storage: TabletStorage,
+        *,
+        clock: Clock,
+        random: Random,
+        probe: TabletProbe | None = None,
+        give_up: bool = False,
     ) -> SystemTablet:
-        """Boot the tablet. Raises what KvTablet.boot raises; only from then on it is started again and again."""
-        return cls(storage, await _boot(storage, random, probe), clock=clock, random=random, probe=probe)
+        """Boot the tablet. Raises what KvTablet.boot raises; only from then on it is started again and again. With `give_up`, it
+        is started without what is lost of it."""
+        try:
+            tablet = await _boot(storage, random, probe, give_up=give_up)
+        except DamagedTabletError as error:
+            number = storage.info.tablet
+            raise DamagedTabletError(
+                f"system tablet {number} ({CONTENTS.get(number, 'a table of the broker')}) is damaged, and the node does not "
+                f"start without it: {error}; put back a copy of the disk, or start once with --give-up-tablets {number} to "
+                "go on without what is lost (give_up_tablets)"
+            ) from error
+        return cls(storage, tablet, clock=clock, random=random, probe=probe)
 
     def on_restart(self, hook: OnRestart) -> None:
         """Call `hook` with each further generation before it serves, after those that asked earlier. If it fails, the generation
@@ -145,5 +173,5 @@ class SystemTablet:
             log.info("system tablet %d serves again, in generation %d", self.latest.id, self.latest.generation)
 
 
-async def _boot(storage: TabletStorage, random: Random, probe: TabletProbe | None) -> KvTablet:
-    return await KvTablet.boot(storage, await storage.next_generation(), random=random, probe=probe)
+async def _boot(storage: TabletStorage, random: Random, probe: TabletProbe | None, *, give_up: bool = False) -> KvTablet:
+    return await KvTablet.boot(storage, await storage.next_generation(), random=random, probe=probe, give_up=give_up)

@@ -6,19 +6,30 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
 from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
-from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.errors import PartitionDamagedError, PartitionUnavailableError
 from penstock.broker.probe import BrokerProbe
 from penstock.core.clock import Clock
-from penstock.core.errors import PenstockError, UnavailableError
-from penstock.queue import BlobCache, Partition, PartitionConfig, QueueProbe, QueueTablet
-from penstock.tablet import CHANNELS
+from penstock.core.errors import CorruptionError, PenstockError, UnavailableError
+from penstock.queue import (
+    BlobCache,
+    LostOffsets,
+    Partition,
+    PartitionConfig,
+    QueueProbe,
+    QueueTablet,
+    plan_salvage,
+    stored_partitions,
+)
+from penstock.tablet import CHANNELS, KvTablet
 
 log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
+DAMAGED_RETRY_S = 60.0  # a disk that comes back may yet have what is lost
 FIRST_GENERATION = 1
 ERASES_AT_ONCE = 64
 
@@ -26,6 +37,24 @@ ERASES_AT_ONCE = 64
 def tablet_info(tablet_id: int, group: int) -> TabletInfo:
     """A tablet all of whose channels are in one group."""
     return TabletInfo(tablet_id, tuple(ChannelHistory([(0, group)]) for _ in range(CHANNELS)))
+
+
+class TabletDamage(NamedTuple):
+    """What is lost of a tablet: of its log, in sentences, and of each of its partitions, in offsets."""
+
+    log: tuple[str, ...]
+    offsets: dict[int, tuple[LostOffsets, ...]]
+
+    @classmethod
+    def of_all(cls, several: Sequence[TabletDamage]) -> TabletDamage:
+        """That of several tablets with different partitions of one topic."""
+        offsets = {number: lost for one in several for number, lost in one.offsets.items()}
+        return cls(tuple(loss for one in several for loss in one.log), offsets)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is lost."""
+        return not self.log and not any(self.offsets.values())
 
 
 class _Hosted:
@@ -38,6 +67,8 @@ class _Hosted:
         self.tablet: QueueTablet | None = None
         self.keeper: asyncio.Task[None] | None = None
         self.up = asyncio.Event()
+        self.tried = asyncio.Event()  # set once the first attempt to boot it has ended, well or not
+        self.trouble: PenstockError | None = None  # why the last attempt failed
         self.is_new = False  # whether it was never started, anywhere
 
 
@@ -66,7 +97,8 @@ class Tablets:
         self._hosted: dict[int, _Hosted] = {}
 
     async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
-        """See to it that a tablet runs here with these partitions; returns once it does. One that is new was never started."""
+        """See to it that a tablet runs here with these partitions; returns once that was tried. One that is new was never
+        started, and is waited for until it runs."""
         hosted = self._hosted.get(tablet_id)
         if hosted is None:
             hosted = _Hosted(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
@@ -75,8 +107,8 @@ class Tablets:
         hosted.partitions |= partitions
         hosted.config = config
         if hosted.keeper is None:
-            hosted.keeper = asyncio.create_task(self._keep(tablet_id, hosted), name=f"tablet-{tablet_id}-keeper")
-        await hosted.up.wait()
+            self._start_keeper(tablet_id, hosted)
+        await (hosted.up if is_new else hosted.tried).wait()
 
     def configure(self, tablet_id: int, config: PartitionConfig) -> None:
         """The topic's configuration has changed."""
@@ -85,12 +117,25 @@ class Tablets:
         if hosted.tablet is not None:
             hosted.tablet.set_config(config)
 
-    def partition(self, tablet_id: int, number: int) -> Partition:
-        """A partition that is served now. PartitionUnavailableError while its tablet is not up."""
+    def partition(self, tablet_id: int, number: int, topic: str = "") -> Partition:
+        """A partition that is served now. PartitionUnavailableError while its tablet is not up, PartitionDamagedError if it never
+        will be as it is."""
         hosted = self._hosted.get(tablet_id)
-        if hosted is None or hosted.tablet is None or hosted.tablet.stopped.is_set():
-            raise PartitionUnavailableError(f"partition {number} is starting; try again in a moment")
-        return hosted.tablet.partition(number)
+        tablet = None if hosted is None else hosted.tablet
+        if tablet is not None and not tablet.stopped.is_set() and number in tablet.partitions:
+            return tablet.partitions[number]
+        name = f"partition {number} of topic {topic!r}" if topic else f"partition {number}"
+        trouble = None if hosted is None else hosted.trouble
+        if tablet is not None and number in tablet.damaged:
+            trouble = tablet.damaged[number]
+        if isinstance(trouble, CorruptionError):
+            raise PartitionDamagedError(
+                f"{name} is damaged: {trouble}; penstock topic repair tells what is lost, and gives it up"
+            )
+        if tablet is not None and not tablet.stopped.is_set():
+            return tablet.partition(number)
+        why = "" if trouble is None else f" ({trouble})"
+        raise PartitionUnavailableError(f"{name} is starting{why}; try again in a moment")
 
     def partitions(self) -> list[Partition]:
         """Every partition that is served now."""
@@ -106,14 +151,36 @@ class Tablets:
 
     @property
     def serves(self) -> bool:
-        """Whether any tablet serves, or there is none to."""
-        tablets = (hosted.tablet for hosted in self._hosted.values())
-        return not self._hosted or any(tablet is not None and not tablet.stopped.is_set() for tablet in tablets)
+        """Whether any tablet serves, or there is none that could: one that is damaged says so itself."""
+        could = [hosted.tablet for hosted in self._hosted.values() if not isinstance(hosted.trouble, CorruptionError)]
+        return not could or any(tablet is not None and not tablet.stopped.is_set() for tablet in could)
 
     def counts(self) -> tuple[int, int]:
         """How many tablets there are, and how many of them serve."""
         tablets = [hosted.tablet for hosted in self._hosted.values()]
         return len(tablets), sum(tablet is not None and not tablet.stopped.is_set() for tablet in tablets)
+
+    async def examine(self, tablet_id: int) -> TabletDamage:
+        """Read all that is stored of a tablet, and tell what is lost; UnavailableError if it cannot be told now."""
+        hosted = self._hosted[tablet_id]
+        losses: list[str] = []
+        if hosted.tablet is not None and not hosted.tablet.stopped.is_set():
+            tablet = hosted.tablet.tablet
+        else:
+            tablet, losses = await KvTablet.look_into(hosted.storage)
+        plans = {number: await plan_salvage(tablet, number) for number in sorted(stored_partitions(tablet))}
+        return TabletDamage(tuple(losses), {number: plan.lost for number, plan in plans.items()})
+
+    async def give_up_lost(self, tablet_id: int) -> None:
+        """Start a tablet again without what is lost of it. Raises what keeps it from starting."""
+        hosted = self._hosted[tablet_id]
+        await self._stop(hosted)
+        try:
+            hosted.tablet = await self._boot(hosted, give_up=True)
+            hosted.trouble = None
+        finally:
+            self._changed()
+            self._start_keeper(tablet_id, hosted)
 
     async def erase(self, tablet_id: int) -> None:
         """Stop a tablet and let go of all its data."""
@@ -147,26 +214,41 @@ class Tablets:
             await hosted.tablet.stop()
             hosted.tablet = None
 
+    def _start_keeper(self, tablet_id: int, hosted: _Hosted) -> None:
+        hosted.keeper = asyncio.create_task(self._keep(tablet_id, hosted), name=f"tablet-{tablet_id}-keeper")
+
     async def _keep(self, tablet_id: int, hosted: _Hosted) -> None:
-        """Boot the tablet, and again whenever it has stopped, each time with a new generation."""
+        """Boot the tablet unless it runs, and again whenever it has stopped, each time with a new generation."""
         pause = RETRY_FIRST_S
         while True:
             try:
-                hosted.tablet = await self._boot(hosted)
+                if hosted.tablet is None:
+                    hosted.tablet = await self._boot(hosted)
             except PenstockError as error:
-                log.warning("tablet %d does not start, trying again in %.2f s: %s", tablet_id, pause, error)
+                is_damaged = isinstance(error, CorruptionError)
+                pause = DAMAGED_RETRY_S if is_damaged else min(pause, RETRY_MAX_S)
+                if not is_damaged or str(error) != str(hosted.trouble):
+                    level = logging.ERROR if is_damaged else logging.WARNING
+                    log.log(level, "tablet %d does not start, trying again in %.2f s: %s", tablet_id, pause, error)
+                hosted.trouble = error
+                hosted.tried.set()
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, RETRY_MAX_S)
+                pause *= 2
                 continue
             pause = RETRY_FIRST_S
+            hosted.trouble = None
+            for number, trouble in hosted.tablet.damaged.items():
+                log.error("partition %d of tablet %d is damaged and not served: %s", number, tablet_id, trouble)
             self._changed()
             hosted.up.set()
+            hosted.tried.set()
             await hosted.tablet.stopped.wait()
             self._changed()
             log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, hosted.tablet.generation)
             await hosted.tablet.stop()
+            hosted.tablet = None
 
-    async def _boot(self, hosted: _Hosted) -> QueueTablet:
+    async def _boot(self, hosted: _Hosted, *, give_up: bool = False) -> QueueTablet:
         # If a new tablet turns out not to be new, blocking its first generation fails, and the next attempt looks it up.
         generation = FIRST_GENERATION if hosted.is_new else await hosted.storage.next_generation()
         new = sorted(hosted.partitions) if hosted.is_new else ()
@@ -181,10 +263,11 @@ class Tablets:
             probe=self.probe_of(hosted.storage.info.tablet),
             tablet_probe=self._probe.tablets,
             new=new,
+            give_up=give_up,
         )
         self._probe.tablet_starts += 1
         try:
-            missing = sorted(hosted.partitions - tablet.partitions.keys())
+            missing = sorted(hosted.partitions - tablet.partitions.keys() - tablet.damaged.keys())
             if missing:
                 await tablet.add_partitions(missing)
         except BaseException:

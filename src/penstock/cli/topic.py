@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from penstock.cli.client_options import client_options, make_client, pair, partition, partition_count
+from penstock.cli.http_api import http_options, make_api
 from penstock.cli.output import Output
 from penstock.cli.positions import FORMS, position
 
@@ -48,12 +49,23 @@ def parser() -> argparse.ArgumentParser:
     trim.add_argument("--before", type=position, required=True, metavar="POSITION", help=f"what is before this goes: {FORMS}")
     trim.add_argument("--partition", type=partition, action="append", metavar="N", help="only here; may be repeated")
     _add_yes(trim)
+    summary = "tell which offsets of a damaged topic are lost, and give them up, so that the rest is served"
+    repair = actions.add_parser(
+        "repair", help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[http_options()]
+    )
+    repair.add_argument("name", metavar="NAME")
+    repair.add_argument("--dry-run", action="store_true", help="only tell what is lost")
+    _add_yes(repair)
     return made
 
 
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
+    if arguments.action == "repair":
+        from penstock.cli.topic_repair import repair
+
+        return repair(make_api(arguments), arguments, Output(as_json=arguments.output == "json"))
     from penstock.cli.topic_actions import ACTIONS
 
     with make_client(arguments) as client:

@@ -24,9 +24,10 @@ from penstock.queue.errors import (
 from penstock.queue.marker import make_marker, marker_source
 from penstock.queue.partition import Partition
 from penstock.queue.probe import QueueProbe
-from penstock.queue.queue_tablet import QueueTablet
+from penstock.queue.queue_tablet import QueueTablet, stored_partitions
 from penstock.queue.recompression import recompressed
 from penstock.queue.record_check import TimeRange, check_plain_records, plain_records_of
+from penstock.queue.salvage import LostOffsets, plan_salvage
 from penstock.queue.scanned_batch import (
     ScannedBatch,
     committed_batches,
@@ -49,6 +50,7 @@ __all__ = [
     "Dirt",
     "InvalidBatchError",
     "KeylessRecordError",
+    "LostOffsets",
     "Offload",
     "OffsetOutOfRangeError",
     "OpenTransactionError",
@@ -85,9 +87,11 @@ __all__ = [
     "marker_source",
     "offset_of_last",
     "plain_records_of",
+    "plan_salvage",
     "recompressed",
     "scan_batch",
     "split_batches",
+    "stored_partitions",
     "with_append_time",
     "with_latest_time",
 ]

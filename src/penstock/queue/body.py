@@ -98,6 +98,7 @@ class BodyReader:
         self._tablet = tablet
         self._cache = cache
         self._marks: OrderedDict[Hashable, Marks] = OrderedDict()  # of bodies that are read from their files
+        self.damaged: dict[int, Body] = {}  # bodies that could not be read and never will be, by first offset
 
     def is_warm(self, body: Body) -> bool:
         """Whether the body is in memory."""
@@ -113,6 +114,7 @@ class BodyReader:
 
     def forget(self, body: Body) -> None:
         """The body is gone."""
+        self.damaged.pop(body.first_offset, None)
         self._cache.drop(self._cache_key(body))
 
     async def piece(self, body: Body) -> Piece:
@@ -179,9 +181,19 @@ class BodyReader:
         except UnavailableError:
             self._check_current(body)
             raise
+        except CorruptionError as error:
+            self._check_current(body)
+            raise self._damage(body, str(error)) from error
         if raw is None or len(raw) != length:
-            raise CorruptionError(f"body blob at offset {body.first_offset} of partition {body.partition} is not whole")
+            raise self._damage(body, "its blob is not whole")
         return raw
+
+    def _damage(self, body: Body, why: str) -> CorruptionError:
+        self.damaged[body.first_offset] = body
+        return CorruptionError(
+            f"offsets {body.first_offset} to {body.next_offset - 1} of partition {body.partition} are damaged: {why}; "
+            "penstock topic repair tells what is lost, and gives it up"
+        )
 
     def _check_current(self, body: Body) -> None:
         """Compaction may put another body in place of this one, under the very same key; it is described otherwise then."""

@@ -51,6 +51,7 @@ class Partition:
         self.number = number
         self.config = config
         self._reader = BodyReader(tablet, cache)
+        self.damaged_bodies = self._reader.damaged  # those that readers have found so, by first offset
         self._clock = clock
         self.start_offset = 0
         self.end_offset = 0

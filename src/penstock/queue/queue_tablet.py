@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from random import Random
 
 from penstock.blob import TabletStorage
 from penstock.core.clock import Clock
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import CorruptionError, InvalidRequestError, PenstockError
 from penstock.queue import keys
 from penstock.queue.cache import BlobCache
 from penstock.queue.config import PartitionConfig
-from penstock.queue.errors import UnknownPartitionError
+from penstock.queue.errors import InvalidBatchError, UnknownPartitionError
 from penstock.queue.keys import Meta
 from penstock.queue.partition import Partition
 from penstock.queue.probe import QueueProbe
+from penstock.queue.salvage import plan_salvage
 from penstock.tablet import KvOptions, KvTablet, Request, TabletProbe, Write
+
+log = logging.getLogger(__name__)
 
 PARTITION_MAX = (1 << 32) - 2
 FIRST_OFFSET_MAX = 1 << 62
@@ -31,6 +35,7 @@ class QueueTablet:
         self._cache = cache
         self._clock = clock
         self.partitions: dict[int, Partition] = {}
+        self.damaged: dict[int, PenstockError] = {}  # partitions that are not served, and why
         self._probe = QueueProbe()
         self._adding = asyncio.Lock()  # two of one number would both write from its first offset on
 
@@ -48,19 +53,24 @@ class QueueTablet:
         probe: QueueProbe | None = None,
         tablet_probe: TabletProbe | None = None,
         new: Sequence[int] = (),
+        give_up: bool = False,
     ) -> QueueTablet:
-        """Start this generation and rebuild its partitions. Raises what KvTablet.boot raises. A tablet that was never started
-        begins with those in `new`."""
+        """Start this generation and rebuild its partitions; those that are damaged are left out. Raises what KvTablet.boot
+        raises. A tablet that was never started begins with those in `new`. With `give_up`, fillers replace what is lost."""
         first = _adding(new, 0) if new else None
-        tablet = await KvTablet.boot(storage, generation, random=random, options=options, probe=tablet_probe, first=first)
+        tablet = await KvTablet.boot(
+            storage, generation, random=random, options=options, probe=tablet_probe, first=first, give_up=give_up
+        )
         queue = cls(tablet, config, cache, clock)
         queue._probe = probe or queue._probe
         queue._make(new, 0)
         if new:
             return queue
         try:
-            for key in list(tablet.keys(b"m", b"n")):
-                await queue._load(keys.partition_of(key))
+            for number in sorted(stored_partitions(tablet)):
+                if give_up:
+                    await queue._give_up(number)
+                await queue._load(number)
         except BaseException:
             await tablet.stop()
             raise
@@ -119,9 +129,34 @@ class QueueTablet:
             self.partitions[number] = made
 
     async def _load(self, number: int) -> None:
-        loaded = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
+        """Load a partition. One that is damaged keeps no other from being served."""
+        try:
+            if self.tablet.head(keys.prefix(b"m", number)) is None:
+                raise CorruptionError(f"partition {number} has data, and what says where it starts is lost")
+            loaded = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
+        except (CorruptionError, InvalidBatchError) as error:
+            self.damaged[number] = error
+            return
         loaded.probe = self._probe
         self.partitions[number] = loaded
+
+    async def _give_up(self, number: int) -> None:
+        plan = await plan_salvage(self.tablet, number)
+        if plan.commands:
+            await self.tablet.execute(Request(plan.commands, makes_room=True))
+            told = ", ".join(f"{lost.first_offset} to {lost.next_offset - 1}" for lost in plan.lost) or "none"
+            log.warning("partition %d of tablet %d was made whole; offsets given up: %s", number, self.tablet.id, told)
+
+
+def stored_partitions(tablet: KvTablet) -> set[int]:
+    """The numbers of all partitions of which something is stored."""
+    found = {keys.partition_of(key) for key in tablet.keys(b"m", b"n")}
+    begin = b"d"
+    while (key := next(iter(tablet.keys(begin, b"e")), None)) is not None:
+        number = keys.partition_of(key)
+        found.add(number)
+        begin = keys.past(keys.prefix(b"d", number))
+    return found
 
 
 def _adding(numbers: Sequence[int], first_offset: int) -> Request:

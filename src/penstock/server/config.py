@@ -18,6 +18,7 @@ from penstock.server.kinds import (
     FLAG,
     HOST,
     NAME,
+    NUMBERS,
     PATH,
     PATHS,
     PEERS,
@@ -74,6 +75,7 @@ class NodeConfig:
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
     retention_interval_s: float = 30.0
+    give_up_tablets: tuple[int, ...] | None = None
     compaction_interval_s: float = 15.0
     compaction_map_bytes: int = 64 << 20
     produce_bytes_per_s: int | None = None
@@ -259,6 +261,12 @@ SETTINGS: Final = {
         ),
         Setting("cache_bytes", SIZE, "256MiB", "memory for messages that were written or read of late"),
         Setting("retention_interval_s", SECONDS, "30", "how often, in seconds, old messages are looked for"),
+        Setting(
+            "give_up_tablets",
+            or_none(NUMBERS),
+            "none",
+            "for one start: system tablets that are damaged, by number, to go on without what is lost of them",
+        ),
         Setting("compaction_interval_s", SECONDS, "15", "how often, in seconds, compacted topics are looked over"),
         Setting(
             "compaction_map_bytes",

@@ -133,6 +133,13 @@ def _read_peers(raw: object) -> object:
     return peers
 
 
+def _read_numbers(raw: object) -> object:
+    numbers = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(numbers, list) or not numbers:
+        raise ValueError(raw)
+    return tuple(whole_number(0, (1 << 63) - 1).read(number) for number in numbers)
+
+
 def _read_url(raw: object) -> object:
     if not isinstance(raw, str) or not _URL.fullmatch(raw):
         raise ValueError(raw)
@@ -152,3 +159,4 @@ PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_
 NAME = Kind("letters, digits, - and _, at most 100 of them", _read_name, "NAME")
 PEERS = Kind("other clusters, each as name=http://host:port", _read_peers, "NAME=URL")
 URL = Kind("an address of the form scheme://…", _read_url, "URL")
+NUMBERS = Kind("whole numbers, separated by commas", _read_numbers, "N")

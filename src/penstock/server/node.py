@@ -313,6 +313,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         cache_bytes=config.cache_bytes,
         retention_interval_s=config.retention_interval_s,
         elapsed=boot_time,
+        give_up_tablets=frozenset(config.give_up_tablets or ()),
         compaction=CompactionOptions(config.compaction_interval_s, config.compaction_map_bytes),
         produce_bytes_per_s=config.produce_bytes_per_s,
         fetch_bytes_per_s=config.fetch_bytes_per_s,

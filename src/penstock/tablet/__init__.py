@@ -1,6 +1,6 @@
 """Tablets: state that one generation owns at a time, kept in BlobStorage (seeds 000 and 001)."""
 
-from penstock.tablet.boot import CHANNELS
+from penstock.tablet.boot import CHANNELS, DamagedTabletError
 from penstock.tablet.commands import (
     Command,
     Concat,
@@ -26,6 +26,7 @@ __all__ = [
     "Command",
     "Concat",
     "CopyRange",
+    "DamagedTabletError",
     "DeleteRange",
     "GetStatus",
     "KeyInfo",

@@ -2,7 +2,7 @@
 
 One commit is under way at a time, so only the very last entry can be in doubt: it counts if all the data it wrote is there. Any
 other was acknowledged or declared aborted by a later one. Each generation begins by noting where the one before it ended, so that
-an entry which comes to light afterwards changes nothing.
+an entry which comes to light afterwards changes nothing; and so that one which is lost is missed.
 """
 
 from __future__ import annotations
@@ -11,55 +11,96 @@ import asyncio
 from dataclasses import dataclass, field
 
 from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, Status, TabletStorage
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import CorruptionError, UnavailableError
 from penstock.tablet.key_index import KeyIndex, refs_of
 from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, decode_entry, decode_page
 
 LOG, DATA, PAGES = 0, 1, 2
 CHANNELS = 3
+LOSSES_TOLD = 3
+
+
+class DamagedTabletError(CorruptionError):
+    """Part of a tablet's log or snapshot is gone for good: it cannot tell its state, and does not start."""
+
+    code = "damaged_tablet"
 
 
 @dataclass(slots=True)
 class BootState:
-    """What a tablet knows when it starts: its keys, the barrier of its data, and the last entry that counts."""
+    """What a tablet knows when it starts: its keys, the barrier of its data, and the last entry that counts. `losses` are
+    sentences for people, one for each thing that should be there and is not."""
 
     index: KeyIndex = field(default_factory=KeyIndex)
     barrier: Place = (0, 0)
     last: Place = (0, 0)
     entries_replayed: int = 0
+    losses: list[str] = field(default_factory=list)
 
 
 async def read_state(storage: TabletStorage) -> BootState:
-    """The state that the log and the newest snapshot give."""
-    log = _valid(await _read_log(storage))
+    """The state that the log and the newest snapshot give. DamagedTabletError if any of it is lost."""
+    state = await salvage_state(storage)
+    if state.losses:
+        more = f"; and {len(state.losses) - LOSSES_TOLD} more" if len(state.losses) > LOSSES_TOLD else ""
+        raise DamagedTabletError(f"tablet {storage.info.tablet} is damaged: {'; '.join(state.losses[:LOSSES_TOLD])}{more}")
+    return state
+
+
+async def salvage_state(storage: TabletStorage) -> BootState:
+    """The same as far as it can be read, whatever is lost."""
     state = BootState()
-    mark = next((entry.snapshot for _, entry in sorted(log.items(), reverse=True) if entry.snapshot is not None), None)
+    log = await _read_log(storage)
+    # What an entry that cannot be read said is not known, but whether it counted is: later ones say so.
+    valid = _valid({place: entry if isinstance(entry, LogEntry) else LogEntry() for place, entry in log.items()})
+    mark = next((entry.snapshot for _, entry in sorted(valid.items(), reverse=True) if entry.snapshot is not None), None)
     start = mark.taken_at if mark is not None else (0, 0)
     if mark is not None:
         await _load_pages(storage, mark, state)
-    counted = await _whole(storage, {place: entry for place, entry in log.items() if place > start})
+    lost = {place: why for place, why in log.items() if isinstance(why, str) and place in valid and place > start}
+    state.losses += (lost[place] for place in sorted(lost))
+    known = {place: entry for place, entry in valid.items() if place > start and isinstance(log[place], LogEntry)}
+    counted = await _whole(storage, known)
+    if not lost:
+        state.losses += _holes(start, counted)
     for entry in counted.values():
         state.index.load(entry.changes)
         if entry.collected is not None:
             state.barrier = max(state.barrier, entry.collected)
     state.index.count_references()
     state.entries_replayed = len(counted)
-    state.last = max([start, *counted])
+    state.last = max([start, *counted, *lost])
     return state
 
 
-async def _read_log(storage: TabletStorage) -> dict[Place, LogEntry]:
+async def _read_log(storage: TabletStorage) -> dict[Place, LogEntry | str]:
+    """The entries of the log, and for each that is lost a sentence that says so."""
     tablet = storage.info.tablet
     first = BlobId(tablet, LOG, 0, 0, 0, 0)
     last = BlobId(tablet, LOG, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
-    found = await storage.range(first, last, with_data=True)
+    found = await storage.range(first, last, with_data=True, with_unreadable=True)
     if found.status is not Status.OK:
         raise UnavailableError(f"the log of tablet {tablet} cannot be read: {found.status.value}: {found.reason}")
-    log: dict[Place, LogEntry] = {}
+    log: dict[Place, LogEntry | str] = {}
+    for blob in found.unreadable:
+        if await _is_lost(storage, blob):
+            log[blob.generation, blob.step] = f"log entry {blob} is damaged"
     for blob, data in found.blobs:
         place = (blob.generation, blob.step)
-        log[place] = decode_entry(data or b"", place)
+        try:
+            log[place] = decode_entry(data or b"", place)
+        except CorruptionError as error:
+            log[place] = str(error)
     return log
+
+
+async def _is_lost(storage: TabletStorage, blob: BlobId) -> bool:
+    """Whether a blob that is listed and cannot be read is damaged; False if it was never written. UnavailableError if it may be
+    read later."""
+    result = await storage.get(blob)
+    if result.damaged or result.status is Status.NODATA:
+        return result.damaged
+    raise UnavailableError(f"{blob} of tablet {storage.info.tablet} cannot be read now: {result.status.value}: {result.reason}")
 
 
 def _valid(log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
@@ -82,9 +123,33 @@ async def _load_pages(storage: TabletStorage, mark: SnapshotMark, state: BootSta
     state.barrier = mark.barrier
     pages = await asyncio.gather(*(storage.get(page) for page in mark.pages))
     for page, result in zip(mark.pages, pages, strict=True):
-        if result.status is not Status.OK:
+        if result.status is Status.NODATA or result.damaged:
+            state.losses.append(f"snapshot page {page} is {'damaged' if result.damaged else 'not there'}")
+        elif result.status is not Status.OK:
             raise UnavailableError(f"snapshot page {page} cannot be read: {result.status.value}: {result.reason}")
-        state.index.load(decode_page(result.data, str(page)))
+        else:
+            try:
+                state.index.load(decode_page(result.data, str(page)))
+            except CorruptionError as error:
+                state.losses.append(str(error))
+
+
+def _holes(start: Place, log: dict[Place, LogEntry]) -> list[str]:
+    """Which entries are missed: each follows the one before it but for steps that were aborted, and the first of a generation
+    names the last of those before."""
+    missed: list[str] = []
+    before = start
+    for place, entry in log.items():
+        generation, step = place
+        first = before[1] + 1 if generation == before[0] else 1
+        lacking = [one for one in range(first, step) if one not in entry.aborted]
+        if lacking:
+            missed.append(f"log entries {generation}:{lacking[0]} to {generation}:{lacking[-1]} are not there")
+        if generation != before[0] and entry.boot != before:
+            named = "one that it does not name" if entry.boot is None else f"{entry.boot[0]}:{entry.boot[1]}"
+            missed.append(f"log entries after {before[0]}:{before[1]} up to {named} are not there")
+        before = place
+    return missed
 
 
 async def _whole(storage: TabletStorage, log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
@@ -102,7 +167,9 @@ async def _data_blobs(storage: TabletStorage, place: Place) -> set[BlobId]:
     tablet = storage.info.tablet
     first = BlobId(tablet, DATA, *place, 0, 0)
     last = BlobId(tablet, DATA, *place, COOKIE_MAX, SIZE_FIELD_MAX)
-    found = await storage.range(first, last)
+    found = await storage.range(first, last, with_unreadable=True)
     if found.status is not Status.OK:
         raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {found.status.value}: {found.reason}")
-    return {blob for blob, _ in found.blobs}
+    # One that is damaged was written.
+    damaged = {blob for blob in found.unreadable if await _is_lost(storage, blob)}
+    return damaged | {blob for blob, _ in found.blobs}

@@ -58,7 +58,8 @@ class Garbage:
         tablet = self._storage.info.tablet
         first = BlobId(tablet, DATA, 0, 0, 0, 0)
         last = BlobId(tablet, DATA, self._generation - 1, STEP_MAX, 0, 0)
-        found = await self._storage.range(first, last)
+        # One that cannot be read is left: if nothing refers to it, the barrier ends it, unless it was flagged Keep.
+        found = await self._storage.range(first, last, with_unreadable=True)
         if found.status is Status.OK:
             known = set(live)
             self.died(blob for blob, _ in found.blobs if blob not in known)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from penstock.blob import BlobId, Buffer, Content, FilePiece, Reply, Status, TabletStorage, Vector
+from penstock.blob import GENERATION_MAX, BlobId, Content, FilePiece, Reply, Status, TabletStorage
 from penstock.core.errors import (
     ClosedError,
     FencedError,
@@ -23,7 +23,8 @@ from penstock.core.errors import (
     PenstockError,
     UnavailableError,
 )
-from penstock.tablet.boot import DATA, LOG, PAGES, BootState, read_state
+from penstock.tablet.blob_contents import blob_contents
+from penstock.tablet.boot import DATA, LOG, PAGES, BootState, read_state, salvage_state
 from penstock.tablet.commands import (
     Command,
     GetStatus,
@@ -44,8 +45,6 @@ from penstock.tablet.value_reader import ValueReader
 log = logging.getLogger(__name__)
 
 INLINE_MAX = 1000
-DATA_BLOB_MAX = 8 << 20
-VECTOR_BYTES = 1 << 20  # at which a blob made of several buffers is large enough
 COMMIT_BYTES_MAX = 16 << 20
 ENTRY_BYTES_MAX = 8 << 20
 PAGE_BYTES = 1 << 20
@@ -103,11 +102,13 @@ class KvTablet:
         options: KvOptions | None = None,
         probe: TabletProbe | None = None,
         first: Request | None = None,
+        give_up: bool = False,
     ) -> KvTablet:
         """Start this generation: block the older ones, read the state, and note durably where they ended. FencedError if a newer
-        one runs, UnavailableError if the storage cannot answer now. With `first` there is no state, and it is written at once."""
+        one runs, UnavailableError if the storage cannot answer now, DamagedTabletError if part of the state is lost, unless that
+        is to be given up. With `first` there is no state, and it is written at once."""
         _check(await storage.block(generation, 1 + random.getrandbits(63)), "the older generations cannot be blocked")
-        state = BootState() if first is not None else await read_state(storage)
+        state = BootState() if first is not None else await (salvage_state if give_up else read_state)(storage)
         tablet = cls(storage, generation, state, options or KvOptions(), probe or TabletProbe())
         tablet._is_new = first is not None
         begun: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
@@ -122,7 +123,16 @@ class KvTablet:
             asyncio.create_task(tablet._run(), name=f"tablet-{storage.info.tablet}"),
             asyncio.create_task(tablet._tidy(), name=f"tablet-{storage.info.tablet}-tidy"),
         ]
+        if state.losses:
+            log.warning("tablet %d goes on without what is lost: %s", storage.info.tablet, "; ".join(state.losses))
+            await tablet.take_snapshot()  # the damaged log before it is not needed any more
         return tablet
+
+    @classmethod
+    async def look_into(cls, storage: TabletStorage) -> tuple[KvTablet, list[str]]:
+        """A tablet that is not started and can only be read, as far as its state is sound; and what of that is lost."""
+        state = await salvage_state(storage)
+        return cls(storage, GENERATION_MAX, state, KvOptions(), TabletProbe()), state.losses
 
     @property
     def id(self) -> int:
@@ -304,7 +314,7 @@ class KvTablet:
             small = only if isinstance(only, bytes) else b"".join(buffers)
             return Chain(head, (small,)) if head else small
         pieces: list[Piece] = []
-        for content in _blob_contents(buffers):
+        for content in blob_contents(buffers):
             cookie = first_cookie + len(puts)
             blob = BlobId(self._storage.info.tablet, DATA, self.generation, self._step, cookie, len(content))
             puts.append((blob, content))
@@ -451,28 +461,6 @@ class KvTablet:
                 page.append((key, value))
                 size += len(encode_change((key, value)))
             yield encode_page(page)
-
-
-def _blob_contents(buffers: tuple[Buffer, ...]) -> Iterator[Content]:
-    """The contents of blobs that hold these buffers, one after another: several small ones in each, a huge one in several."""
-    gathered: list[Buffer] = []
-    size = 0
-    for buffer in buffers:
-        if gathered and (size >= VECTOR_BYTES or size + len(buffer) > DATA_BLOB_MAX):
-            yield _content(gathered)
-            gathered, size = [], 0
-        if len(buffer) > DATA_BLOB_MAX:
-            view = memoryview(buffer)
-            yield from (view[begin : begin + DATA_BLOB_MAX] for begin in range(0, len(view), DATA_BLOB_MAX))
-        elif buffer:
-            gathered.append(buffer)
-            size += len(buffer)
-    if gathered:
-        yield _content(gathered)
-
-
-def _content(buffers: list[Buffer]) -> Content:
-    return buffers[0] if len(buffers) == 1 else Vector(buffers)
 
 
 def _worst(replies: list[Reply]) -> Reply | None:

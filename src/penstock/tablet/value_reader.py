@@ -90,6 +90,8 @@ class ValueReader:
             raise CorruptionError(f"{piece.blob} is referred to and not there")
         if result.status is Status.NODATA:
             raise UnavailableError(f"{piece.blob} was let go while it was read; read again")
+        if result.damaged:
+            raise CorruptionError(f"{piece.blob} is damaged, and there is no sound copy of it: {result.reason}")
         raise UnavailableError(f"{piece.blob} cannot be read: {result.status.value}: {result.reason}")
 
     async def _check_owner(self) -> None:

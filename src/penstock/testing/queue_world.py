@@ -36,7 +36,7 @@ from penstock.blob.topology import main_part
 from penstock.blob.vdisk import VDisk
 from penstock.core.errors import ClosedError
 from penstock.queue import compaction, head, partition, piece, write_cycle, writing
-from penstock.tablet import CHANNELS, garbage, kv_tablet
+from penstock.tablet import CHANNELS, blob_contents, garbage, kv_tablet
 from penstock.testing.fault_ledger import InvariantError, Ledger
 from penstock.testing.fault_nemesis import Fault, Nemesis
 from penstock.testing.fault_world import GROUP_ID, STARTS_MAX, World, draw_options
@@ -53,7 +53,7 @@ INFO = TabletInfo(TABLET, tuple(ChannelHistory([(0, GROUP_ID)]) for _ in range(C
 SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
     (kv_tablet, "INLINE_MAX"): (150, 1000),
     (write_cycle, "INLINE_MAX"): (100, 300, write_cycle.INLINE_MAX),
-    (kv_tablet, "DATA_BLOB_MAX"): (1000, 5000, kv_tablet.DATA_BLOB_MAX),
+    (blob_contents, "DATA_BLOB_MAX"): (1000, 5000, blob_contents.DATA_BLOB_MAX),
     (kv_tablet, "COMMIT_BYTES_MAX"): (500, kv_tablet.COMMIT_BYTES_MAX),
     (kv_tablet, "PAGE_BYTES"): (500, 5000, kv_tablet.PAGE_BYTES),
     (garbage, "FLAGS_AT_ONCE"): (1, 4, garbage.FLAGS_AT_ONCE),
@@ -65,7 +65,7 @@ SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
     (piece, "JOIN_MAX"): (1, 300, piece.JOIN_MAX),
     (piece, "BUFFER_BYTES"): (500, piece.BUFFER_BYTES),
     (piece, "PINNED_MAX"): (1, piece.PINNED_MAX),
-    (kv_tablet, "VECTOR_BYTES"): (700, kv_tablet.VECTOR_BYTES),
+    (blob_contents, "VECTOR_BYTES"): (700, blob_contents.VECTOR_BYTES),
     (compaction, "STAGE_BYTES"): (200, 3000, compaction.STAGE_BYTES),
 }
 
@@ -232,8 +232,11 @@ class RemoteStorage(TabletStorage):
         )
         return reply or Reply(Status.ERROR, "no answer")
 
-    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False) -> RangeResult:
-        found = await self._ask(lambda real: real.range(first, last, with_data=with_data), patience=LISTING_PATIENCE)
+    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False, with_unreadable: bool = False) -> RangeResult:
+        found = await self._ask(
+            lambda real: real.range(first, last, with_data=with_data, with_unreadable=with_unreadable),
+            patience=LISTING_PATIENCE,
+        )
         return found or RangeResult(Status.ERROR, (), "no answer")
 
     async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:

@@ -15,6 +15,7 @@ from penstock.broker import (
     LeaseLimitError,
     LeaseSpentError,
     NotInTransactionError,
+    PartitionDamagedError,
     PartitionUnavailableError,
     ProducerFencedError,
     QuotaExceededError,
@@ -126,6 +127,7 @@ CODES: Final[dict[type[PenstockError], int]] = {
     LeaseSpentError: errors.POLICY_VIOLATION,
     # The tablet runs elsewhere by now, or again in a moment: clients look up the leader anew and come back.
     PartitionUnavailableError: errors.NOT_LEADER_OR_FOLLOWER,
+    PartitionDamagedError: errors.KAFKA_STORAGE_ERROR,
     FencedError: errors.NOT_LEADER_OR_FOLLOWER,
     ClosedError: errors.NOT_LEADER_OR_FOLLOWER,
     # Refused before anything was written: clients send the batch again after a pause, without looking up the leader.

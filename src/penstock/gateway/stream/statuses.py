@@ -6,7 +6,13 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from penstock.broker import InvalidTopicNameError, QuotaExceededError, TooManyAttemptsError, UnknownTopicError
+from penstock.broker import (
+    InvalidTopicNameError,
+    PartitionDamagedError,
+    QuotaExceededError,
+    TooManyAttemptsError,
+    UnknownTopicError,
+)
 from penstock.broker.streams import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
 from penstock.core.errors import (
     ClosedError,
@@ -53,6 +59,7 @@ _ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
     (InvalidRequestError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 400)),
     (PayloadCorruptError, Answer(grpc.StatusCode.DATA_LOSS, 422)),
     (CorruptionError, Answer(grpc.StatusCode.DATA_LOSS, 500)),
+    (PartitionDamagedError, Answer(grpc.StatusCode.DATA_LOSS, 500)),
     (QuotaExceededError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 429)),
     (UnavailableError, UNAVAILABLE),
     (FencedError, UNAVAILABLE),

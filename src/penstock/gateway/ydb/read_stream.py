@@ -12,7 +12,16 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import FETCH_QUOTA, Broker, Operation, PartitionUnavailableError, Position, Queue, Topic
+from penstock.broker import (
+    FETCH_QUOTA,
+    Broker,
+    Operation,
+    PartitionDamagedError,
+    PartitionUnavailableError,
+    Position,
+    Queue,
+    Topic,
+)
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.partition_read import PartitionRead, first_since
@@ -301,6 +310,8 @@ class ReadStream:
         try:
             partition = self._partition(part)
             committed, next_offset = await self._start_of(partition, part, wanted)
+        except PartitionDamagedError:
+            raise  # no other try gives it: the client is told
         except UnavailableError:
             await asyncio.sleep(POLL_S)
             return
@@ -346,6 +357,8 @@ class ReadStream:
                 if self._partition(part).stable_offset > part.next_offset:
                     self._turn = (self._turn + at + 1) % len(parts)
                     return part
+            except PartitionDamagedError:
+                raise
             except PartitionUnavailableError:
                 continue
         return None
@@ -357,6 +370,8 @@ class ReadStream:
                 if part.id not in self._parts or part.stop_by is not None:
                     return  # it was taken away meanwhile; the next reader begins at what is committed
                 await self._send_answer(part, answer)
+        except PartitionDamagedError:
+            raise
         except UnavailableError:
             await asyncio.sleep(RETRY_S)
 

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from penstock.broker import (
     InvalidConfigError,
     InvalidTopicNameError,
+    PartitionDamagedError,
     QuotaExceededError,
     TopicExistsError,
     UnknownTopicError,
@@ -75,6 +76,7 @@ _STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
     (OutOfSpaceError, Status.OVERLOADED),
     (InvalidRequestError, Status.BAD_REQUEST),
     (FencedError, Status.SESSION_EXPIRED),
+    (PartitionDamagedError, Status.GENERIC_ERROR),
     (ClosedError, Status.UNAVAILABLE),
     (UnavailableError, Status.UNAVAILABLE),
     (CorruptionError, Status.GENERIC_ERROR),

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.broker import (
     InvalidConfigError,
+    PartitionDamagedError,
     PartitionUnavailableError,
     TopicExistsError,
     UnknownTopicError,
@@ -64,6 +65,7 @@ _NUMBERS: tuple[tuple[type[PenstockError], int], ...] = (
     (TopicExistsError, NODE_EXISTS),
     (WrongNodeError, GENERIC),
     (UnknownTopicError, NO_SUCH_TABLET),
+    (PartitionDamagedError, GENERIC),
     (PartitionUnavailableError, NOT_MOUNTED),
     (OffsetOutOfRangeError, GENERIC),
     (BatchTooLargeError, GENERIC),

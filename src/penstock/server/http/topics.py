@@ -12,8 +12,10 @@ from penstock.broker import (
     INTERNAL_TOPICS,
     Lease,
     Operation,
+    PartitionDamagedError,
     Queue,
     ResourceKind,
+    TabletDamage,
     Topic,
     TopicConfig,
     check_not_internal,
@@ -92,11 +94,26 @@ class Trimmed(Shown, frozen=True):
     starts: dict[str, int]
 
 
+class LostShown(Shown, frozen=True):
+    """Offsets of a partition that are lost, both ends included."""
+
+    partition: int
+    first: int
+    last: int
+
+
+class DamageShown(Shown, frozen=True):
+    """What is lost of a topic: log entries of its tablets, and offsets."""
+
+    log: list[str]
+    offsets: list[LostShown]
+
+
 class PartitionShown(Shown, frozen=True):
     """A partition."""
 
     partition: int
-    state: Literal["serving", "starting"]
+    state: Literal["serving", "starting", "damaged"]
     start: int
     end: int
     stable: int
@@ -126,6 +143,8 @@ class TopicResource(Resource):
             Route("DELETE", "/topics/{name}", self.delete, "delete a topic with all its messages", (404, 422)),
             Route("GET", "/topics/{name}/partitions", self.list_partitions, "the partitions of a topic", (404,)),
             Route("POST", "/topics/{name}/partitions", self.add_partitions, "give a topic more partitions", (404, 422)),
+            Route("GET", "/topics/{name}/damage", self.examine, "read all of a topic, and tell what is lost of it", (404,)),
+            Route("POST", "/topics/{name}/repair", self.repair, "give up what is lost, and serve the rest", (404, 422)),
             Route("POST", "/topics/{name}/trim", self.trim, "let go of messages before some offsets", (404, 422)),
         ]
 
@@ -182,6 +201,16 @@ class TopicResource(Resource):
         topic = await self._broker.add_partitions(topic.name, call.body.total)
         return self._shown(topic, await self._served.figures.snapshot())
 
+    async def examine(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageShown:
+        """GET /topics/{name}/damage."""
+        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        return _shown_damage(await self._broker.examine(topic))
+
+    async def repair(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageShown:
+        """POST /topics/{name}/repair: whoever may delete the topic may give up what is lost of it."""
+        topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
+        return _shown_damage(await self._broker.give_up_lost(topic))
+
     async def trim(self, call: Call[TopicNames, Nothing, TrimTo]) -> Trimmed:
         """POST /topics/{name}/trim: nothing is done unless all offsets are within their partitions."""
         topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
@@ -232,10 +261,15 @@ class TopicResource(Resource):
         try:
             lease = self._broker.leases.holder(queue := Queue(topic.id, number))
             return _shown_partition(self._broker.partition(topic, number), queue, lease)
-        except PenstockError:
+        except PenstockError as error:
             nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
             return PartitionShown(
-                partition=number, state="starting", last_append_ms=None, leased_from=None, leased_by=None, **nothing
+                partition=number,
+                state="damaged" if isinstance(error, PartitionDamagedError) else "starting",
+                last_append_ms=None,
+                leased_from=None,
+                leased_by=None,
+                **nothing,
             )
 
 
@@ -281,3 +315,12 @@ def _shown_partition(partition: Partition, queue: Queue, lease: Lease | None) ->
         leased_from=None if lease is None else lease.positions[queue],
         leased_by=None if lease is None else lease.owner,
     )
+
+
+def _shown_damage(damage: TabletDamage) -> DamageShown:
+    lost = [
+        LostShown(partition=number, first=one.first_offset, last=one.next_offset - 1)
+        for number, several in sorted(damage.offsets.items())
+        for one in several
+    ]
+    return DamageShown(log=list(damage.log), offsets=lost)

@@ -66,6 +66,7 @@ class Facts:
     group_state: str = "healthy"
     disks: Sequence[DiskFacts] = ()
     lags: Sequence[LagFacts] = ()
+    damaged: Mapping[tuple[str, int], str] | None = None  # partitions of which something is lost, and what
     blocked: Mapping[str, str] | None = None
     pipelines: Sequence[Mapping[str, Any]] = ()
     clock_jump_s: float | None = None  # the last one, if it was lately
@@ -81,6 +82,7 @@ def alerts_of(facts: Facts) -> list[Alert]:
     """Everything that needs attention, the worst first."""
     rules: tuple[Callable[[Facts], Iterator[Alert]], ...] = (
         _storage,
+        _damaged,
         _space,
         _retention,
         _growing,
@@ -123,6 +125,20 @@ def _storage(facts: Facts) -> Iterator[Alert]:
             f"VDisks {named} are out, failing or being refilled: less may fail now than should" if named else "a disk is full",
             "see which disk it is and why; once it is back, it is refilled by itself",
             "/storage",
+        )
+
+
+def _damaged(facts: Facts) -> Iterator[Alert]:
+    for (topic, _), what in (facts.damaged or {}).items():
+        yield Alert(
+            CRITICAL,
+            "partition_damaged",
+            what,
+            f"put back a copy of the disk if there is one; else `penstock topic repair {topic}` tells which offsets are lost and "
+            "gives them up",
+            _link("topics", topic),
+            "topic",
+            topic,
         )
 
 

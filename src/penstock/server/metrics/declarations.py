@@ -239,6 +239,9 @@ COMPACTION_FREED = Metric("penstock_compaction_freed_bytes_total", _COUNTER, "By
 COMPACTION_FAILURES = Metric(
     "penstock_compaction_failures_total", _COUNTER, "Passes of compaction that failed and are tried again."
 )
+DAMAGED_PARTITIONS = Metric(
+    "penstock_damaged_partitions", _GAUGE, "Partitions of which something that is stored is lost, as far as it was found."
+)
 RETENTION_MESSAGES = Metric("penstock_retention_messages_total", _COUNTER, "Messages that retention let go of.")
 RETENTION_FAILURES = Metric(
     "penstock_retention_failures_total", _COUNTER, "Partitions where retention failed, to be tried again."

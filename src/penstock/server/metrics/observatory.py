@@ -155,6 +155,10 @@ class Observatory:
         found += (f"the {name} listener does not answer: {why}" for name, why in self.sources.silent_listeners().items())
         return found
 
+    def damage(self) -> list[str]:
+        """What is lost of partitions; the node is ready all the same, for all the others."""
+        return [] if self.survey is None else list(self.survey.last.damaged.values())
+
     async def check_listeners(self) -> None:
         """See whether every listener answers, if that was not seen lately."""
         checks = None if self.sources is None else self.sources.checks
@@ -298,6 +302,7 @@ class Observatory:
                 for one in found.lags
                 if one.messages
             ],
+            damaged=found.damaged,
             blocked=found.blocked,
             pipelines=found.pipelines,
             clock_jump_s=jump[1] if jump is not None and is_recent else None,

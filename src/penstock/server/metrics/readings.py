@@ -143,6 +143,7 @@ def _read_survey(observatory: Observatory, samples: Samples) -> None:
     hosted, up = found.tablets
     samples.add(m.TABLETS, up, "serving")
     samples.add(m.TABLETS, hosted - up, "starting")
+    samples.add(m.DAMAGED_PARTITIONS, len(found.damaged))
     for count in found.groups:
         samples.add(m.GROUPS, count.groups, count.kind, count.state)
     for sizes, metric in ((found.topic_bytes, m.TOPIC_BYTES), (found.topic_messages, m.TOPIC_MESSAGES)):

@@ -17,6 +17,7 @@ from penstock.server.metrics.metric import Tier
 from penstock.server.metrics.observatory import SERVING, STARTING, Observatory
 
 API_PREFIX: Final = "/api/"
+DAMAGE_SHOWN: Final = 20
 OPEN_ROUTES: Final = ("/healthz", "/readyz")
 
 
@@ -40,7 +41,9 @@ def add_routes(app: web.Application, observatory: Observatory) -> None:
     async def readyz(request: web.Request) -> web.Response:
         await observatory.check_listeners()
         reasons = observatory.trouble()
-        shown = {"status": "not ready" if reasons else "ready", "phase": observatory.phase, "reasons": reasons}
+        damage = observatory.damage()[:DAMAGE_SHOWN]
+        state = {"status": "not ready" if reasons else "ready", "phase": observatory.phase, "reasons": reasons}
+        shown = {**state, "damage": damage} if damage else state
         return web.json_response(shown, status=_status(reasons))
 
     app.router.add_get("/metrics", metrics)

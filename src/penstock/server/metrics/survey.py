@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.broker import Broker, BrokerReading, GroupCount, Position, Queue, Topic
+from penstock.broker import Broker, BrokerReading, GroupCount, PartitionDamagedError, Position, Queue, Topic
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
 
@@ -58,6 +58,7 @@ class Surveyed:
     lags: list[Lag] = field(default_factory=list)  # the largest first
     by_pair: dict[tuple[str, str], Lag] = field(default_factory=dict)  # the same, by consumer and topic
     groups: list[GroupCount] = field(default_factory=list)
+    damaged: dict[tuple[str, int], str] = field(default_factory=dict)  # partitions of which something is lost, and what
     blocked: dict[str, str] = field(default_factory=dict)  # topics that cannot be trimmed, and why
     pipelines: list[dict[str, Any]] = field(default_factory=list)  # as they report themselves
 
@@ -120,12 +121,20 @@ class Survey:
             for number in range(topic.partitions):
                 try:
                     partition = self._broker.partition(topic, number)
-                except PenstockError:
+                except PenstockError as error:
+                    if isinstance(error, PartitionDamagedError):
+                        made.damaged[topic.name, number] = str(error)
                     made.partitions += 1
                     continue
                 size += partition.size
                 messages += partition.message_count
                 self._add_partition(made, partition)
+                if partition.damaged_bodies:
+                    body = min(partition.damaged_bodies.values())
+                    made.damaged[topic.name, number] = (
+                        f"partition {number} of topic {topic.name!r} has {len(partition.damaged_bodies)} damaged stretches, the "
+                        f"first from offset {body.first_offset} to {body.next_offset - 1}"
+                    )
                 why = why or self._held_up(topic, partition, now_ms)
                 if made.partitions % AT_ONCE == 0:
                     await asyncio.sleep(0)

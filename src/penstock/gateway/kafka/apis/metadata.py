@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.broker import INTERNAL_TOPICS, Topic, TopicExistsError, UnknownTopicError
+from penstock.broker import INTERNAL_TOPICS, PartitionDamagedError, Topic, TopicExistsError, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
@@ -119,6 +119,9 @@ def _leader(node: Node, topic: Topic, number: int) -> tuple[int, int, int]:
     """An error code, the leader of a partition, and its epoch."""
     try:
         return errors.NONE, node.node_id, node.broker.partition(topic, number).epoch
+    except PartitionDamagedError:
+        # It is here, and whoever asks for it is told what is wrong; without a leader clients would wait for one without a word.
+        return errors.NONE, node.node_id, -1
     except PenstockError:
         return errors.LEADER_NOT_AVAILABLE, NO_LEADER, -1
 
