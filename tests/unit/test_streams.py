@@ -17,6 +17,7 @@ from penstock.broker.streams import (
     InvalidHeadersError,
     InvalidPositionError,
     InvalidSubjectError,
+    PartlyPublishedError,
     PayloadCorruptError,
     Published,
     StreamMessage,
@@ -627,5 +628,22 @@ def test_others_run_while_a_reader_passes_over_what_is_void() -> None:
         assert data_of(read.messages) == [b"last"]
         assert pulled.next_offset is not None
         assert turns >= 40, "one for each batch that was passed over, twice"
+
+    on_streams(scenario)
+
+
+def test_a_batch_that_fails_half_way_tells_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(host: SimStreams) -> None:
+        async def fail(*_: object) -> Published:
+            raise UnavailableError("the payload store is full")
+
+        monkeypatch.setattr(host.streams, "publish_parts", fail)
+        with pytest.raises(PartlyPublishedError, match="first 2 messages") as caught:
+            await host.do(host.streams.publish_batch("orders", [Content(data, {}) for data in (b"a", b"b", content(5000), b"c")]))
+        assert [one.sequence for one in caught.value.published] == [1, 2]
+        assert data_of(await host.read("orders")) == [b"a", b"b"]
+        with pytest.raises(InvalidHeadersError):
+            await host.do(host.streams.publish_batch("orders", [Content(b"d", {}), Content(b"e", {"penstock.size": "1"})]))
+        assert len(await host.read("orders")) == 2
 
     on_streams(scenario)

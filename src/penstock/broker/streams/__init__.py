@@ -1,6 +1,6 @@
 """Streams on the broker's topics: one sequence over all subjects, large payloads, durable consumers (seed 004)."""
 
-from penstock.broker.streams.engine import Deleted, Published, StreamEngine
+from penstock.broker.streams.engine import Deleted, PartlyPublishedError, Published, StreamEngine
 from penstock.broker.streams.errors import (
     InvalidHeadersError,
     InvalidPositionError,
@@ -40,6 +40,7 @@ __all__ = [
     "InvalidHeadersError",
     "InvalidPositionError",
     "InvalidSubjectError",
+    "PartlyPublishedError",
     "Payload",
     "PayloadCorruptError",
     "Published",

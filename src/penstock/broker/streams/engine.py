@@ -10,6 +10,7 @@ from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
 from penstock.broker.streams.reading import ReadMessages, StreamMessage
 from penstock.broker.streams.records import Content
+from penstock.core.errors import PenstockError
 
 
 class Published(NamedTuple):
@@ -17,6 +18,17 @@ class Published(NamedTuple):
 
     sequence: int
     object_name: str
+
+
+class PartlyPublishedError(PenstockError):
+    """The first messages of a batch are published, and the rest of them is not, for a reason of its own."""
+
+    code = "partly_published"
+
+    def __init__(self, published: list[Published], reason: PenstockError) -> None:
+        super().__init__(f"only the first {len(published)} messages are published: {reason}")
+        self.published = published
+        self.reason = reason
 
 
 class Deleted(NamedTuple):
@@ -40,7 +52,7 @@ class StreamEngine(Protocol):
         ...
 
     async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
-        """Publish messages of one subject, in order."""
+        """Publish messages of one subject, in order. PartlyPublishedError if some are published and others cannot be."""
         ...
 
     async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:

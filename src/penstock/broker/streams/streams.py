@@ -12,7 +12,7 @@ from uuid import UUID
 
 from penstock.blob import Buffer
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.streams.engine import Deleted, Published, first_messages
+from penstock.broker.streams.engine import Deleted, PartlyPublishedError, Published, first_messages
 from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.handing_out import HandingOut
@@ -149,16 +149,26 @@ class Streams:
         return Published(sequence, f"{subject}/{offset}")
 
     async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
-        """Publish messages of one subject, with sequences that follow each other unless large ones are among them."""
-        if not contents:
-            return []
+        """Publish messages of one subject, with sequences that follow each other unless large ones are among them.
+        PartlyPublishedError if some are published and others cannot be."""
+        published: list[Published] = []
+        try:
+            if contents:
+                await self._publish_runs(subject, contents, published)
+        except PenstockError as error:
+            if published:
+                raise PartlyPublishedError(published, error) from error
+            raise
+        return published
+
+    async def _publish_runs(self, subject: str, contents: Sequence[Content], published: list[Published]) -> None:
+        """Publish messages run by run: as many at a time as one batch takes. `published` grows with each."""
         found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size_max = self._inline_max(route)
-        published: list[Published] = []
         run: list[Content] = []
         run_size = 0
-        for content in contents:
-            size = content_size(content)
+        sizes = [content_size(content) for content in contents]  # of messages that cannot be, none is published
+        for content, size in zip(contents, sizes, strict=True):
             if run and (size > size_max or run_size + size + RECORD_BYTES > size_max):
                 published += await self._store(found, route, run, run_size)
                 run, run_size = [], 0
@@ -169,7 +179,6 @@ class Streams:
                 run_size += size + RECORD_BYTES
         if run:
             published += await self._store(found, route, run, run_size)
-        return published
 
     async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
         """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""

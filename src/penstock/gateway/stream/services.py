@@ -13,7 +13,15 @@ from google.protobuf.message import DecodeError
 from penstock import minitoolstream as protos
 from penstock.blob import Buffer
 from penstock.broker import UnknownTopicError
-from penstock.broker.streams import HEADERS_BYTES_MAX, Content, DeliveryRule, ReadMessages, StreamEngine, fitting_headers
+from penstock.broker.streams import (
+    HEADERS_BYTES_MAX,
+    Content,
+    DeliveryRule,
+    PartlyPublishedError,
+    ReadMessages,
+    StreamEngine,
+    fitting_headers,
+)
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.core.trace_context import TRACEPARENT, current_trace
 from penstock.gateway.grpc_bodies import source_of
@@ -166,15 +174,19 @@ class Ingress:
         results: list[Any] = [None] * len(request.messages)
         for subject, places in by_subject.items():
             contents = [Content(request.messages[at].data, _carried(request.messages[at].headers)) for at in places]
+            trouble: PenstockError | None = None
             try:
                 published = await streams.publish_batch(subject, contents)
+            except PartlyPublishedError as error:
+                published, trouble = error.published, error.reason
             except PenstockError as error:
-                code = answer_to(error).grpc.value[0]
-                for at in places:
-                    results[at] = protos.PublishResponse(status_code=code, error_message=str(error))
-                continue
-            for at, done in zip(places, published, strict=True):
+                published, trouble = [], error
+            for at, done in zip(places, published, strict=False):
                 results[at] = protos.PublishResponse(sequence=done.sequence, object_name=done.object_name)
+            for at in places[len(published) :]:
+                assert trouble is not None
+                code = answer_to(trouble).grpc.value[0]
+                results[at] = protos.PublishResponse(status_code=code, error_message=str(trouble))
         return protos.PublishBatchResponse(results=results)
 
     @uploaded

@@ -20,7 +20,7 @@ import asynctnt
 from asynctnt.exceptions import TarantoolError
 
 from penstock.blob import Buffer
-from penstock.broker.streams.engine import Deleted, Published, first_messages
+from penstock.broker.streams.engine import Deleted, PartlyPublishedError, Published, first_messages
 from penstock.broker.streams.errors import InvalidPositionError, PayloadCorruptError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
@@ -151,7 +151,15 @@ class TarantoolStreams:
 
     async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
         """Publish messages of one subject, in order."""
-        return [await self.publish(subject, content.data, content.headers) for content in contents]
+        published: list[Published] = []
+        for content in contents:
+            try:
+                published.append(await self.publish(subject, content.data, content.headers))
+            except PenstockError as error:
+                if published:
+                    raise PartlyPublishedError(published, error) from error
+                raise
+        return published
 
     async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
         """The seed's publish_message: the payload is the publisher's, and so is its end."""
