@@ -82,3 +82,21 @@ def test_no_more_weight_comes_than_is_asked_for(make: Make, pythia: YtClusters) 
     options = ("--partition-index", "0", "--offset", "0", "--max-data-weight", "10000")
     rows = pythia.rows("--proxy", "pythia", "pull-consumer", objects.consumer, objects.queue, *options)
     assert [row["$cumulative_data_weight"] for row in rows] == weights
+
+
+def test_rates_of_reading_count_rows(make: Make) -> None:
+    objects = make(tablets=2)
+    objects.register(vital=True)
+    insert_in_both(objects, 20)
+    objects.advance(None, 0)
+
+    def rates() -> tuple[float, float]:
+        rows = objects.client.get(f"{objects.consumer}/@queue_consumer_status/queues")[f"pythia:{objects.queue}"]
+        return rows["read_row_count_rate"]["1d"], rows["read_data_weight_rate"]["1d"]
+
+    wait_until(lambda: place(objects)["consume_idle_time"] > 2500)  # it was seen there
+    objects.advance(0, 40)
+    wait_until(lambda: min(rates()) > 0)
+    weight_of_row = objects.pull()[0]["$cumulative_data_weight"]
+    rows, weight = rates()
+    assert weight / rows == pytest.approx(weight_of_row, rel=0.1)  # 20 rows, not 40 offsets

@@ -66,6 +66,14 @@ class _Watch(NamedTuple):
         return self.rows.shown(), self.weight.shown()
 
 
+class _ReadAmount(NamedTuple):
+    """What a consumer has read up to an offset of a partition: the weight of all rows before it, and rows since it is watched."""
+
+    offset: int
+    weight: int | None
+    rows: int
+
+
 class QueueAgent:
     """Make it, then `run` it as a task. Of several nodes one has an agent that works: the one that serves the tablet of the
     namespace, of which there is never more than one generation."""
@@ -98,7 +106,7 @@ class QueueAgent:
         self._host = socket.gethostname()
         self._writes: dict[tuple[UUID, int], _Watch] = {}
         self._reads: dict[tuple[Ref, Ref, int], _Watch] = {}
-        self._read_weights: dict[tuple[Ref, Ref, int], tuple[int, int | None]] = {}
+        self._read_amounts: dict[tuple[Ref, Ref, int], _ReadAmount] = {}
         self._alerts: dict[UUID, dict[str, str]] = {}
         self._turn = 0
         self._trimmer = Trimmer(
@@ -299,22 +307,32 @@ class QueueAgent:
             if one.topic_id == topic_id:
                 key = (consumer, queue, one.partition)
                 watch = self._reads.setdefault(key, _Watch(Rate(), Rate()))
-                watch.rows.update(now_s, position.offset)
-                weight = await self._read_weight(key, position.offset)
-                if weight is not None:
-                    watch.weight.update(now_s, weight)
+                amount = await self._read_amount(key, position.offset)
+                if amount is not None:
+                    watch.rows.update(now_s, amount.rows)
+                    if amount.weight is not None:
+                        watch.weight.update(now_s, amount.weight)
 
-    async def _read_weight(self, key: tuple[Ref, Ref, int], offset: int) -> int | None:
-        """The weight of all rows before an offset, looked up when a consumer has moved."""
-        known = self._read_weights.get(key)
-        if known is None or known[0] != offset:
+    async def _read_amount(self, key: tuple[Ref, Ref, int], offset: int) -> _ReadAmount | None:
+        """How much a consumer has read up to an offset, looked up when it has moved; None if that cannot be known now."""
+        known = self._read_amounts.get(key)
+        if known is None or known.offset != offset:
             try:
-                reading = await self._reading(key[1], key[2], Position(offset))
+                weight = (await self._reading(key[1], key[2], Position(offset))).weight
+                rows = await self._rows_between(key[1], key[2], known.offset, offset) if known is not None else 0
             except PenstockError as error:
-                log.debug("the weight of what %s has read of %s is not known: %s", key[0], key[1], error)
+                log.debug("what %s has read of %s is not known: %s", key[0], key[1], error)
                 return None
-            known = self._read_weights[key] = (offset, reading.weight)
-        return known[1]
+            known = self._read_amounts[key] = _ReadAmount(offset, weight, rows if known is None else known.rows + rows)
+        return known
+
+    async def _rows_between(self, queue: Ref, number: int, begin: int, end: int) -> int:
+        """Rows between two offsets; of another cluster's queue, and where they are trimmed, all offsets are taken for rows."""
+        if queue.cluster != self.cluster or end <= begin:
+            return max(end - begin, 0)
+        partition = self._partition_of(self._namespace.topic(self._namespace.node(queue.path)), number)
+        trimmed = min(max(partition.start_offset - begin, 0), end - begin)
+        return trimmed + await count_messages(partition, begin + trimmed, end)
 
     async def _reading(self, queue: Ref, number: int, position: Position) -> Reading:
         if queue.cluster != self.cluster:

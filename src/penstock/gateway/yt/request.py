@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -22,7 +24,10 @@ PLAIN_BYTES_ALWAYS = 16 << 20  # what any body may unpack to
 PACKED_RATIO_MAX = 100  # how many times its size a body may unpack to beyond that
 UNPACKED_BYTES_MAX = 128 << 20  # of all bodies that are being worked on; what is made of them takes several times that
 SMALL_BYTES = 64 << 10  # unpacked and parsed where it arrives; more is left to a thread
+THREADS = 2
 GZIP_OR_ZLIB = 47  # zlib's way of asking for either
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -36,15 +41,20 @@ async def unpacked_body(budget: MemoryBudget, raw: bytes, encoding: str, command
         return
     limit = _unpacked_max(len(raw), size_max_of(command)) if is_packed else len(raw)
     async with budget.reserve(limit) as use:
-        body = await asyncio.to_thread(unpacked, raw, size_max_of(command)) if is_packed else raw
+        body = await in_thread(partial(unpacked, raw, size_max_of(command))) if is_packed else raw
         use(len(body))
         yield body
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Work on a large body while others are served: in threads of its own, so that sign-ins need not wait for it."""
+    return await asyncio.get_running_loop().run_in_executor(_threads(), work)
 
 
 async def parameters_of(request: web.Request, body: bytes, *, in_body: bool) -> dict[str, Any]:
     """The parameters of a command, from the query, the headers and, if it has no other body, the body."""
     if in_body and len(body) > SMALL_BYTES:
-        return await asyncio.to_thread(_parameters, request, body, in_body=True)
+        return await in_thread(partial(_parameters, request, body, in_body=True))
     return _parameters(request, body, in_body=in_body)
 
 
@@ -70,6 +80,11 @@ def unpacked(raw: bytes, size_max: int) -> bytes:
             f"{PACKED_RATIO_MAX} times what was sent: send fewer rows at a time",
         )
     return b"".join(parts) if len(parts) > 1 else parts[0]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-yt")
 
 
 def _unpacked_max(size: int, size_max: int) -> int:

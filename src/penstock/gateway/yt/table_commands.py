@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_rows
 from penstock.gateway.yt.permissions import check
-from penstock.gateway.yt.request import SMALL_BYTES
+from penstock.gateway.yt.request import SMALL_BYTES, in_thread
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
 from penstock.gateway.yt.select_command import select_rows
@@ -133,7 +133,7 @@ async def sent_rows(call: Call) -> list[dict[str, Any]]:
     format_ = call.input_format()
     if len(call.body) <= SMALL_BYTES:
         return read_rows(format_, call.body)
-    return await asyncio.to_thread(read_rows, format_, call.body)
+    return await in_thread(partial(read_rows, format_, call.body))
 
 
 def writable_codec(call: Call, node: Node) -> RowCodec:
@@ -157,7 +157,7 @@ async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, A
     found: dict[Queue, list[EncodedRows]] = {}
     for first in range(0, len(rows), ROWS_AT_ONCE):
         part = rows[first : first + ROWS_AT_ONCE]
-        encoded = codec.encode_all(part) if len(call.body) <= SMALL_BYTES else await asyncio.to_thread(codec.encode_all, part)
+        encoded = codec.encode_all(part) if len(call.body) <= SMALL_BYTES else await in_thread(partial(codec.encode_all, part))
         if len(tablets) == 1:
             found.setdefault(Queue(topic.id, int(tablets[0])), []).append(encoded)
             continue
