@@ -8,6 +8,7 @@ from io import StringIO
 
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage
+from grpc._cython import cygrpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from penstock.core.probe import FAILED, OK, RequestProbe
@@ -167,6 +168,10 @@ def test_a_client_that_went_away_and_metadata_that_is_no_text_are_no_errors_of_t
     gone, bad = ConnectionResetError("gone"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no text")
     record = logging.makeLogRecord({"name": "aiohttp.server", "levelno": logging.ERROR, "msg": "Error"})
     record.exc_info = (type(gone), gone, None)
+    assert not ClientFaults().filter(record)
+    unsent = cygrpc.ExecuteBatchError("Failed")
+    record = logging.makeLogRecord({"name": "grpc._cython.cygrpc", "levelno": logging.ERROR, "msg": "raised in core"})
+    record.exc_info = (type(unsent), unsent, None)
     assert not ClientFaults().filter(record)
     record = logging.makeLogRecord({"name": "grpc._cython.cygrpc", "levelno": logging.ERROR, "msg": "Invalid encoding"})
     record.exc_info = (type(bad), bad, None)
