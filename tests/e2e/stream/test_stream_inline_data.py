@@ -116,6 +116,13 @@ def test_http_has_the_same_rule(node: RunningNode, client: StreamClient) -> None
         assert shown["headers"]["penstock.size"] == str(2 * MB)
 
 
+def test_the_first_read_over_http_of_a_topic_made_by_kafka_is_complete(node: RunningNode) -> None:
+    for topic, path in (("first-read", "/streams/first-read"), ("first-fetch", "/streams/first-fetch/consumers/worker")):
+        node.ok("topic", "create", topic, "--partitions", "1")
+        node.ok("produce", topic, stdin=b"1\n2\n")
+        assert [line["data"] for line in _lines(node, path, {})] == ["1", "2"]
+
+
 def _lines(node: RunningNode, path: str, headers: dict[str, str]) -> list[dict[str, Any]]:
     connection = http.client.HTTPConnection("127.0.0.1", node.ready["listeners"]["stream_http"]["port"], timeout=30)
     try:
