@@ -12,9 +12,10 @@ from penstock.broker.access import (
     RuleFilter,
     RulePattern,
 )
-from penstock.broker.broker import Broker, BrokerOptions, Produced
+from penstock.broker.broker import Broker, Produced
 from penstock.broker.compaction import CompactionOptions
 from penstock.broker.consumers import Position, Queue
+from penstock.broker.dynamic_config import ALL_BROKERS, BROKER_NAMES, CONNECTIONS_MAX, DYNAMIC_KEYS
 from penstock.broker.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -31,6 +32,7 @@ from penstock.broker.errors import (
 from penstock.broker.intake import Route
 from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
 from penstock.broker.leases import Lease, LeaseKey, LeaseOptions
+from penstock.broker.options import BrokerOptions
 from penstock.broker.probe import BrokerProbe, BrokerReading, GroupCount
 from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
 from penstock.broker.quotas import FETCH as FETCH_QUOTA
@@ -74,8 +76,12 @@ from penstock.broker.users import (
 )
 
 __all__ = [
+    "ALL_BROKERS",
+    "BROKER_NAMES",
     "CHANGES_QUOTA",
     "CLUSTER_NAME",
+    "CONNECTIONS_MAX",
+    "DYNAMIC_KEYS",
     "FETCH_QUOTA",
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",

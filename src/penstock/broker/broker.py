@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -15,21 +14,21 @@ from penstock.blob import BlobStorage, Buffer
 from penstock.broker.access import Access, AccessRules
 from penstock.broker.age_clock import AgeClock
 from penstock.broker.catalog import Catalog
-from penstock.broker.compaction import Compaction, CompactionOptions
+from penstock.broker.compaction import Compaction
 from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.dynamic_config import DynamicConfig
 from penstock.broker.errors import TopicExistsError, UnknownTopicError
 from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
-from penstock.broker.groups.consumer_group import ConsumerGroupOptions
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.expiry import Expiry
-from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
 from penstock.broker.head_limit import HeadLimit
 from penstock.broker.intake import Intake, Route
 from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
-from penstock.broker.leases import LeaseOptions, Leases, is_short_of_room
+from penstock.broker.leases import Leases, is_short_of_room
 from penstock.broker.namespace import Namespace, Tree
+from penstock.broker.options import BrokerOptions
 from penstock.broker.probe import BrokerProbe, BrokerReading
 from penstock.broker.queue_agent import Exporter, QueueAgent, StaticExports
 from penstock.broker.quotas import FETCH, PRODUCE, Quotas
@@ -43,8 +42,8 @@ from penstock.broker.tokens import Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.broker.transactional_offsets import TransactionalOffsets
-from penstock.broker.transactions import Ending, TransactionCoordinator, TransactionOptions, TransactionStore
-from penstock.broker.users import Security, Users
+from penstock.broker.transactions import Ending, TransactionCoordinator, TransactionStore
+from penstock.broker.users import Users
 from penstock.broker.weights import Weights
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
@@ -68,29 +67,6 @@ TABLES_TABLET = 8
 STARTS_AT_ONCE = 64
 NEW_STARTS_AT_ONCE = 1024  # they have nothing to read
 CATCH_UP_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
-    """How a broker behaves; None is without limit."""
-
-    group: int = 0  # the storage group of all tablets
-    auto_create_topics: bool = True
-    default_partitions: int = 1
-    cache_bytes: int = 256 << 20
-    retention_interval_s: float = 30.0
-    elapsed: Callable[[], float] | None = None  # what tells how much time really passes; None: the monotonic clock
-    compaction: CompactionOptions = field(default_factory=CompactionOptions)
-    produce_bytes_per_s: float | None = None  # by client
-    fetch_bytes_per_s: float | None = None  # likewise
-    groups: GroupOptions = field(default_factory=GroupOptions)
-    consumer_groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)  # those the broker assigns partitions to
-    transactions: TransactionOptions = field(default_factory=TransactionOptions)
-    leases: LeaseOptions = field(default_factory=LeaseOptions)
-    security: Security | None = None  # without it everyone may do everything
-    cluster_name: str = "penstock"  # of this cluster, in registrations
-    give_up_tablets: frozenset[int] = frozenset()  # system tablets that start without what is lost of them
-    rules_for_anonymous: bool = False  # unless access rules count all the same, for those whom nobody asks who they are
 
 
 class Produced(NamedTuple):
@@ -129,6 +105,7 @@ class Broker:
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}  # of what works on a system tablet, to be stopped before it
         self.ages: AgeClock  # by which it is told what is old enough to be deleted
         self.catalog: Catalog
+        self.dynamic: DynamicConfig
         self.consumers: Consumers
         self.registrations: Registrations
         self.leases: Leases
@@ -158,7 +135,8 @@ class Broker:
                 broker._boot(NAMESPACE_TABLET),
             )
             broker.ages = AgeClock(system, clock, options.elapsed)
-            broker.catalog = Catalog(system, random)
+            broker.dynamic = DynamicConfig(system)
+            broker.catalog = Catalog(system, random, broker.dynamic.topic_defaults)
             broker.consumers = Consumers(consumers, clock)
             broker._admit(system)
             for topic in broker.catalog.deleting():
@@ -214,10 +192,21 @@ class Broker:
     async def configure_topic(self, name: str, config: TopicConfig) -> Topic:
         """Give a topic another configuration."""
         topic = await self.catalog.configure(name, config)
-        self._routes.clear()
-        for tablet_id in set(topic.tablets):
-            self._tablets.configure(tablet_id, config.for_partition())
+        self._apply([topic])
         return topic
+
+    async def configure(self, name: str, settings: Mapping[str, str]) -> None:
+        """Set what a broker, or without a name all of them, have while they run; topics that inherit some of it follow. Call it
+        with `dynamic.changing` held."""
+        await self.dynamic.set(name, settings)
+        self._apply(self.catalog.topics())
+
+    def _apply(self, topics: list[Topic]) -> None:
+        """Have partitions go by what the configuration of their topics says now."""
+        self._routes.clear()
+        for topic in topics:
+            for tablet_id in set(topic.tablets):
+                self._tablets.configure(tablet_id, topic.config.for_partition())
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its data and the positions of consumers in it."""
@@ -352,6 +341,7 @@ class Broker:
 
     async def _system_restarted(self, tablet: KvTablet) -> None:
         """The tables of the system tablet are read anew, and what they say now is carried out."""
+        await self.dynamic.reload(tablet)
         await self.catalog.reload(tablet)
         await self.quotas.reload(tablet)
         await self.users.reload(tablet)
@@ -372,9 +362,7 @@ class Broker:
                     await self._finish_deleting(topic)
                 topics = self.catalog.topics()
                 await self._host(topics)
-                for topic in topics:
-                    for tablet_id in set(topic.tablets):
-                        self._tablets.configure(tablet_id, topic.config.for_partition())
+                self._apply(topics)
             except PenstockError as error:
                 log.warning("changes of topics will be carried out later: %s", error)
                 await asyncio.sleep(CATCH_UP_S)

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from random import Random
 from uuid import UUID
 
 from penstock.broker.errors import InvalidPartitionsError, TopicExistsError, UnknownTopicError
 from penstock.broker.system_tablet import TableTablet
 from penstock.broker.topic import Topic, check_name
-from penstock.broker.topic_config import TopicConfig
+from penstock.broker.topic_config import NO_DEFAULTS, TopicConfig
 from penstock.tablet import DeleteRange, Request, Write
 
 FIRST_TABLET = 1000
@@ -28,8 +29,9 @@ PRODUCER_BLOCK = 1000
 class Catalog:
     """Topics by name and by id. Every change is durable before it is seen."""
 
-    def __init__(self, tablet: TableTablet, random: Random) -> None:
+    def __init__(self, tablet: TableTablet, random: Random, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
         self._tablet = tablet
+        self._defaults = defaults  # what topics inherit
         self._random = random
         self._changing = asyncio.Lock()
         self._producer_next = self._producer_end = 0
@@ -90,7 +92,7 @@ class Catalog:
             topic_id = UUID(int=self._random.getrandbits(128), version=4)
             first = self._next_tablet()
             tablets = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions))
-            topic = Topic(name, topic_id, tablets, config)
+            topic = Topic(name, topic_id, tablets, config.under(self._defaults))
             await self._store(topic, next_tablet=tablets[-1] + 1)
             return topic
 
@@ -111,7 +113,7 @@ class Catalog:
     async def configure(self, name: str, config: TopicConfig) -> Topic:
         """Give a topic another configuration."""
         async with self._changing:
-            topic = self.topic(name)._replace(config=config)
+            topic = self.topic(name)._replace(config=config.under(self._defaults))
             await self._store(topic)
             return topic
 
@@ -156,7 +158,8 @@ class Catalog:
 
     def _load(self, tablet: TableTablet) -> None:
         for key in tablet.keys(b"t", b"u"):
-            self._take(Topic.unpack(tablet.head(key) or b""))
+            topic = Topic.unpack(tablet.head(key) or b"")
+            self._take(topic._replace(config=topic.config.under(self._defaults)))
 
     def _take(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from copy import copy
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from penstock.broker.errors import InvalidConfigError
 from penstock.broker.segment_config import INT_MAX, NO_EFFECT, SEGMENT_KEYS, SegmentKey
@@ -21,6 +23,9 @@ COMPACT, DELETE = "compact", "delete"
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
+NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
 class ConfigKey(NamedTuple):
     """One key: its default, how a value is checked, and what it is for."""
 
@@ -30,7 +35,9 @@ class ConfigKey(NamedTuple):
     doc: str
 
 
-def _whole_number(low: int, high: int = (1 << 63) - 1) -> Callable[[str], str]:
+def whole_number(low: int, high: int = (1 << 63) - 1) -> Callable[[str], str]:
+    """A check of a value: a whole number within these."""
+
     def check(value: str) -> str:
         try:
             number = int(value)
@@ -71,7 +78,7 @@ def _ratio(value: str) -> str:
 
 def _segment_key(key: SegmentKey) -> ConfigKey:
     checks: dict[str, Callable[[str], str]] = {"boolean": _one_of("true", "false"), "list": str}
-    return ConfigKey(key.default, checks.get(key.kind, _whole_number(key.low, key.high)), key.kind, NO_EFFECT)
+    return ConfigKey(key.default, checks.get(key.kind, whole_number(key.low, key.high)), key.kind, NO_EFFECT)
 
 
 KEYS: dict[str, ConfigKey] = {
@@ -87,51 +94,51 @@ KEYS: dict[str, ConfigKey] = {
         AS_SENT, _one_of(AS_SENT, *CODECS), "string", "what messages are stored compressed with; producer: what they are sent in"
     ),
     "delete.retention.ms": ConfigKey(
-        str(DAY_MS), _whole_number(0), "long", "how long compaction leaves a message without a value, after it has come to it"
+        str(DAY_MS), whole_number(0), "long", "how long compaction leaves a message without a value, after it has come to it"
     ),
-    "local.retention.bytes": ConfigKey("-2", _whole_number(-2), "long", NOT_TIERED),
-    "local.retention.ms": ConfigKey("-2", _whole_number(-2), "long", NOT_TIERED),
+    "local.retention.bytes": ConfigKey("-2", whole_number(-2), "long", NOT_TIERED),
+    "local.retention.ms": ConfigKey("-2", whole_number(-2), "long", NOT_TIERED),
     "max.compaction.lag.ms": ConfigKey(
-        str(UNLIMITED_MS), _whole_number(1), "long", "how long compaction may leave a message alone"
+        str(UNLIMITED_MS), whole_number(1), "long", "how long compaction may leave a message alone"
     ),
-    "max.message.bytes": ConfigKey("1048588", _whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest batch that is taken"),
+    "max.message.bytes": ConfigKey("1048588", whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest batch that is taken"),
     "message.downconversion.enable": ConfigKey(
         "true", _one_of("true", "false"), "boolean", "as in Kafka, for tools that set it; no client is sent old formats"
     ),
     "message.timestamp.after.max.ms": ConfigKey(
-        str(HOUR_MS), _whole_number(0), "long", "how far ahead of the broker's clock the timestamp of a producer may be"
+        str(HOUR_MS), whole_number(0), "long", "how far ahead of the broker's clock the timestamp of a producer may be"
     ),
-    "message.timestamp.before.max.ms": ConfigKey(str(UNLIMITED_MS), _whole_number(0), "long", "likewise, how far behind it"),
+    "message.timestamp.before.max.ms": ConfigKey(str(UNLIMITED_MS), whole_number(0), "long", "likewise, how far behind it"),
     "message.timestamp.type": ConfigKey(
         CREATE_TIME, _one_of(CREATE_TIME, APPEND_TIME), "string", "whose clock a message is stamped by"
     ),
     "min.cleanable.dirty.ratio": ConfigKey(
         "0.5", _ratio, "double", "how much of a partition must be new for compaction to go over it"
     ),
-    "min.compaction.lag.ms": ConfigKey("0", _whole_number(0), "long", "how old a message is at least before it is compacted"),
+    "min.compaction.lag.ms": ConfigKey("0", whole_number(0), "long", "how old a message is at least before it is compacted"),
     "min.insync.replicas": ConfigKey(
-        "1", _whole_number(1, 1), "int", "always 1: the storage group below, not brokers, keeps the copies"
+        "1", whole_number(1, 1), "int", "always 1: the storage group below, not brokers, keeps the copies"
     ),
     "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
     "retention.bytes": ConfigKey(
         "-1",
-        _whole_number(-1),
+        whole_number(-1),
         "long",
         "how much of a partition is kept, and at most a quarter or a segment more; -1 without limit",
     ),
-    "retention.ms": ConfigKey(str(7 * DAY_MS), _whole_number(-1), "long", "how long messages are kept; -1 without limit"),
+    "retention.ms": ConfigKey(str(7 * DAY_MS), whole_number(-1), "long", "how long messages are kept; -1 without limit"),
     "segment.bytes": ConfigKey(
         "1073741824",
-        _whole_number(14, INT_MAX),
+        whole_number(14, INT_MAX),
         "int",
         "what is stored, retained and dropped as one, within 128 KiB and 8 MiB; in a compacted topic, also what is "
         "written last and not compacted",
     ),
-    "segment.ms": ConfigKey(str(7 * DAY_MS), _whole_number(1), "long", "likewise, how old that may become"),
-    "penstock.limit.bytes": ConfigKey("-1", _whole_number(-1), "long", "over this a partition refuses writes; -1 never"),
-    "penstock.limit.messages": ConfigKey("-1", _whole_number(-1), "long", "likewise, by number of messages"),
+    "segment.ms": ConfigKey(str(7 * DAY_MS), whole_number(1), "long", "likewise, how old that may become"),
+    "penstock.limit.bytes": ConfigKey("-1", whole_number(-1), "long", "over this a partition refuses writes; -1 never"),
+    "penstock.limit.messages": ConfigKey("-1", whole_number(-1), "long", "likewise, by number of messages"),
     "penstock.retention.messages": ConfigKey(
-        "-1", _whole_number(-1), "long", "how many messages of a partition are kept, the latest; -1 without limit"
+        "-1", whole_number(-1), "long", "how many messages of a partition are kept, the latest; -1 without limit"
     ),
     "penstock.important.consumers": ConfigKey(
         "", str, "list", "consumers, separated by commas, for whom messages are kept until they have read them"
@@ -152,10 +159,11 @@ KEYS: dict[str, ConfigKey] = {
 
 
 class TopicConfig:
-    """What a topic sets itself; all else is as by default. Immutable."""
+    """What a topic sets itself; all else is as the broker has it by then, or as by default. Immutable."""
 
-    def __init__(self, own: Mapping[str, str] | None = None) -> None:
+    def __init__(self, own: Mapping[str, str] | None = None, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
         self.own: dict[str, str] = {}
+        self.defaults = defaults  # which may change while this is used
         for name, value in (own or {}).items():
             key = KEYS.get(name)
             if key is None:
@@ -168,14 +176,25 @@ class TopicConfig:
             raise InvalidConfigError("min.compaction.lag.ms is larger than max.compaction.lag.ms: no message could satisfy both")
 
     def __getitem__(self, name: str) -> str:
-        return self.own.get(name, KEYS[name].default)
+        value = self.own.get(name)
+        if value is None:
+            value = self.defaults.get(name)
+        return KEYS[name].default if value is None else value
+
+    def under(self, defaults: Mapping[str, str]) -> TopicConfig:
+        """The same, with what the broker has for all topics that do not set it themselves. It is not checked again: what the
+        broker has is changed without asking topics."""
+        made = copy(self)
+        made.defaults = defaults
+        return made
 
     def changed(self, sets: Mapping[str, str], deletes: frozenset[str] = frozenset()) -> TopicConfig:
         """The configuration with some keys set and some back at their default."""
         unknown = deletes - KEYS.keys()
         if unknown:
             raise InvalidConfigError(f"unknown topic configuration {min(unknown)!r}")
-        return TopicConfig({name: value for name, value in {**self.own, **sets}.items() if name not in deletes})
+        own = {name: value for name, value in {**self.own, **sets}.items() if name not in deletes}
+        return TopicConfig(own, self.defaults)
 
     @property
     def is_compacted(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.kafka.protocol import APIS, keys
-from penstock.server.kafka_apis import SERVED_APIS
+from penstock.server.kafka_apis import BROKER_NAMES, DYNAMIC_KEYS, SERVED_APIS
 
 TOP: Final = """\
 Any Kafka client of the last years connects unchanged. A node names in its answer to ApiVersions what is below, and nothing else.
@@ -13,15 +13,23 @@ One node is one broker: it leads every partition and coordinates every group and
 broker itself; copies are kept by the [storage group](../architecture.md) below it.
 """
 
+_INHERITED: Final = ", ".join(f"`{name}`" for name in sorted(BROKER_NAMES.values()))
+BROKERS: Final = f"""\
+## Settings of a broker while it runs
+A broker is configured where it is started. While it runs, AlterConfigs and IncrementalAlterConfigs of its id, or of an empty name
+for all brokers, set what topics inherit that do not set it themselves ({_INHERITED}),
+and the following. They are stored, count at once, and are shown with their source; any other setting is INVALID_REQUEST."""
+
 NOTES: Final = {
     keys.PRODUCE: "versions below 3 are named but not served: old clients drop compression without them. acks=1 and acks=all "
-    "mean the same, stored and synced",
+    "mean the same, stored and synced. Records are checked as Kafka does, also within compression, to at most 128 MiB; numbered "
+    "otherwise than from 0 they are INVALID_RECORD where Kafka would number them again",
     keys.FETCH: "sessions, topics by id, long polls; data goes from the disk to the socket without a copy, except over TLS",
     keys.LIST_OFFSETS: "nothing is tiered, so there is no earliest or latest tiered offset",
     keys.METADATA: "a topic that is not there is made, if client and node both want that",
     keys.CREATE_TOPICS: "the replication factor is 1 or left to the broker",
     keys.DESCRIBE_CONFIGS: "of topics, groups and this broker",
-    keys.ALTER_CONFIGS: "of topics and groups; a broker is configured where it is started",
+    keys.ALTER_CONFIGS: "of topics, groups and brokers, see below",
     keys.INCREMENTAL_ALTER_CONFIGS: "likewise",
     keys.DESCRIBE_LOG_DIRS: "the storage group as one directory",
     keys.OFFSET_FOR_LEADER_EPOCH: "a leader epoch is a generation of the partition's tablet",
@@ -49,5 +57,12 @@ def kafka_page(made: str) -> str:
         lines.append(f"| {key} | {api.name} | {versions} | {NOTES.get(key, '')} |")
     missing = ", ".join(APIS[key].name for key in sorted(APIS.keys() - SERVED_APIS))
     lines += ["", f"Known to the codecs but not served: {missing}.", ""]
-    lines += ["Topics are configured under Kafka's names: see [configuration](configuration.md#configuration-of-a-topic)."]
+    lines += ["Topics are configured under Kafka's names: see [configuration](configuration.md#configuration-of-a-topic).", ""]
+    lines += [BROKERS, "", *_others()]
     return "\n".join(lines) + "\n"
+
+
+def _others() -> list[str]:
+    """What can be set of a broker that topics do not inherit."""
+    inherited = set(BROKER_NAMES.values())
+    return [f"- `{name}`: {key.doc}" for name, key in sorted(DYNAMIC_KEYS.items()) if name not in inherited]

@@ -1,7 +1,8 @@
-"""Which requests of Kafka's protocol a node serves, for the reference page."""
+"""Which requests of Kafka's protocol a node serves, and what it can be set to while it runs, for the reference page."""
 
 from __future__ import annotations
 
+from penstock.broker import BROKER_NAMES, DYNAMIC_KEYS
 from penstock.gateway.kafka import SERVED_APIS
 
-__all__ = ["SERVED_APIS"]
+__all__ = ["BROKER_NAMES", "DYNAMIC_KEYS", "SERVED_APIS"]

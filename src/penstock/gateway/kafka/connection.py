@@ -82,8 +82,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0 if self.takes_files else 1, low=0)
         self._node.connections.add(self)
         self._probe.connections_opened += 1
-        if len(self._node.connections) > self._options.connections_max:
-            self.abort(f"there are {self._options.connections_max} connections already")
+        if len(self._node.connections) > self._node.connections_max:
+            self.abort(f"there are {self._node.connections_max} connections already; max.connections allows no more")
 
     def connection_lost(self, exc: Exception | None) -> None:
         log.debug("%s: the connection is closed: %s", self.peer, exc or self._finishing or "by the client")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker import Broker
+from penstock.broker import CONNECTIONS_MAX, Broker
 from penstock.core.clock import Clock
 from penstock.gateway.kafka.fetch_sessions import FetchSessions
 from penstock.gateway.kafka.memory import MemoryBudget
@@ -51,6 +51,12 @@ class Node:
         """How a new connection says who it is; None if nobody is asked."""
         security = self.broker.options.security
         return None if security is None else SaslExchange(self.broker.users, self.broker.sign_in, security.random)
+
+    @property
+    def connections_max(self) -> int:
+        """How many clients can be connected, as it is set now."""
+        asked = self.broker.dynamic.values.get(CONNECTIONS_MAX)
+        return self.options.connections_max if asked is None else int(asked)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something to its end, whether or not its client stays."""

@@ -61,7 +61,7 @@ def _shown(topic: Topic) -> Page[ConfigShown]:
         ConfigShown(
             name=name,
             value=topic.config[name],
-            default=key.default,
+            default=topic.config.defaults.get(name, key.default),
             is_default=name not in own,
             kind=key.kind,
             doc=key.doc,

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig
+from penstock.broker import BROKER_NAMES, TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig
 from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.gateway.kafka.apis.broker_settings import (
+    CONFIG_TYPES,
+    DEFAULT_SOURCE,
+    STATIC_SOURCE,
+    change_broker,
+    describe_broker,
+    dynamic_synonyms,
+    set_broker,
+)
 from penstock.gateway.kafka.apis.group_configs import change_group, describe_group, set_group
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
-from penstock.gateway.kafka.broker_configs import broker_configs
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
 from penstock.kafka.protocol import errors
@@ -25,7 +33,6 @@ from penstock.kafka.protocol.configs import (
     DescribeConfigsSynonym,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
@@ -33,42 +40,12 @@ from penstock.kafka.protocol.configs import (
 )
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
-TOPIC_SOURCE, STATIC_BROKER_SOURCE, DEFAULT_SOURCE = 1, 4, 5
+TOPIC_SOURCE = 1
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TYPED_FROM = 1
 
-CONFIG_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7}
 # What the broker alone decides on; tools show it among what is set, as they do with newer Kafka.
 FIXED: Final = frozenset({"min.insync.replicas"})
-# What a topic's setting is called where it is set for all topics.
-BROKER_NAMES: Final = {
-    "cleanup.policy": "log.cleanup.policy",
-    "compression.type": "compression.type",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "flush.ms": "log.flush.interval.ms",
-    "index.interval.bytes": "log.index.interval.bytes",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "max.message.bytes": "message.max.bytes",
-    "message.downconversion.enable": "log.message.downconversion.enable",
-    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
-    "message.timestamp.type": "log.message.timestamp.type",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "min.insync.replicas": "min.insync.replicas",
-    "preallocate": "log.preallocate",
-    "retention.bytes": "log.retention.bytes",
-    "retention.ms": "log.retention.ms",
-    "segment.bytes": "log.segment.bytes",
-    "segment.index.bytes": "log.index.size.max.bytes",
-    "segment.jitter.ms": "log.roll.jitter.ms",
-    "segment.ms": "log.roll.ms",
-    "unclean.leader.election.enable": "unclean.leader.election.enable",
-}
 
 
 async def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -102,6 +79,8 @@ async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfig
         try:
             if resource.resource_type == GROUP:
                 await set_group(call.node, resource.resource_name, settings, validate_only=request.validate_only)
+            elif resource.resource_type == BROKER:
+                await set_broker(call.node, resource.resource_name, settings, validate_only=request.validate_only)
             else:
                 topic = _alterable(call.node, resource.resource_type, resource.resource_name)
                 await _configure(call, topic, TopicConfig(settings), validate_only=request.validate_only)
@@ -119,10 +98,12 @@ async def incremental_alter_configs(call: Call, request: IncrementalAlterConfigs
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
+            name, changes = resource.resource_name, resource.configs
             if resource.resource_type == GROUP:
-                name, changes = resource.resource_name, resource.configs
                 await change_group(call.node, name, changes, validate_only=request.validate_only)
-            elif not _is_nothing(resource):
+            elif resource.resource_type == BROKER:
+                await change_broker(call.node, name, changes, validate_only=request.validate_only)
+            else:
                 topic = _alterable(call.node, resource.resource_type, resource.resource_name)
                 await _configure(call, topic, _changed(topic.config, resource.configs), validate_only=request.validate_only)
         except PenstockError as error:
@@ -148,7 +129,8 @@ async def list_config_resources(call: Call, request: ListConfigResourcesRequest)
         topics = call.node.broker.catalog.topics()
         found += (ConfigResource(resource_name=topic.name, resource_type=TOPIC) for topic in topics)
     if BROKER in wanted:
-        found.append(ConfigResource(resource_name=str(call.node.node_id), resource_type=BROKER))
+        names = {str(call.node.node_id), *call.node.broker.dynamic.names()}
+        found += (ConfigResource(resource_name=name, resource_type=BROKER) for name in sorted(names))
     if GROUP in wanted:
         groups = call.node.broker.groups.consumer.configs.names()
         found += (ConfigResource(resource_name=name, resource_type=GROUP) for name in groups)
@@ -157,12 +139,9 @@ async def list_config_resources(call: Call, request: ListConfigResourcesRequest)
 
 def _describe(node: Node, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
     if resource.resource_type == TOPIC:
-        found = _describe_topic(find_topic(node, resource.resource_name).config)
+        found = describe_topic(node, find_topic(node, resource.resource_name).config)
     elif resource.resource_type == BROKER:
-        if resource.resource_name not in ("", str(node.node_id)):
-            raise InvalidRequestError(f"this is broker {node.node_id}; broker {resource.resource_name!r} is not known")
-        # Without a name, what is set for all brokers is asked for; nothing ever is.
-        found = _describe_broker(node) if resource.resource_name else []
+        found = describe_broker(node, resource.resource_name)
     elif resource.resource_type == GROUP:
         found = describe_group(node, resource.resource_name)
     else:
@@ -171,19 +150,21 @@ def _describe(node: Node, resource: DescribeConfigsResource) -> list[DescribeCon
     return [config for config in found if wanted is None or not wanted or config.name in wanted]
 
 
-def _describe_topic(config: TopicConfig) -> list[DescribeConfigsResourceResult]:
+def describe_topic(node: Node, config: TopicConfig) -> list[DescribeConfigsResourceResult]:
+    """Every setting of a topic, and where its value comes from."""
     found = []
     for name, key in sorted(TOPIC_CONFIG_KEYS.items()):
-        synonyms = []
+        broker_name = BROKER_NAMES.get(name, name)
+        synonyms = dynamic_synonyms(node, broker_name)
         if name in config.own:
-            synonyms.append(DescribeConfigsSynonym(name=name, value=config[name], source=TOPIC_SOURCE))
-        source = STATIC_BROKER_SOURCE if name in FIXED else DEFAULT_SOURCE
-        synonyms.append(DescribeConfigsSynonym(name=BROKER_NAMES.get(name, name), value=key.default, source=source))
+            synonyms.insert(0, DescribeConfigsSynonym(name=name, value=config[name], source=TOPIC_SOURCE))
+        source = STATIC_SOURCE if name in FIXED else DEFAULT_SOURCE
+        synonyms.append(DescribeConfigsSynonym(name=broker_name, value=key.default, source=source))
         found.append(
             DescribeConfigsResourceResult(
                 name=name,
                 value=config[name],
-                config_source=TOPIC_SOURCE if name in config.own else source,
+                config_source=synonyms[0].source,
                 synonyms=synonyms,
                 config_type=CONFIG_TYPES[key.kind],
                 documentation=key.doc,
@@ -192,46 +173,7 @@ def _describe_topic(config: TopicConfig) -> list[DescribeConfigsResourceResult]:
     return found
 
 
-def _describe_broker(node: Node) -> list[DescribeConfigsResourceResult]:
-    found = []
-    for name, config in broker_configs(node).items():
-        found.append(
-            DescribeConfigsResourceResult(
-                name=name,
-                value=config.value,
-                read_only=True,
-                config_source=STATIC_BROKER_SOURCE,
-                synonyms=[DescribeConfigsSynonym(name=name, value=config.value, source=STATIC_BROKER_SOURCE)],
-                config_type=CONFIG_TYPES[config.kind],
-                documentation=config.doc,
-            )
-        )
-    for name, broker_name in BROKER_NAMES.items():
-        key = TOPIC_CONFIG_KEYS.get(name)
-        if key is None:
-            continue
-        found.append(
-            DescribeConfigsResourceResult(
-                name=broker_name,
-                value=key.default,
-                read_only=True,
-                config_source=DEFAULT_SOURCE,
-                synonyms=[DescribeConfigsSynonym(name=broker_name, value=key.default, source=DEFAULT_SOURCE)],
-                config_type=CONFIG_TYPES[key.kind],
-                documentation=key.doc,
-            )
-        )
-    return sorted(found, key=lambda one: one.name)
-
-
-def _is_nothing(resource: IncrementalAlterConfigsResource) -> bool:
-    """Whether a broker is only told to drop settings: none is ever set by its clients. Tools tidy up after themselves so."""
-    return resource.resource_type == BROKER and all(one.config_operation == DELETE for one in resource.configs)
-
-
 def _alterable(node: Node, kind: int, name: str) -> Topic:
-    if kind == BROKER:
-        raise InvalidConfigError("a broker is configured where it is started, in penstock.toml or its environment")
     if kind != TOPIC:
         raise InvalidRequestError(f"resources of type {kind} have no settings here")
     return find_topic(node, name)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.broker import TOPIC_CONFIG_KEYS, InvalidPartitionsError, Topic, TopicConfig, check_not_internal
+from penstock.broker import InvalidPartitionsError, Topic, TopicConfig, check_not_internal
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.change_quota import ChangeQuota
-from penstock.gateway.kafka.apis.configs import DEFAULT_SOURCE, TOPIC_SOURCE
+from penstock.gateway.kafka.apis.configs import describe_topic
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
@@ -117,8 +117,8 @@ async def _create(node: Node, asked: CreatableTopic, quota: ChangeQuota, *, vali
         return result
     result.num_partitions, result.replication_factor = partitions, 1
     result.configs = [
-        CreatableTopicConfigs(name=name, value=config[name], config_source=TOPIC_SOURCE if name in config.own else DEFAULT_SOURCE)
-        for name in sorted(TOPIC_CONFIG_KEYS)
+        CreatableTopicConfigs(name=found.name, value=found.value, config_source=found.config_source)
+        for found in describe_topic(node, config.under(node.broker.dynamic.topic_defaults))
     ]
     return result
 
