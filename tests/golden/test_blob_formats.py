@@ -27,6 +27,7 @@ from penstock.blob.meta import (
     encode_items,
 )
 from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, RecordKind, body_is_sound, decode_header, encode, table_size
+from penstock.blob.sisters import SisterMark, decode_marks, encode_marks
 from penstock.blob.topology import Erasure
 
 FOLDER = Path(__file__).parent
@@ -43,6 +44,7 @@ ITEMS: list[MetaItem] = [
     DropItem(BLOB.pack()),
     StateItem(DiskState.COMPLETE),
 ]
+MARKS = [SisterMark(3, bytes(range(0x20, 0x30))), SisterMark(5, bytes(range(0x30, 0x40)), 0x01020304, (0x0506, 0x0708090A))]
 IDENTITY = Identity(0x82000000, Erasure.MIRROR_3_DC, 2, 1, 0, bytes(range(0x40, 0x50)))
 
 
@@ -86,6 +88,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "meta_items": lambda: encode_items(ITEMS),
     "checkpoint": _checkpoint,
     "identity": IDENTITY.pack,
+    "sister_marks": lambda: encode_marks(MARKS),
 }
 
 
@@ -140,3 +143,16 @@ def test_a_checkpoint_is_read_back() -> None:
 
 def test_an_identity_is_read_back() -> None:
     assert Identity.unpack(_pinned("identity")) == IDENTITY
+
+
+def test_marks_of_sisters_are_read_back() -> None:
+    assert list(decode_marks(_pinned("sister_marks"))) == MARKS
+
+
+def test_a_checkpoint_carries_marks_of_sisters() -> None:
+    index, reloaded = _known_index(), _new_index()
+    index.marks.update((mark.order, mark) for mark in MARKS)
+    frames = list(encode_checkpoint(index, (6, 0x1234)))
+    assert len(frames) == len(list(encode_checkpoint(_known_index(), (6, 0x1234)))) + 1
+    load_checkpoint(b"".join(frames) + end_frame(len(frames)), reloaded)
+    assert reloaded.marks == {mark.order: mark for mark in MARKS}

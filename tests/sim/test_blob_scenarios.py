@@ -14,6 +14,7 @@ from penstock.blob.meta import BarrierItem, DiskState
 from penstock.blob.record import HEADER_SIZE
 from penstock.blob.upkeep import Upkeep
 from penstock.testing.sim_disk import SimDisk, SimPlatter, Tear
+from penstock.testing.sim_loop import ProcessDiedError
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
 
@@ -298,12 +299,22 @@ def _states(group: SimGroup) -> dict[int, DiskState]:
 
 
 @pytest.mark.parametrize("erasure", [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC])
-def test_a_group_whose_forming_was_cut_short_forms_in_the_end(erasure: Erasure) -> None:
+def test_a_group_whose_forming_was_cut_short_forms_in_the_end(erasure: Erasure, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(group: SimGroup) -> None:
         await group.do(group.life.stop())
-        for order in list(group.orders)[:-1]:
-            group.platters[order].wipe()
-        group.is_formed = False  # it crashed before that was noted
+        for platter in group.platters:
+            platter.wipe()
+
+        async def die() -> None:
+            group.process.crash()
+            await asyncio.sleep(1)
+
+        group.is_formed = False
+        with monkeypatch.context() as patch:
+            patch.setattr(group, "_note_formed", die)
+            with pytest.raises(ProcessDiedError):
+                await group.start()
+        group.platters[1].wipe()
         await group.start()
         assert set(_states(group).values()) == {DiskState.COMPLETE}
         await group.expect(await group.store(range(3)))

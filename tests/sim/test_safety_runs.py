@@ -6,6 +6,7 @@ import pytest
 
 from penstock.blob import Erasure, Status
 from penstock.blob.meta import BlockItem, DiskState
+from penstock.testing.sim_disk import SimPlatter
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
 TABLET = (1).to_bytes(8, "big")
@@ -98,9 +99,9 @@ def test_s2_a_wiped_disk_does_not_count_itself_among_those_that_know_the_blocks(
         await group.take_out(*stale)
         assert (await group.do(group.proxy.block(1, 6, issuer=1))).status is Status.OK
         await group.do(group.life.group.drain())
-        await group.take_out(*away)
-        await group.put_in(*stale)
-        await _wipe(group, wiped)
+        await group.take_out(*away, wiped)
+        group.platters[wiped].wipe()
+        await group.put_in(*stale, wiped)
         await group.refill()
         fenced = blob_at(1, 4, generation=5)
         assert await group.put(fenced, b"late") is Status.ERROR
@@ -165,5 +166,128 @@ def test_a_new_group_forms_without_the_disks_that_it_can_do_without(erasure: Era
         await group.refill()
         assert {vdisk.index.state for vdisk in group.life.vdisks.values()} == {DiskState.COMPLETE}
         await group.expect(blobs)
+
+    run_group(erasure, scenario)
+
+
+def _copy(platter: SimPlatter) -> dict[str, bytes]:
+    return platter.snapshot()
+
+
+def _give_back(platter: SimPlatter, copy: dict[str, bytes]) -> None:
+    platter.wipe()
+    for name, content in copy.items():
+        platter.write(name, content)
+
+
+@redundant_kinds
+def test_a_disk_that_went_back_in_time_brings_nothing_back_and_counts_for_nothing_until_it_has_learned(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        kept, deleted = blob_at(9, 1000), blob_at(1, 1000)
+        for blob_id in (kept, deleted):
+            assert await group.put(blob_id, payload(1000)) is Status.OK
+        first = await group.do(group.proxy.collect_garbage(1, 0, 1, 1, barrier=(1, 5), keep=[deleted]))
+        assert first.status is Status.OK
+        await group.settle()
+        old = group.subgroup(deleted)[0]
+        copy = _copy(group.platters[old])
+        # The blob is deleted, and once every disk has heard of that none remembers that it was kept.
+        assert (await group.do(group.proxy.collect_garbage(1, 0, 1, 2, do_not_keep=[deleted]))).status is Status.OK
+        assert (await group.do(group.proxy.block(1, 6, issuer=1))).status is Status.OK
+        for _ in range(4):
+            await group.settle()
+        await group.take_out(old)
+        _give_back(group.platters[old], copy)
+        await group.put_in(old)
+        assert group.life.vdisks[old].sisters.own.life == 1
+        assert group.life.vdisks[old].index.state is DiskState.SYNCED
+        for _ in range(4):
+            await group.refill()
+        assert group.life.vdisks[old].index.state is DiskState.COMPLETE
+        assert await group.get(deleted) == (Status.NODATA, b"")
+        assert all(
+            one.index.entry_of(deleted.pack_part(part)) is None for one in group.life.vdisks.values() for part in (1, 2, 3)
+        )
+        assert await group.put(blob_at(10, 4, generation=5), b"late") is Status.BLOCKED
+        await group.expect({kept: payload(1000)})
+        # It is another disk by now: the old copy is found out again, a restart of all is not.
+        await group.restart(crash=True)
+        assert {one.index.state for one in group.life.vdisks.values()} == {DiskState.COMPLETE}
+        assert {order: one.sisters.own.life for order, one in group.life.vdisks.items() if one.sisters.own.life} == {old: 1}
+        await group.take_out(old)
+        _give_back(group.platters[old], copy)
+        await group.put_in(old)
+        assert group.life.vdisks[old].sisters.own.life == 2
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
+def test_a_disk_that_went_back_stays_fresh_while_too_few_others_are_there(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        *away, old = SPARE[erasure]
+        copy = _copy(group.platters[old])
+        assert (await group.do(group.proxy.block(1, 6, issuer=1))).status is Status.OK
+        await group.store(range(0))
+        await group.settle()
+        await group.take_out(*away, old, 8 - len(away))
+        _give_back(group.platters[old], copy)
+        await group.put_in(old)
+        await group.refill()
+        assert group.life.vdisks[old].index.state is DiskState.FRESH
+        assert await group.put(blob_at(1, 4, generation=5), b"late") is not Status.OK
+        await group.restart()
+        assert group.life.vdisks[old].index.state is DiskState.FRESH
+        await group.put_in(*away, 8 - len(away))
+        await group.refill()
+        assert group.life.vdisks[old].index.state is DiskState.COMPLETE
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
+def test_a_disk_that_was_away_takes_no_command_before_it_has_heard_from_a_quorum(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        away = SPARE[erasure][0]
+        await group.take_out(away)
+        assert (await group.do(group.proxy.block(1, 6, issuer=1))).status is Status.OK
+        others = [order for order in group.orders if order != away]
+        await group.take_out(*others)
+        await group.put_in(away)
+        late = blob_at(1, 4, generation=5).pack_part(1)
+        assert (await group.do(group.life.vdisks[away].put(1, late, b"late"))).status is Status.ERROR
+        await group.put_in(*others)
+        await group.settle()
+        assert (await group.do(group.life.vdisks[away].put(1, late, b"late"))).status is Status.BLOCKED
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
+def test_a_group_of_which_too_much_went_back_goes_on_only_when_its_configuration_says_so(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs = await group.store(range(5))
+        assert (await group.do(group.proxy.block(1, 1, issuer=1))).status is Status.OK
+        await group.settle()
+        copies = [_copy(platter) for platter in group.platters]
+        await group.store(range(5, 10))
+        for _ in range(2):
+            await group.settle()
+        await group.do(group.life.stop())
+        # All but one come from an older copy.
+        for platter, copy in list(zip(group.platters, copies, strict=True))[1:]:
+            _give_back(platter, copy)
+        for _ in range(2):
+            await group.start()
+            assert sum(vdisk.index.state == DiskState.FRESH for vdisk in group.life.vdisks.values()) == len(copies) - 1
+            assert (await group.do(group.proxy.discover(1))).status is Status.ERROR
+            await group.do(group.life.stop())
+        group.is_formed = False
+        await group.start()
+        await group.refill()
+        assert {vdisk.index.state for vdisk in group.life.vdisks.values()} == {DiskState.COMPLETE}
+        await group.expect(blobs)
+        await group.restart(crash=True)
+        assert {vdisk.index.state for vdisk in group.life.vdisks.values()} == {DiskState.COMPLETE}
 
     run_group(erasure, scenario)

@@ -15,6 +15,8 @@ from random import Random
 import pytest
 
 from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, local_disk
+from penstock.blob.life import OnFormed
+from penstock.blob.meta import DiskState
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from tests.sim_group import BY_HAND, GROUP_ID, payload
@@ -244,6 +246,46 @@ def test_a_blob_is_given_out_as_pieces_of_its_files(tmp_path: Path, erasure: Era
         await life.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_after_a_loss_of_power_only_disks_that_sync_are_held_to_what_they_said(tmp_path: Path, durable: bool) -> None:
+    """With durability `os` all disks may lose the ends of their logs at once, and none is to be distrusted for that."""
+
+    async def note_formed() -> None:
+        pass
+
+    def life(on_formed: OnFormed | None) -> GroupLife:
+        async def open_disk(order: int) -> LocalDisk:
+            return await LocalDisk.open(tmp_path / str(order), durable=durable)
+
+        clock = SystemClock()
+        kind = Erasure.BLOCK_4_2
+        return GroupLife(GROUP_ID, 1, kind, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=on_formed)
+
+    async def write() -> None:
+        group = life(note_formed)
+        await group.start()
+        for step in range(10):
+            assert (await group.proxy.put(BlobId(1, 0, 1, step, 0, 1000), bytes(1000))).status is Status.OK
+        await group.group.drain()
+        for _ in range(2):
+            await group.sync()
+        await group.stop()
+
+    async def states() -> set[DiskState]:
+        group = life(None)
+        await group.start()
+        found = {vdisk.index.state for vdisk in group.vdisks.values()}
+        await group.stop()
+        return found
+
+    asyncio.run(write())
+    assert asyncio.run(states()) == {DiskState.COMPLETE}
+    for order in range(1, 8):
+        chunk = max((tmp_path / str(order)).glob("*.chunk"))
+        os.truncate(chunk, chunk.stat().st_size // 2)
+    assert asyncio.run(states()) == ({DiskState.COMPLETE, DiskState.FRESH} if durable else {DiskState.COMPLETE})
 
 
 class _Writes(SystemClock):

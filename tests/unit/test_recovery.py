@@ -13,11 +13,12 @@ from penstock.blob.checkpoint import checkpoint_name
 from penstock.blob.journal import chunk_name
 from penstock.blob.link import CollectRequest
 from penstock.blob.meta import BlockItem
+from penstock.blob.options import VDiskOptions
 from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, record_size
 from penstock.blob.status import Status
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.upkeep import Upkeep
-from penstock.blob.vdisk import VDisk, VDiskOptions
+from penstock.blob.vdisk import VDisk
 from penstock.testing.sim_disk import DiskFaults, SimDisk, SimPlatter
 from penstock.testing.sim_loop import run_simulation
 from tests.sim_group import SMALL, SimGroup, blob_at, payload, run_group

@@ -6,14 +6,15 @@ from penstock.blob.config import GroupConfig, static_group
 from penstock.blob.controller import Controller
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
-from penstock.blob.life import GroupLife, GroupOptions
+from penstock.blob.life import GroupLife
 from penstock.blob.local_disk import LocalDisk
+from penstock.blob.options import GroupOptions, VDiskOptions
 from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY, DiskProbe, GroupProbe, group_state
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage, TabletStorage, open_local_vdisk
 from penstock.blob.topology import Erasure, VDiskId
-from penstock.blob.vdisk import VDisk, VDiskOptions
+from penstock.blob.vdisk import VDisk
 from penstock.blob.vector import Content, Vector, contiguous
 
 __all__ = [

@@ -10,6 +10,7 @@ A checkpoint is a file of frames (integers big-endian):
 
      HEAD     version 2 | chunk 4 | offset 4          where in the log to go on reading
      META     metadata items (see meta.py)
+     SISTERS  marks of sister disks (see sisters.py), if there are any
      ENTRIES  channel key 9 | zero 3 | count 4 | count keys of 12 | count rows of 13
               row: chunk 4 | offset 4 | size and part 4 | flags 1
      END      number of frames before it 4
@@ -30,6 +31,7 @@ from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Position
 from penstock.blob.meta import decode_items, encode_items
 from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE
+from penstock.blob.sisters import decode_marks, encode_marks
 from penstock.core.checksum import crc32c
 from penstock.core.errors import ConfigError, CorruptionError
 
@@ -48,7 +50,7 @@ _END = Struct(">I")
 _ROW_TYPE = np.dtype([("chunk", ">u4"), ("offset", ">u4"), ("size_part", ">u4"), ("flags", "u1")])
 _U32 = (1 << 32) - 1
 
-HEAD, META, ENTRIES, END = 1, 2, 3, 4
+HEAD, META, ENTRIES, END, SISTERS = 1, 2, 3, 4, 5
 
 
 def checkpoint_name(number: int) -> str:
@@ -60,6 +62,8 @@ def encode_checkpoint(index: DiskIndex, position: Position) -> Iterator[bytes]:
     """The frames of a checkpoint but the last, made as they are asked for; the disk may change in between."""
     yield _frame(HEAD, _HEAD.pack(VERSION, *position))
     yield _frame(META, encode_items(index.meta_items()))
+    if index.marks:
+        yield _frame(SISTERS, encode_marks(index.marks.values()))
     for channel_key, channel in list(index.channels.items()):
         keys = list(channel.keys())
         for begin in range(0, len(keys), SLICE_BLOBS):
@@ -83,6 +87,8 @@ def load_checkpoint(raw: bytes, index: DiskIndex) -> Position:
         if kind == META:
             for item in decode_items(body):
                 index.apply(item)
+        elif kind == SISTERS:
+            index.marks.update((mark.order, mark) for mark in decode_marks(body))
         elif kind == ENTRIES:
             _load_slice(body, index)
     return chunk, offset

@@ -40,6 +40,11 @@ class Disk(Protocol):
     is unknown: the owner goes on in another file.
     """
 
+    @property
+    def outlives_power_loss(self) -> bool:
+        """Whether what a good flush has covered is there after a loss of power, and not only after the end of the process."""
+        ...
+
     async def files(self) -> dict[str, int]:
         """Every file with the bytes it holds, including preallocated zeros at its end."""
         ...

@@ -1,7 +1,7 @@
 """All that a VDisk knows, in memory: channels with their blobs, blocks, barriers, flags, and how full each chunk is.
 
-Pure state. The same methods serve a running disk and one that recovers its log; every change other than a dropped part merges,
-so replaying a stretch of the log twice is harmless.
+Pure state. The same methods serve a running disk and one that recovers its log; every change other than a dropped part and the
+disk's own state merges, and of these the last one counts, so replaying a stretch of the log twice is harmless.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.blob.channel import (
 from penstock.blob.link import Listed
 from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
 from penstock.blob.record import record_size
+from penstock.blob.sisters import SisterMark
 
 SYNC_LOG_MAX = 100_000
 
@@ -55,6 +56,7 @@ class DiskIndex:
         self.blocks: dict[bytes, BlockItem] = {}
         self.chunks: dict[int, ChunkUse] = {}
         self.state = DiskState.FRESH
+        self.marks: dict[int, SisterMark] = {}  # of the sisters, by order, and this disk's own guid and life
         self.parts = 0
         self.tombstones: deque[tuple[int, bytes, bytes]] = deque()
         self.sync_log: deque[MetaItem] = deque(maxlen=SYNC_LOG_MAX)
@@ -83,6 +85,11 @@ class DiskIndex:
         if use is None:
             use = self.chunks[number] = ChunkUse()
         return use
+
+    def seal_chunk(self, number: int, size: int) -> None:
+        """A chunk has got its last record."""
+        use = self.chunk_use(number)
+        use.size, use.sealed = size, True
 
     def add_part(self, blob_id: bytes, chunk: int, offset: int) -> Entry:
         """A part lies at this place now; an older copy of it on this disk is given up. Returns its entry."""
@@ -212,8 +219,8 @@ class DiskIndex:
                 self.drop_part(item.blob_id)
                 return True
             case StateItem():
-                news = item.state > self.state
-                self.state = max(self.state, item.state)
+                news = item.state != self.state
+                self.state = item.state
                 return news
 
     def collect_garbage(self, channel_key: bytes, limit: int | None = None) -> bool:

@@ -44,7 +44,7 @@ class Segment:
 class Batch:
     """Records that become durable together. Who waits is told None, or the error that kept them from the disk."""
 
-    __slots__ = ("end", "segments", "undo", "waiters")
+    __slots__ = ("end", "last", "segments", "undo", "waiters")
 
     def __init__(self) -> None:
         # A future for each: a waiter that is cancelled must not take the others with it.
@@ -52,6 +52,7 @@ class Batch:
         self.segments: list[Segment] = []
         self.undo: list[Callable[[], None]] = []
         self.end: Position = (0, 0)
+        self.last: Position | None = None
 
     def settle(self, error: OSError | None) -> None:
         """Tell all that wait how it went."""
@@ -64,7 +65,14 @@ class Journal:
     """Appends records and commits them in groups. One task flushes; nothing here blocks the loop."""
 
     def __init__(
-        self, disk: Disk, *, first_chunk: int, chunk_size: int, head: bytes, on_seal: Callable[[int, int], None]
+        self,
+        disk: Disk,
+        *,
+        first_chunk: int,
+        chunk_size: int,
+        head: bytes,
+        on_seal: Callable[[int, int], None],
+        reached: Position = (0, 0),
     ) -> None:
         self._disk = disk
         self._chunk_size = chunk_size
@@ -78,6 +86,8 @@ class Journal:
         self.chunk = first_chunk - 1
         self.offset = 0
         self.durable: Position = (first_chunk, 0)
+        # The place of the last durable record; not of one with marks of sisters, or two disks would tell each other for ever.
+        self.reached = reached
         self.failures = 0
         self.trouble: OSError | None = None  # why the last flush failed; None if it did not
         self._failures_in_a_row = 0
@@ -93,6 +103,8 @@ class Journal:
         if self.offset + size > self._chunk_size and self.offset > self._chunk_size >> 4:
             self._start_chunk()
         place = self.chunk, self.offset
+        if kind != RecordKind.SISTERS:
+            self._batch.last = place
         if len(body) < LATER_BYTES:
             self._segment.buffers += encode(kind, blob_id, body, place, self.durable)
         else:
@@ -174,6 +186,7 @@ class Journal:
             if error is None:
                 self._flushing = None
                 self.durable = batch.end
+                self.reached = batch.last or self.reached
                 self.trouble, self._failures_in_a_row = None, 0
                 batch.settle(None)
             else:

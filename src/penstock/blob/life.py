@@ -10,7 +10,6 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from random import Random
 
 from penstock.blob.complaint import Complaint
@@ -20,11 +19,12 @@ from penstock.blob.identity import IDENTITY_NAME
 from penstock.blob.link import DiskLink
 from penstock.blob.member import Member
 from penstock.blob.meta import DiskState
+from penstock.blob.options import GroupOptions
 from penstock.blob.probe import GroupProbe
 from penstock.blob.proxy import GroupProxy
 from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.topology import Erasure
-from penstock.blob.vdisk import VDisk, VDiskOptions
+from penstock.blob.vdisk import VDisk
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 
@@ -35,16 +35,6 @@ OnFormed = Callable[[], Awaitable[None]]
 
 REOPEN_S = 5.0  # between two attempts to open a disk that is out
 REFILL_AT_START_S = 1.0  # a refill that takes no longer is done when the group starts
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOptions:
-    """How often a group looks after itself, in seconds; None means never by itself."""
-
-    vdisk: VDiskOptions = field(default_factory=VDiskOptions)
-    sync_interval: float | None = 1.0
-    replication_interval: float = 60.0
-    scrub_interval: float | None = 10.0  # between two chunks
 
 
 class GroupLife:
@@ -74,7 +64,7 @@ class GroupLife:
         self.probe = GroupProbe()
         self._open_disk = open_disk
         self._on_formed = on_formed
-        self._forming = asyncio.Lock()
+        self._is_forming = False
         self._clock = clock
         self._random = random
         self._members: dict[int, Member] = {}
@@ -150,7 +140,7 @@ class GroupLife:
     async def put_in(self, order: int) -> None:
         """Open one disk that was out, in the generation the group is in."""
         self._withdrawn.discard(order)
-        await self._open(order)
+        await self._reopen(order)
 
     async def move(self, order: int, open_disk: OpenDisk) -> None:
         """Let a VDisk live on another disk. The group's generation rises, commands under way see RACE, and the new disk is
@@ -189,6 +179,13 @@ class GroupLife:
             if self.options.scrub_interval is not None:
                 member.scrub_slowly(self.options.scrub_interval)
 
+    async def _reopen(self, order: int) -> None:
+        """Open a disk of a group that serves. If it was only away, it hears at once of what it missed, and takes part."""
+        await self._open(order)
+        member = self._members.get(order)
+        if member is not None and member.vdisk.index.state != DiskState.FRESH:
+            await member.syncer.round()
+
     async def _open_vdisk(self, order: int) -> VDisk:
         vdisk_id = self.group.vdisk_id(order)
         disk = await self._open_disk(order)
@@ -209,22 +206,38 @@ class GroupLife:
                 await member.stop()
                 await member.vdisk.close()
 
-    async def _form(self) -> None:
-        """Let the empty disks of a new group begin, if there are enough of them; the rest learn from these."""
-        async with self._forming:
-            vdisks = [member.vdisk for member in self._members.values()]
-            if self._on_formed is None:
-                return
-            if all(vdisk.index.knows_nothing for vdisk in vdisks):
-                await asyncio.gather(*(vdisk.reach(DiskState.COMPLETE) for vdisk in vdisks if not vdisk.proves_absence))
-                if not group_quorum(self.group.erasure, sum(1 << vdisk.order for vdisk in vdisks if vdisk.proves_absence)):
-                    return
-            await self._on_formed()
-            self._on_formed = None
+    async def _form(self) -> bool:
+        """Let the empty disks of a new group begin, if there are enough of them; the rest learn from these. Returns whether the
+        group has formed: until then its disks are not brought in step, so that they take no command."""
+        if self._on_formed is None:
+            return True
+        if self._is_forming:
+            return False
+        self._is_forming = True
+        try:
+            if await self._mark_formed():
+                await self._on_formed()
+                self._on_formed = None
+        finally:
+            self._is_forming = False
+        return self._on_formed is None
+
+    async def _mark_formed(self) -> bool:
+        vdisks = [member.vdisk for member in self._members.values()]
+        fresh = [vdisk for vdisk in vdisks if vdisk.index.state == DiskState.FRESH]
+        if all(vdisk.index.knows_nothing for vdisk in vdisks):
+            await asyncio.gather(*(vdisk.reach(DiskState.COMPLETE) for vdisk in fresh))
+        else:
+            # Whoever has written so into the configuration wants the group to go on with what its disks hold, though more of
+            # them went back in time than it can do without.
+            known = [vdisk for vdisk in fresh if not vdisk.index.knows_nothing]
+            await asyncio.gather(*(vdisk.begin_life(vdisk.sisters.own.life + 1, DiskState.COMPLETE) for vdisk in known))
+        begun = sum(1 << vdisk.order for vdisk in vdisks if vdisk.index.state != DiskState.FRESH and not vdisk.is_failing)
+        return group_quorum(self.group.erasure, begun)
 
     async def _sync_metadata(self) -> None:
-        if self._on_formed is not None:
-            await self._form()
+        if not await self._form():
+            return
         await asyncio.gather(*(member.syncer.round() for member in self._members.values()))
 
     async def _refill_enough(self) -> None:
@@ -247,15 +260,18 @@ class GroupLife:
             await asyncio.sleep(interval)
             member = self._members.get(order)
             try:
-                if self._on_formed is not None:
-                    await self._form()
+                has_formed = await self._form()
                 if member is not None:
-                    if not await member.round(self.options.replication_interval) and self._members.get(order) is member:
+                    if (
+                        has_formed
+                        and not await member.round(self.options.replication_interval)
+                        and self._members.get(order) is member
+                    ):
                         # Once begun, it is brought to its end, though the group may stop meanwhile.
                         await asyncio.shield(self.group.spawn(self._close(order)))
                 elif order not in self._withdrawn and self._clock.monotonic() - tried_at >= REOPEN_S:
                     tried_at = self._clock.monotonic()
-                    await asyncio.shield(self.group.spawn(self._open(order)))
+                    await asyncio.shield(self.group.spawn(self._reopen(order)))
             except ConfigError as error:
                 self._open_troubles[order].failed(OSError(errno.EINVAL, str(error)))
             except Exception:

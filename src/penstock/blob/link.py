@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.blob.disk import Buffer, FilePiece
 from penstock.blob.meta import BlockItem, DiskState, MetaItem
+from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
 from penstock.blob.vector import Content
 
@@ -59,13 +60,15 @@ class ChannelsReply(NamedTuple):
 
 
 class PullReply(NamedTuple):
-    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log; `state` is FRESH if it knows none."""
+    """Metadata for a sister disk, and where it stands afterwards in this disk's sync log; `state` is FRESH if it knows none.
+    `known` is what the disk knew of the sister before this call."""
 
     status: Status
     incarnation: int = 0
     position: int = 0
     items: tuple[MetaItem, ...] = ()
     state: DiskState = DiskState.FRESH
+    known: SisterMark | None = None
 
 
 class CollectRequest(NamedTuple):
@@ -127,8 +130,11 @@ class DiskLink(Protocol):
         """The keys of all channels of which the disk holds parts."""
         ...
 
-    async def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
-        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of the disk."""
+    async def pull(
+        self, generation: int, order: int, incarnation: int, position: int, mark: SisterMark | None = None
+    ) -> PullReply:
+        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of the disk. `mark` is what
+        the sister says of itself; a fresh one has nothing to say."""
         ...
 
     async def drop(self, blob_id: bytes) -> DiskReply:

@@ -123,6 +123,10 @@ class LocalDisk:
             raise
         return cls(path, directory, lock, writer, durable=durable, timeout_s=timeout_s, clock=clock or SystemClock())
 
+    @property
+    def outlives_power_loss(self) -> bool:
+        return self._durable
+
     async def files(self) -> dict[str, int]:
         def scan() -> dict[str, int]:
             with os.scandir(self._directory.fd) as entries:

@@ -9,7 +9,8 @@ starts with a byte for its type; integers are big-endian:
     DROP     4 | blob id with part 25
     STATE    5 | state 1
 
-All but DROP merge: applying one twice, or several in any order, gives the same (blocks and barriers by maximum, flags by OR).
+All but DROP and STATE merge: applying one twice, or several in any order, gives the same (blocks and barriers by maximum, flags
+by OR). DROP and STATE are of one disk alone, and count in the order of its log.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _STATE = Struct(">BB")
 
 
 class DiskState(IntEnum):
-    """How far a VDisk can be trusted to know what it should know; it only rises, until the disk is wiped."""
+    """How far a VDisk can be trusted to know what it should know; it rises, until the disk is wiped or has gone back in time."""
 
     FRESH = 0  # nothing is known of the group's blocks, barriers and flags: it takes no part in any quorum
     SYNCED = 1  # metadata is there, parts may be missing: it takes writes and proves no absence

@@ -45,6 +45,7 @@ class RecordKind(IntEnum):
     CHUNK_HEAD = 1
     PART = 2
     META = 3
+    SISTERS = 4
 
 
 _STARTS = {int(kind): MAGIC + bytes([VERSION, kind, 0, 0]) for kind in RecordKind}

@@ -18,6 +18,7 @@ from penstock.blob.index import DiskIndex
 from penstock.blob.journal import CHUNK_SUFFIX, Position, chunk_name
 from penstock.blob.meta import decode_items
 from penstock.blob.record import RecordKind
+from penstock.blob.sisters import decode_marks
 from penstock.core.errors import CorruptionError
 
 
@@ -27,6 +28,7 @@ class Recovery:
 
     index: DiskIndex
     next_chunk: int = 1
+    last: Position = (0, 0)  # the place of the last record, those with marks of sisters left out
     checkpoints: list[int] = field(default_factory=list)
     checkpoint_starts: dict[int, Position] = field(default_factory=dict)
     records_replayed: int = 0
@@ -42,6 +44,7 @@ async def recover(disk: Disk, index: DiskIndex) -> Recovery:
     files = await disk.files()
     chunks = {number: files[chunk_name(number)] for number in _numbers(files, CHUNK_SUFFIX)}
     start = await _load_newest_checkpoint(disk, files, found)
+    found.last = start
     await _replay(disk, chunks, start, found)
     for number, size in chunks.items():
         use = index.chunk_use(number)
@@ -102,6 +105,8 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, found: Re
                 doubtful = []
             durable = max(durable, item.header.durable)
             found.records_replayed += 1
+            if item.header.kind in (RecordKind.PART, RecordKind.META):
+                found.last = max(found.last, (number, item.header.offset))
             if item.sound:
                 _apply(found.index, item)
             else:
@@ -127,6 +132,8 @@ def _apply(index: DiskIndex, item: Scanned) -> None:
     elif item.header.kind == RecordKind.META:
         for change in decode_items(item.body):
             index.apply(change)
+    elif item.header.kind == RecordKind.SISTERS:
+        index.marks.update((mark.order, mark) for mark in decode_marks(item.body))
 
 
 def _report(trouble: Gap | Scanned, found: Recovery) -> None:

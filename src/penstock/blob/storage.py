@@ -14,8 +14,9 @@ from penstock.blob.config import GroupConfig
 from penstock.blob.disk import Disk, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
-from penstock.blob.life import GroupLife, GroupOptions, OnFormed
+from penstock.blob.life import GroupLife, OnFormed
 from penstock.blob.local_disk import LocalDisk
+from penstock.blob.options import GroupOptions
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
 from penstock.blob.topology import Erasure

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from penstock.blob.group import Group
 from penstock.blob.meta import KEEP, DiskState, FlagsItem
 from penstock.blob.quorum import group_quorum
+from penstock.blob.sisters import UNTOLD, SisterMark, went_back
 from penstock.blob.status import Status
 from penstock.blob.vdisk import VDisk
+
+log = logging.getLogger(__name__)
 
 
 class Syncer:
@@ -17,39 +21,80 @@ class Syncer:
     def __init__(self, vdisk: VDisk, group: Group) -> None:
         self._vdisk = vdisk
         self._group = group
+        self._orders = [order for order in range(len(group.links)) if order != vdisk.order]
+        self._introduced = 0  # the sisters that have heard of this opening, as a mask
+        self._went_back = False
+        self._lives = -1  # the latest that any sister has known this disk in
+        self._forget_cursors()
+
+    def _forget_cursors(self) -> None:
         # Where this disk stands in each sister's sync log: (incarnation, position).
-        self._cursors = [(0, -1)] * len(group.links)
+        self._cursors = [(0, -1)] * len(self._group.links)
         # While this disk doubts its own Keep flags: those that sisters know, and the sisters that have told all of theirs.
         self._kept: set[bytes] = set()
-        self._told = 1 << vdisk.order
+        self._told = 0
 
     async def round(self) -> int:
         """Pull from every sister once; the mask of those that were heard. A fresh disk becomes synced once the sisters that know
-        something are a quorum without it: what any quorum has acknowledged, one of them has heard of."""
-        orders = [order for order in range(len(self._group.links)) if order != self._vdisk.order]
-        states = await asyncio.gather(*(self._pull(order) for order in orders))
-        heard = sum(1 << order for order, state in zip(orders, states, strict=True) if state is not None)
-        if self._vdisk.index.state == DiskState.FRESH:
-            knowing = sum(1 << order for order, state in zip(orders, states, strict=True) if state not in (None, DiskState.FRESH))
-            if group_quorum(self._group.erasure, knowing):
-                await self._vdisk.reach(DiskState.SYNCED)
-        if self._vdisk.doubts_keeps and group_quorum(self._group.erasure, self._told):
-            self._vdisk.believe_keeps(self._kept)
+        something are a quorum without it: what any quorum has acknowledged, one of them has heard of. One that was only closed
+        is in step again once these and it are a quorum."""
+        states = await self._pull_all()
+        if self._went_back:
+            await self._start_over()
+            states = await self._pull_all()
+        vdisk, erasure = self._vdisk, self._group.erasure
+        heard = sum(1 << order for order, state in states.items() if state is not None)
+        knowing = sum(1 << order for order, state in states.items() if state not in (None, DiskState.FRESH))
+        is_fresh = vdisk.index.state == DiskState.FRESH
+        own = 0 if is_fresh else 1 << vdisk.order
+        if vdisk.doubts_keeps and group_quorum(erasure, self._told | own):
+            vdisk.believe_keeps(self._kept)
+        if group_quorum(erasure, knowing | own) and not (is_fresh and vdisk.doubts_keeps):
+            if is_fresh:
+                await vdisk.begin_life(self._lives + 1, DiskState.SYNCED)
+            vdisk.in_step = vdisk.index.state != DiskState.FRESH
+        vdisk.save_marks()
         return heard
 
+    async def _start_over(self) -> None:
+        log.error(
+            "VDisk %s went back in time: it holds less than it had acknowledged (is it an old copy?). It learns from the others "
+            "what it has missed, and counts for nothing until then",
+            self._vdisk.id,
+        )
+        await self._vdisk.start_over()
+        self._went_back = False
+        self._forget_cursors()
+
+    async def _pull_all(self) -> dict[int, DiskState | None]:
+        return dict(zip(self._orders, await asyncio.gather(*map(self._pull, self._orders)), strict=True))
+
+    def _mark(self, order: int) -> SisterMark | None:
+        """What this disk says of itself to a sister; nothing while it is fresh."""
+        vdisk = self._vdisk
+        if vdisk.index.state == DiskState.FRESH:
+            return None
+        place = vdisk.journal.reached if self._introduced >> order & 1 else vdisk.recovered.last
+        return vdisk.sisters.own._replace(place=place if vdisk.disk.outlives_power_loss else UNTOLD)
+
     async def _pull(self, order: int) -> DiskState | None:
-        link = self._group.links[order]
+        link, vdisk = self._group.links[order], self._vdisk
         if link is None:
             return None
         incarnation, position = self._cursors[order]
-        reply = await link.pull(self._group.generation, self._vdisk.order, incarnation, position)
+        mark = self._mark(order)
+        reply = await link.pull(self._group.generation, vdisk.order, incarnation, position, mark)
         if reply.status is not Status.OK:
             return None
-        absorbed = await self._vdisk.absorb(reply.items)
+        if reply.known is not None:
+            self._lives = max(self._lives, reply.known.life)
+            self._went_back |= mark is not None and went_back(mark, reply.known)
+        self._introduced |= (mark is not None) << order
+        absorbed = await vdisk.absorb(reply.items)
         if absorbed.status is not Status.OK:
             return None
         self._cursors[order] = (reply.incarnation, reply.position)
-        if self._vdisk.doubts_keeps and reply.incarnation:
+        if vdisk.doubts_keeps and reply.incarnation:
             self._kept.update(item.prefix for item in reply.items if isinstance(item, FlagsItem) and item.flags & KEEP)
             self._told |= 1 << order
         return reply.state

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -33,28 +32,17 @@ from penstock.blob.meta import (
     StateItem,
     encode_items,
 )
+from penstock.blob.options import VDiskOptions
 from penstock.blob.part_reader import part_piece, read_part
 from penstock.blob.record import NO_ID, RecordKind, record_size
 from penstock.blob.recovery import Recovery, recover
+from penstock.blob.sisters import SisterMark, Sisters
 from penstock.blob.status import Status
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
 PART = int(RecordKind.PART)
 SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
-
-
-@dataclass(frozen=True, slots=True)
-class VDiskOptions:
-    """How a VDisk uses its disk. The defaults suit a real one."""
-
-    chunk_size: int = 128 << 20
-    space_reserve: int = 256 << 20  # kept free of blobs, so that garbage can still be collected on a full disk
-    checkpoint_bytes: int = 128 << 20  # of log, after which a checkpoint is due
-    checkpoint_records: int = 200_000  # likewise, of all disks of the group together: an opening group reads the logs of all
-    sparse_ratio: float = 0.5  # a chunk less alive than this is rewritten
-    upkeep_interval: float = 1.0  # seconds
-    scrub_pause: float = 1.0  # seconds between two chunks
 
 
 _WRITTEN = DiskReply(Status.OK, written=True)
@@ -66,7 +54,15 @@ class VDisk:
     """One VDisk over one Disk. Make it with `open`; `close` it when done."""
 
     def __init__(
-        self, vdisk_id: VDiskId, erasure: Erasure, disk: Disk, recovered: Recovery, *, options: VDiskOptions, random: Random
+        self,
+        vdisk_id: VDiskId,
+        erasure: Erasure,
+        disk: Disk,
+        recovered: Recovery,
+        *,
+        guid: bytes,
+        options: VDiskOptions,
+        random: Random,
     ) -> None:
         self.id = vdisk_id
         self.erasure = erasure
@@ -83,6 +79,10 @@ class VDisk:
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
         self.proves_absence = self.index.state == DiskState.COMPLETE and not recovered.unknown_loss
         self._incarnation = random.getrandbits(63)
+        self._random = random
+        self.sisters = Sisters(self.order, guid, self.index.marks)
+        # Until it has heard what its sisters have blocked and collected since it was open last, it takes no commands.
+        self.in_step = erasure.shape.disks == 1
         # A Keep known here may have been ended by a DoNotKeep that was lost, until it has been compared with the sisters'.
         self.doubts_keeps = recovered.unknown_loss and erasure is not Erasure.NONE
         # Counts of journal failures: at which metadata was lost from the log, and up to which a checkpoint has all in memory.
@@ -92,7 +92,12 @@ class VDisk:
         self._sweeping: set[bytes] = set()  # channels in which blobs are left that a barrier has ended
         head = Identity(vdisk_id.group, erasure, vdisk_id.realm, vdisk_id.domain, vdisk_id.vdisk, bytes(16)).pack()
         self.journal = Journal(
-            disk, first_chunk=recovered.next_chunk, chunk_size=options.chunk_size, head=head, on_seal=self._chunk_sealed
+            disk,
+            first_chunk=recovered.next_chunk,
+            chunk_size=options.chunk_size,
+            head=head,
+            on_seal=self.index.seal_chunk,
+            reached=recovered.last,
         )
         if recovered.losses:
             self.repair_wanted.set()
@@ -102,14 +107,12 @@ class VDisk:
         cls, vdisk_id: VDiskId, erasure: Erasure, disk: Disk, *, random: Random, options: VDiskOptions | None = None
     ) -> VDisk:
         """Claim the disk and recover what it holds. ConfigError if the disk is not this VDisk's."""
-        await claim_disk(disk, vdisk_id, erasure, random)
-
-        def enough(holders: int) -> bool:
-            return quorum.group_quorum(erasure, holders)
-
+        identity = await claim_disk(disk, vdisk_id, erasure, random)
+        enough = partial(quorum.group_quorum, erasure)
         index = DiskIndex(vdisk_id.order(erasure), erasure.shape.disks, enough, codec_for(erasure).part_size)
         recovered = await recover(disk, index)
-        vdisk = cls(vdisk_id, erasure, disk, recovered, options=options or VDiskOptions(), random=random)
+        options = options or VDiskOptions()
+        vdisk = cls(vdisk_id, erasure, disk, recovered, guid=identity.guid, options=options, random=random)
         if erasure is Erasure.NONE and index.state != DiskState.COMPLETE:
             await vdisk.reach(DiskState.COMPLETE)
         return vdisk
@@ -267,17 +270,21 @@ class VDisk:
         keys = [channel_key for channel_key, channel in self.index.channels.items() if channel.blobs]
         return ChannelsReply(Status.OK, keys, self.proves_absence)
 
-    async def pull(self, generation: int, order: int, incarnation: int, position: int) -> PullReply:
-        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of this disk."""
+    async def pull(
+        self, generation: int, order: int, incarnation: int, position: int, mark: SisterMark | None = None
+    ) -> PullReply:
+        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of this disk. `mark` is what
+        the sister says of itself; a fresh one has nothing to say."""
         if generation != self.id.generation:
             return PullReply(Status.RACE)
         if self.closed:
             return PullReply(Status.ERROR)
         index = self.index
+        known = self.sisters.known(order) if mark is None else self.sisters.hear(mark)
         if self.doubts_keeps:
             # Its flags are told later, together with all else, since nobody has heard of incarnation 0.
             told = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
-            return PullReply(Status.OK, 0, 0, told, index.state)
+            return PullReply(Status.OK, 0, 0, told, index.state, known)
         items = index.sync_since(position) if incarnation == self._incarnation else None
         if items is not None:
             # What it asks from here on, it has made its own.
@@ -285,7 +292,25 @@ class VDisk:
             index.bury_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
         else:
             items = index.sync_all()
-        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state)
+        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state, known)
+
+    def save_marks(self) -> None:
+        """Log what is known of the sisters, if it has changed. Nobody waits for that."""
+        if not self.sisters.is_saved:
+            self.sisters.is_saved = True
+            self.journal.append(RecordKind.SISTERS, NO_ID, self.sisters.encode())
+
+    async def begin_life(self, life: int, state: DiskState) -> DiskReply:
+        """A quorum of sisters has told what this disk must know, and that it had fewer lives than this."""
+        self.sisters.begin_life(self._random.randbytes(16), life)
+        self.journal.append(RecordKind.SISTERS, NO_ID, self.sisters.encode())
+        return await self.reach(state)
+
+    async def start_over(self) -> DiskReply:
+        """This disk went back in time. It keeps its parts, but knows nothing for certain until a quorum has told it all."""
+        self.in_step = self.proves_absence = False
+        self.doubts_keeps = True
+        return await self.reach(DiskState.FRESH)
 
     async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
         """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
@@ -348,6 +373,8 @@ class VDisk:
             return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         if self.index.state == DiskState.FRESH:
             return DiskReply(Status.ERROR, self._unlearned())
+        if not self.in_step:
+            return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet heard from its sisters since it was opened")
         blocked = self.index.blocks.get(tablet)
         if blocked is not None and tablet_generation <= blocked.generation:
             reason = (
@@ -461,10 +488,6 @@ class VDisk:
             self.full = True
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} has no byte left on its disk; make room there")
         return DiskReply(Status.ERROR, f"VDisk {self.id} cannot write: {error.strerror or error}")
-
-    def _chunk_sealed(self, chunk: int, size: int) -> None:
-        use = self.index.chunk_use(chunk)
-        use.size, use.sealed = size, True
 
 
 def _part_id(blob_id: bytes, place: Place) -> bytes:

@@ -47,7 +47,7 @@ class Nemesis:
         """A run has a taste for some kinds of faults, so that rare combinations come about."""
         kinds: list[Fault] = [self._break, self._err, self._slow, self._fill, self._take_out]
         if self._world.erasure is not Erasure.NONE:
-            kinds += [self._wipe, self._wipe, self._move, self._rot, self._rot]
+            kinds += [self._wipe, self._wipe, self._move, self._rot, self._rot, self._roll_back]
         else:
             kinds += [self._rot_part_for_good]
         return self._random.sample(kinds, self._random.randint(1, len(kinds)))
@@ -131,6 +131,19 @@ class Nemesis:
         with contextlib.suppress(ProcessDiedError):
             await self._world.do(self._world.life.take_out(order))
             self._world.platters[order].wipe()
+        await self._repair(order)
+
+    async def _roll_back(self, order: int) -> None:
+        """An older copy of the disk takes its place."""
+        platter = self._world.platters[order]
+        copy = platter.snapshot()
+        await self._last(0.0, 2.0)
+        with contextlib.suppress(ProcessDiedError):
+            await self._world.do(self._world.life.take_out(order))
+            if platter is self._world.platters[order]:
+                platter.wipe()
+                for name, content in copy.items():
+                    platter.write(name, content)
         await self._repair(order)
 
     async def _move(self, order: int) -> None:

@@ -141,7 +141,7 @@ class QueueNemesis(Nemesis):
     def _draw_kinds(self) -> list[Fault]:
         kinds: list[Fault] = [self._break, self._err, self._slow, self._fill, self._take_out]
         if self._world.erasure is not Erasure.NONE:
-            kinds += [self._wipe, self._move, self._rot]
+            kinds += [self._wipe, self._move, self._rot, self._roll_back]
         return self._random.sample(kinds, self._random.randint(1, len(kinds)))
 
     def _is_sound(self, vdisk: VDisk) -> bool:

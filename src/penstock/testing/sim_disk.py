@@ -221,6 +221,8 @@ class SimDisk:
 
     # The protocol.
 
+    outlives_power_loss = True
+
     async def files(self) -> dict[str, int]:
         return await self._perform("files", self._list)
 

@@ -1,0 +1,28 @@
+"""How a group and its VDisks use their disks, and how often they look after themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class VDiskOptions:
+    """How a VDisk uses its disk. The defaults suit a real one."""
+
+    chunk_size: int = 128 << 20
+    space_reserve: int = 256 << 20  # kept free of blobs, so that garbage can still be collected on a full disk
+    checkpoint_bytes: int = 128 << 20  # of log, after which a checkpoint is due
+    checkpoint_records: int = 200_000  # likewise, of all disks of the group together: an opening group reads the logs of all
+    sparse_ratio: float = 0.5  # a chunk less alive than this is rewritten
+    upkeep_interval: float = 1.0  # seconds
+    scrub_pause: float = 1.0  # seconds between two chunks
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """How often a group looks after itself, in seconds; None means never by itself."""
+
+    vdisk: VDiskOptions = field(default_factory=VDiskOptions)
+    sync_interval: float | None = 1.0
+    replication_interval: float = 60.0
+    scrub_interval: float | None = 10.0  # between two chunks
