@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,19 @@ from penstock.queue import OffsetOutOfRangeError
 from penstock.server import BadSettingError, load_config
 
 PLAIN = {"a": 1, "b": ["x", None, True, 2.5], "текст": "п"}
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner), max_leaves=8)
+
+
+def code_of(read: Callable[[], object]) -> int:
+    """The code of the error that something raises; 0 if it does not. Any other error than one of YT's passes."""
+    try:
+        read()
+    except YtError as error:
+        return error.number
+    return 0
 
 
 @pytest.mark.parametrize(
@@ -54,6 +68,33 @@ def test_in_json_each_character_is_a_byte_unless_told_otherwise() -> None:
     assert yson.dumps(raw, yson_format="text") == b'"\\xFF"'
 
 
+@given(VALUES)
+def test_plain_json_is_read_alike_by_the_quick_way_and_the_other(value: Any) -> None:
+    raw = json.dumps({"a": value}).encode()
+    slowly = json.dumps({"a": value, "b": {"$value": 1}}).encode()
+    for is_latin in (True, False):
+        read: list[Any] = []
+        for each in (raw, slowly):
+            try:
+                read.append(parse_json(each, "it", is_latin=is_latin)["a"])
+            except YtError:
+                read.append("refused")
+        assert read[0] == read[1]
+
+
+def test_numbers_in_json_keep_every_digit() -> None:
+    assert parse_json(b"[99999999999999999999, 18446744073709551615, 9007199254740993]", "it") == [
+        99999999999999999999,
+        18446744073709551615,
+        9007199254740993,
+    ]
+
+
+def test_json_that_is_slow_to_read_is_bounded() -> None:
+    assert code_of(lambda: parse_json(b'{"$value": [' + b"1," * 600_000 + b"1]}", "it")) == 110
+    assert len(parse_json(b"[" + b"1," * 600_000 + b"1]", "it")) == 600_001
+
+
 def test_attributes_in_json() -> None:
     value = parse_json(b'{"$attributes": {"cluster": "hume"}, "$value": "//tmp/c"}', "a path")
     assert path_of(value).cluster == "hume"
@@ -81,19 +122,6 @@ def test_a_path_with_an_attribute_is_no_table() -> None:
     with pytest.raises(YtError):
         path_of("//tmp/q/@a").ref("here")
     assert str(path_of("//tmp/q").ref("here")) == "here://tmp/q"
-
-
-def code_of(read: Callable[[], object]) -> int:
-    """The code of the error that something raises; 0 if it does not. Any other error than one of YT's passes."""
-    try:
-        read()
-    except YtError as error:
-        return error.number
-    return 0
-
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner), max_leaves=8)
 
 
 @given(st.binary(max_size=60))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import orjson
 from yt import yson
 from yt.yson import YsonEntity, YsonStringProxy, YsonType
 
@@ -15,6 +17,8 @@ YSON, JSON = "yson", "json"
 YSON_FORMS = ("text", "binary", "pretty")
 ROWS_MAX = 100_000  # of one request: the limit that its own clients know
 JSON_ROW_BYTES_MAX = 32 << 20  # parsed at one go, unlike YSON
+JSON_VALUES_MAX = 500_000  # that are converted one by one
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 class Format(NamedTuple):
@@ -68,10 +72,26 @@ def parse_yson(raw: bytes, what: str) -> Any:
 def parse_json(raw: bytes, what: str, *, is_latin: bool = False) -> Any:
     """One value in YT's JSON, in which attributes stand beside a $value."""
     try:
+        if _is_plain_json(raw, is_latin=is_latin):
+            return orjson.loads(raw)
+        if raw.count(b",") > JSON_VALUES_MAX:
+            raise YtError(
+                INVALID_FORMAT,
+                f"{what} has more than {JSON_VALUES_MAX} values with attributes, long numbers or text "
+                f"that is not ASCII among them; send it as YSON",
+            )
         plain = json.loads(raw)
         return _from_latin(_bare(yson.json_to_yson(plain))) if is_latin else _bare(yson.json_to_yson(plain))
     except (ValueError, yson.YsonError, RecursionError) as error:
         raise YtError(INVALID_FORMAT, f"{what} is not JSON: {error}") from error
+
+
+def _is_plain_json(raw: bytes, *, is_latin: bool) -> bool:
+    """Whether JSON means the same to everyone: no attributes, no number that only some read exactly, and all text is ASCII if
+    others would be taken for bytes."""
+    if b'"$' in raw or _LONG_NUMBER.search(raw):
+        return False
+    return not is_latin or (raw.isascii() and b"\\u" not in raw)
 
 
 def read_value(format_: Format, raw: bytes) -> Any:
