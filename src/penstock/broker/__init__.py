@@ -23,6 +23,7 @@ from penstock.broker.errors import (
     InvalidTopicNameError,
     LeaseLimitError,
     LeaseSpentError,
+    LimitReachedError,
     PartitionDamagedError,
     PartitionUnavailableError,
     TopicExistsError,
@@ -32,6 +33,7 @@ from penstock.broker.errors import (
 from penstock.broker.intake import Route
 from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
 from penstock.broker.leases import Lease, LeaseKey, LeaseOptions
+from penstock.broker.limits import BrokerLimits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.probe import BrokerProbe, BrokerReading, GroupCount
 from penstock.broker.quotas import CHANGES as CHANGES_QUOTA
@@ -95,6 +97,7 @@ __all__ = [
     "AccessRule",
     "BadTokenError",
     "Broker",
+    "BrokerLimits",
     "BrokerOptions",
     "BrokerProbe",
     "BrokerReading",
@@ -118,6 +121,7 @@ __all__ = [
     "LeaseLimitError",
     "LeaseOptions",
     "LeaseSpentError",
+    "LimitReachedError",
     "Mechanism",
     "NotInTransactionError",
     "Operation",

@@ -136,7 +136,7 @@ class Broker:
             )
             broker.ages = AgeClock(system, clock, options.elapsed)
             broker.dynamic = DynamicConfig(system)
-            broker.catalog = Catalog(system, random, broker.dynamic.topic_defaults)
+            broker.catalog = Catalog(system, random, broker.dynamic.topic_defaults, limits=options.limits)
             broker.consumers = Consumers(consumers, clock)
             broker._admit(system)
             for topic in broker.catalog.deleting():
@@ -383,6 +383,7 @@ class Broker:
             group_names=lambda: [summary.name for summary in self.groups.listed()],
             clock=self.clock,
             random=self._random,
+            nodes_max=self.options.limits.yt_nodes,
         )
         exporter = Exporter(self.namespace, self.tables, self.partition, clock=self.clock, random=self._random)
         exports = StaticExports(self.namespace, exporter, self.clock, self.ages)
@@ -425,7 +426,7 @@ class Broker:
     async def _start_groups(self, tablet: KvTablet) -> None:
         """Go on with the groups as they were. After a restart of the tablet, members are told to find their coordinator again."""
         await self._stop_old("groups")
-        groups = Groups(tablet, self.consumers)
+        groups = Groups(tablet, self.consumers, self.options.limits.groups)
         groups.classic = await GroupCoordinator.start(groups, tablet, self.options.groups, clock=self.clock, random=self._random)
         groups.consumer = ConsumerCoordinator(
             tablet,

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from random import Random
 from uuid import UUID
 
-from penstock.broker.errors import InvalidPartitionsError, TopicExistsError, UnknownTopicError
+from penstock.broker.errors import InvalidPartitionsError, LimitReachedError, TopicExistsError, UnknownTopicError
+from penstock.broker.limits import BrokerLimits
 from penstock.broker.system_tablet import TableTablet
 from penstock.broker.topic import Topic, check_name
 from penstock.broker.topic_config import NO_DEFAULTS, TopicConfig
@@ -22,14 +23,21 @@ FIRST_TABLET = 1000
 # What one tablet has to write goes into one entry of its log: fewer tablets write fewer entries, and start sooner. But all of a
 # tablet stands still while it starts anew.
 PARTITIONS_PER_TABLET = 16
-PARTITIONS_MAX = 100_000
 PRODUCER_BLOCK = 1000
 
 
 class Catalog:
     """Topics by name and by id. Every change is durable before it is seen."""
 
-    def __init__(self, tablet: TableTablet, random: Random, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
+    def __init__(
+        self,
+        tablet: TableTablet,
+        random: Random,
+        defaults: Mapping[str, str] = NO_DEFAULTS,
+        *,
+        limits: BrokerLimits | None = None,
+    ) -> None:
+        self._limits = limits or BrokerLimits()
         self._tablet = tablet
         self._defaults = defaults  # what topics inherit
         self._random = random
@@ -80,10 +88,12 @@ class Catalog:
     def check_new(self, name: str, partitions: int) -> None:
         """Raise what `create` would for these, without creating anything."""
         check_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitionsError(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        most = self._limits.topic_partitions
+        if not 1 <= partitions <= most:
+            raise InvalidPartitionsError(f"a topic has 1 to {most} partitions, not {partitions} (topic_partitions_max)")
         if name in self._by_name:
             raise TopicExistsError(f"topic {name!r} is there already")
+        self._check_room(partitions)
 
     async def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
         """A new topic with an id that it keeps."""
@@ -100,10 +110,13 @@ class Catalog:
         """Give a topic more partitions, so that it has this many."""
         async with self._changing:
             topic = self.topic(name)
-            if not topic.partitions < partitions <= PARTITIONS_MAX:
+            most = self._limits.topic_partitions
+            if not topic.partitions < partitions <= most:
                 raise InvalidPartitionsError(
-                    f"topic {name!r} has {topic.partitions} partitions and can get more, up to {PARTITIONS_MAX}, not {partitions}"
+                    f"topic {name!r} has {topic.partitions} partitions and can get more, up to {most}, not {partitions} "
+                    "(topic_partitions_max)"
                 )
+            self._check_room(partitions - topic.partitions)
             first = self._next_tablet()
             added = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions - topic.partitions))
             topic = topic._replace(tablets=topic.tablets + added)
@@ -145,6 +158,15 @@ class Catalog:
                 self._producer_next, self._producer_end = begin, end
             self._producer_next += 1
             return self._producer_next - 1
+
+    def _check_room(self, more: int) -> None:
+        """LimitReachedError unless there may be so many more partitions."""
+        there = sum(topic.partitions for topic in self._by_name.values())
+        if there + more > self._limits.partitions:
+            raise LimitReachedError(
+                f"there are {there} partitions in all, {more} more are asked for, and {self._limits.partitions} may be; delete "
+                "topics, or raise partitions_max"
+            )
 
     def _next_tablet(self) -> int:
         return int.from_bytes(self._tablet.head(b"n") or FIRST_TABLET.to_bytes(8, "big"), "big")

@@ -29,6 +29,12 @@ class InvalidPartitionsError(InvalidRequestError):
     code = "invalid_partitions"
 
 
+class LimitReachedError(InvalidRequestError):
+    """There is as much of something as the node is set to allow; delete some of it, or raise the limit."""
+
+    code = "limit_reached"
+
+
 class InvalidConfigError(InvalidRequestError):
     """A configuration key that is not known, or a value that it does not take."""
 

@@ -9,6 +9,7 @@ from penstock.broker.compaction import CompactionOptions
 from penstock.broker.groups.consumer_group import ConsumerGroupOptions
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.leases import LeaseOptions
+from penstock.broker.limits import BrokerLimits
 from penstock.broker.transactions import TransactionOptions
 from penstock.broker.users import Security
 
@@ -26,6 +27,7 @@ class BrokerOptions:
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     produce_bytes_per_s: float | None = None  # by client
     fetch_bytes_per_s: float | None = None  # likewise
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
     groups: GroupOptions = field(default_factory=GroupOptions)
     consumer_groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)  # those the broker assigns partitions to
     transactions: TransactionOptions = field(default_factory=TransactionOptions)

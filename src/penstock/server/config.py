@@ -73,6 +73,11 @@ class NodeConfig:
     stream_payloads: str | None = None
     auto_create_topics: bool = True
     default_partitions: int = 1
+    topic_partitions_max: int = 20_000
+    partitions_max: int = 50_000
+    groups_max: int = 50_000
+    yt_nodes_max: int = 100_000
+    yt_transactions_max: int = 10_000
     cache_bytes: int = 256 << 20
     retention_interval_s: float = 30.0
     give_up_tablets: tuple[int, ...] | None = None
@@ -259,6 +264,16 @@ SETTINGS: Final = {
         Setting(
             "default_partitions", whole_number(1, 100_000), "1", "how many partitions a topic gets if its maker says nothing"
         ),
+        Setting("topic_partitions_max", whole_number(1, 1_000_000), "20000", "how many partitions a topic may have"),
+        Setting(
+            "partitions_max",
+            whole_number(1, 10_000_000),
+            "50000",
+            "how many partitions all topics may have; each takes about 6 KB of memory and 0.3 ms of a start",
+        ),
+        Setting("groups_max", whole_number(1, 10_000_000), "50000", "how many groups of consumers there may be, used or not"),
+        Setting("yt_nodes_max", whole_number(1, 10_000_000), "100000", "how many nodes YT clients may make"),
+        Setting("yt_transactions_max", whole_number(1, 1_000_000), "10000", "how many transactions of YT clients may be open"),
         Setting("cache_bytes", SIZE, "256MiB", "memory for messages that were written or read of late"),
         Setting("retention_interval_s", SECONDS, "30", "how often, in seconds, old messages are looked for"),
         Setting(

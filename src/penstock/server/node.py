@@ -14,7 +14,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.blob import BlobStorage, Disk, GroupConfig, open_local_vdisk
-from penstock.broker import Broker, BrokerOptions, CompactionOptions
+from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
@@ -310,6 +310,13 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
         group=GROUP,
         auto_create_topics=config.auto_create_topics,
         default_partitions=config.default_partitions,
+        limits=BrokerLimits(
+            topic_partitions=config.topic_partitions_max,
+            partitions=config.partitions_max,
+            groups=config.groups_max,
+            yt_nodes=config.yt_nodes_max,
+            yt_transactions=config.yt_transactions_max,
+        ),
         cache_bytes=config.cache_bytes,
         retention_interval_s=config.retention_interval_s,
         elapsed=boot_time,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.consumers import OBJECT_PREFIX, Consumers
+from penstock.broker.errors import LimitReachedError
 from penstock.broker.groups.consumer_metadata import CONSUMER_PROTOCOL
 from penstock.broker.groups.errors import NonEmptyGroupError, StaleGenerationError, SubscribedTopicError, UnknownGroupError
 from penstock.tablet import Command, KvTablet, Request
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 CLASSIC, CONSUMER = "classic", "consumer"
 EMPTY_STATE = "Empty"
+
+
+RECOUNT_EVERY = 256
 
 
 class GroupSummary(NamedTuple):
@@ -99,7 +103,10 @@ class Groups:
     classic: GroupCoordinator
     consumer: ConsumerCoordinator
 
-    def __init__(self, tablet: KvTablet, consumers: Consumers) -> None:
+    def __init__(self, tablet: KvTablet, consumers: Consumers, groups_max: int | None = None) -> None:
+        self._groups_max = groups_max
+        self._known = -1  # how many groups there are at most; -1: to be counted
+        self._refusals = 0
         self._tablet = tablet
         self._consumers = consumers
         self._kinds: dict[str, GroupsOfOneKind] = {}
@@ -125,6 +132,8 @@ class Groups:
         """A member joins by the protocol of one kind: if the group is of another it changes, which the commands make durable.
         NonEmptyGroupError if it has members of the other."""
         held = self.kind(name)
+        if held is None:
+            self._check_room(name)
         if held is None or held == kind:
             return ()
         other = self._kinds[held]
@@ -151,6 +160,24 @@ class Groups:
             self._kinds[kind].check_commit(name, member_id, generation, instance_id, in_transaction=in_transaction)
         elif generation >= 0:
             raise StaleGenerationError(f"group {name!r} has no members, so none in generation {generation}; join it anew")
+        else:
+            self._check_room(name)
+
+    def _check_room(self, name: str) -> None:
+        """LimitReachedError if a group of this name would be new, and one too many."""
+        if self._groups_max is None or self._consumers.has_positions(name):
+            return
+        # Groups that go are not counted off. When the limit seems to be reached, those that are there are counted again, but not
+        # for each client that tries.
+        if self._known < 0 or (self._known >= self._groups_max and self._refusals % RECOUNT_EVERY == 0):
+            self._known = len(self.listed())
+        if self._known >= self._groups_max:
+            self._refusals += 1
+            raise LimitReachedError(
+                f"there are {self._known} groups of consumers, and {self._groups_max} may be; group {name!r} cannot be made: "
+                "delete groups, or raise groups_max"
+            )
+        self._known += 1
 
     def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
         """Raise if this member may not ask for positions of the group, because it is none, or behind. -1 is of no member."""
@@ -200,3 +227,4 @@ class Groups:
             commands += self._kinds[kind].forget(name)
         if commands:
             await self._tablet.execute(Request(commands, makes_room=True))
+        self._known = -1

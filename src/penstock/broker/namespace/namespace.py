@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import OBJECT_PREFIX, Consumers
-from penstock.broker.errors import TopicExistsError, UnknownTopicError
+from penstock.broker.errors import LimitReachedError, TopicExistsError, UnknownTopicError
 from penstock.broker.internal_topics import INTERNAL_TOPICS
 from penstock.broker.namespace.errors import NodeExistsError, NoSuchNodeError, WrongNodeError
 from penstock.broker.namespace.node import Kind, MountState, Node, check_path, new_id, object_id, parent_of, topic_name_of
@@ -63,8 +63,10 @@ class Namespace:
         group_names: Callable[[], Iterable[str]],
         clock: Clock,
         random: Random,
+        nodes_max: int | None = None,
     ) -> None:
         self.tree = tree
+        self._nodes_max = nodes_max
         self._catalog = catalog
         self._maker = maker
         self._consumers = consumers
@@ -172,6 +174,7 @@ class Namespace:
                     f"{path} is made by Kafka clients: what is below {TOPICS_FOLDER} and {GROUPS_FOLDER} is theirs"
                 )
             folders = self._missing_folders(path, recursive=recursive)
+            self._check_room(len(folders) + 1)
             now_ms = int(self._clock.wall() * 1000)
             state = MountState.MOUNTED if mounted else MountState.UNMOUNTED
             node = Node(path, new_id(kind, self._random), kind, now_ms, now_ms, dict(attributes), state)
@@ -290,6 +293,14 @@ class Namespace:
         elif node.kind is Kind.CONSUMER:
             name = consumer_name(node)
             await self._consumers.forget(name, self._consumers.positions(name))
+
+    def _check_room(self, more: int) -> None:
+        there = len(self.tree)
+        if self._nodes_max is not None and there + more > self._nodes_max:
+            raise LimitReachedError(
+                f"there are {there} nodes, {more} more are asked for, and {self._nodes_max} may be; remove some, or raise "
+                "yt_nodes_max"
+            )
 
     def _missing_folders(self, path: str, *, recursive: bool) -> list[Node]:
         missing: list[Node] = []

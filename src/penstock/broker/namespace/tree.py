@@ -36,6 +36,9 @@ class Tree:
         """Names of the nodes in a folder."""
         return list(self._children.get(path, ()))
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     def nodes(self) -> list[Node]:
         """Every node."""
         return list(self._nodes.values())

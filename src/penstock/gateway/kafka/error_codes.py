@@ -14,6 +14,7 @@ from penstock.broker import (
     InvalidTransactionTimeoutError,
     LeaseLimitError,
     LeaseSpentError,
+    LimitReachedError,
     NotInTransactionError,
     PartitionDamagedError,
     PartitionUnavailableError,
@@ -123,6 +124,7 @@ CODES: Final[dict[type[PenstockError], int]] = {
     InvalidTransactionTimeoutError: errors.INVALID_TRANSACTION_TIMEOUT,
     RecordConflictError: errors.INVALID_UPDATE_VERSION,
     UnknownLeaseError: errors.RESOURCE_NOT_FOUND,
+    LimitReachedError: errors.POLICY_VIOLATION,
     LeaseLimitError: errors.POLICY_VIOLATION,
     LeaseSpentError: errors.POLICY_VIOLATION,
     # The tablet runs elsewhere by now, or again in a moment: clients look up the leader anew and come back.

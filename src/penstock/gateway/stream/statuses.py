@@ -8,6 +8,7 @@ import grpc
 
 from penstock.broker import (
     InvalidTopicNameError,
+    LimitReachedError,
     PartitionDamagedError,
     QuotaExceededError,
     TooManyAttemptsError,
@@ -56,6 +57,7 @@ _ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
     (WriteQueueFullError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 503)),
     (OutOfSpaceError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
     (SlowBodyError, Answer(grpc.StatusCode.DEADLINE_EXCEEDED, 408)),
+    (LimitReachedError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
     (InvalidRequestError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 400)),
     (PayloadCorruptError, Answer(grpc.StatusCode.DATA_LOSS, 422)),
     (CorruptionError, Answer(grpc.StatusCode.DATA_LOSS, 500)),

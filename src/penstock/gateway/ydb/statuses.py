@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from penstock.broker import (
     InvalidConfigError,
     InvalidTopicNameError,
+    LimitReachedError,
     PartitionDamagedError,
     QuotaExceededError,
     TopicExistsError,
@@ -74,6 +75,7 @@ _STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
     (WriteQueueFullError, Status.OVERLOADED),
     (QuotaExceededError, Status.OVERLOADED),
     (OutOfSpaceError, Status.OVERLOADED),
+    (LimitReachedError, Status.PRECONDITION_FAILED),
     (InvalidRequestError, Status.BAD_REQUEST),
     (FencedError, Status.SESSION_EXPIRED),
     (PartitionDamagedError, Status.GENERIC_ERROR),

@@ -30,7 +30,7 @@ class Cluster:
         self.clock = clock
         self.random = random
         self.transactions = TabletTransactions(broker, clock=clock, random=random)
-        self.master_transactions = MasterTransactions(clock=clock, random=random)
+        self.master_transactions = MasterTransactions(open_max=broker.options.limits.yt_transactions, clock=clock, random=random)
         self._codecs: dict[str, tuple[bytes, RowCodec]] = {}
 
     def now_ms(self) -> int:

@@ -17,7 +17,6 @@ from penstock.gateway.yt.schema import CONSUMER_SCHEMA, PRODUCER_SCHEMA, Schema,
 from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.visible_nodes import children_of, node_at
 
-PARTITIONS_MAX = 100_000
 # Attributes that say how a table is made, and are told from the table itself afterwards.
 _MAKING = frozenset({"dynamic", "tablet_count", "pivot_keys"})
 
@@ -220,8 +219,8 @@ def _tablet_count(attributes: dict[str, Any]) -> int:
     count = attributes.get("tablet_count", 1)
     if isinstance(count, str) and count.isdigit():
         count = int(count)
-    if not isinstance(count, int) or not 1 <= count <= PARTITIONS_MAX:
-        raise YtError(GENERIC, f"tablet_count is within 1..{PARTITIONS_MAX}, not {count!r}")
+    if not isinstance(count, int) or count < 1:
+        raise YtError(GENERIC, f"tablet_count is a number from 1 on, not {count!r}")
     return int(count)
 
 

@@ -14,13 +14,13 @@ from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TRANSACTION, YtError
 from penstock.gateway.yt.visible_nodes import node_at
 
 MASTER_TYPE, LOCK_TYPE = 1, 200
-OPEN_MAX = 100_000
 
 
 class MasterTransactions:
     """Those that are open."""
 
-    def __init__(self, *, clock: Clock, random: Random) -> None:
+    def __init__(self, *, open_max: int, clock: Clock, random: Random) -> None:
+        self._open_max = open_max
         self._clock = clock
         self._random = random
         self._open: dict[str, tuple[float, float]] = {}  # how long each lives without a ping, and until when
@@ -30,8 +30,10 @@ class MasterTransactions:
         now_s = self._clock.monotonic()
         for late in [one for one, (_, expires_s) in self._open.items() if expires_s < now_s]:
             del self._open[late]
-        if len(self._open) >= OPEN_MAX:
-            raise YtError(GENERIC, f"{OPEN_MAX} transactions are open; commit or abort some first")
+        if len(self._open) >= self._open_max:
+            raise YtError(
+                GENERIC, f"{self._open_max} transactions are open; commit or abort some first, or raise yt_transactions_max"
+            )
         transaction_id = object_id(MASTER_TYPE, self._random.getrandbits(128))
         self._open[transaction_id] = (timeout_s, now_s + timeout_s)
         return transaction_id

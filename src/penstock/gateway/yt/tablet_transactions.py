@@ -41,7 +41,6 @@ TRANSACTION_TYPE = 5
 TIMEOUT_DEFAULT_MS = 30_000
 TIMEOUT_MAX_MS = 3600_000
 COMMIT_TIMEOUT_MS = 60_000
-OPEN_MAX = 100_000
 ID_PREFIX = "\1yt:"
 
 Check = Callable[[], None]
@@ -95,8 +94,9 @@ class TabletTransactions:
     def start(self, timeout_ms: int) -> TabletTransaction:
         """A new one."""
         self._forget_expired()
-        if len(self._open) >= OPEN_MAX:
-            raise YtError(GENERIC, f"{OPEN_MAX} transactions are open; commit or abort some first")
+        most = self._broker.options.limits.yt_transactions
+        if len(self._open) >= most:
+            raise YtError(GENERIC, f"{most} transactions are open; commit or abort some first, or raise yt_transactions_max")
         if not 0 < timeout_ms <= TIMEOUT_MAX_MS:
             raise YtError(GENERIC, f"the timeout of a transaction is within 1..{TIMEOUT_MAX_MS} ms, not {timeout_ms}")
         number = self._random.getrandbits(128)
