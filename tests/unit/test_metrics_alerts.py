@@ -138,6 +138,7 @@ def test_a_clock_that_is_set_is_noticed() -> None:
 def test_a_blocked_loop_is_reported_with_its_stack_and_not_too_often(caplog: pytest.LogCaptureFixture) -> None:
     clock = SetClock()
     watch = LoopWatch(clock)
+    watch.serve()
     watchdog = LoopWatchdog(watch, clock)
 
     def reports_of(seconds: float) -> int:

@@ -102,6 +102,7 @@ class Node:
         except BaseException:
             await node._closing.aclose()
             raise
+        node.observatory.loop_watch.serve()
         return node
 
     async def stop(self) -> None:

@@ -11,6 +11,7 @@ from penstock.core.probe import Durations
 
 INTERVAL_S: Final = 0.1
 BLOCKED_S: Final = 1.0
+BLOCKED_AT_START_S: Final = 10.0  # modules are imported then, and no client waits
 JUMP_S: Final = 2.0
 MINUTE: Final = 60
 
@@ -24,7 +25,8 @@ class LoopWatch:
         self.turned_s = clock.monotonic()  # when it was last seen to turn
         self._worst_s = 0.0
         self._seconds: deque[float] = deque(maxlen=MINUTE)
-        self.blocks = 0  # how often it did not turn for BLOCKED_S or more
+        self.blocked_s = BLOCKED_AT_START_S  # from how long on it counts as blocked
+        self.blocks = 0  # how often it was
         self.longest_block_s = 0.0
         self.last_block: tuple[float, float] | None = None  # when it ended, and how long it was
         self._difference_s = clock.wall() - clock.monotonic()
@@ -36,6 +38,10 @@ class LoopWatch:
         """The latest that the loop was within the last minute."""
         return max(self._seconds, default=0.0)
 
+    def serve(self) -> None:
+        """Clients are served from now on: a second is too long."""
+        self.blocked_s = BLOCKED_S
+
     async def run(self) -> None:
         """Set a timer, see when it goes off, again and again."""
         while True:
@@ -45,7 +51,7 @@ class LoopWatch:
             late_s = max(self.turned_s - due_s, 0.0)
             self.lag.note(late_s)
             self._worst_s = max(self._worst_s, late_s)
-            if late_s >= BLOCKED_S:
+            if late_s >= self.blocked_s:
                 self.blocks += 1
                 self.longest_block_s = max(self.longest_block_s, late_s)
                 self.last_block = (self.turned_s, late_s)

@@ -1,8 +1,8 @@
 """A thread that reports an event loop which does not turn, with the stack of what holds it up.
 
 The loop cannot say so itself: while it is blocked, no request is answered, no metric is scraped and no signal is heeded. So this
-thread writes to the log: once a block lasts a second, and again, less and less often, while it lasts. How often
-the loop was blocked, and for how long, is counted by `LoopWatch` when it turns again.
+thread writes to the log: once a block lasts a second, ten while the node starts, and again, less and less often, while it
+lasts. How often the loop was blocked, and for how long, is counted by `LoopWatch` when it turns again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import traceback
 from typing import Final
 
 from penstock.core.clock import Clock
-from penstock.server.metrics.loop_watch import BLOCKED_S, LoopWatch
+from penstock.server.metrics.loop_watch import LoopWatch
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class LoopWatchdog:
         late_s = now_s - self._looked_s - LOOK_S
         self._looked_s = now_s
         blocked_s = now_s - turned_s
-        if blocked_s < BLOCKED_S:
+        if blocked_s < self._watch.blocked_s:
             return
         if now_s < self._next_report_s:
             if turned_s != self._reported_turn_s:
