@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.broker.errors import PartitionUnavailableError, TopicExistsError, UnknownTopicError
+from penstock.broker.errors import PartitionDamagedError, PartitionUnavailableError, TopicExistsError, UnknownTopicError
 from penstock.broker.streams.errors import InvalidSubjectError
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.broker.streams.subject_patterns import check_pattern, check_subject, matches
@@ -123,6 +123,8 @@ async def once_there(look: Callable[[], T]) -> T:
     for _ in range(int(START_WAIT_S / START_PAUSE_S)):
         try:
             return look()
+        except PartitionDamagedError:
+            raise  # it does not come back by itself
         except PartitionUnavailableError:
             await asyncio.sleep(START_PAUSE_S)
     return look()

@@ -77,6 +77,9 @@ class Sweep:
                     partition = self._sequencer.partition_of(subject)
                 except UnknownTopicError:
                     continue
+                except PartitionUnavailableError as error:
+                    log.warning("old messages of subject %r are not deleted now: %s", subject.name, error)
+                    continue
                 end = min(partition.stable_offset, subject.runs.end_offset)
                 cut = self._spared(subject, await self._first_since(partition, int(ttl_s * 1000), end))
                 gone += await self._listed(subject, partition, cut)

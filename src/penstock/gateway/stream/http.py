@@ -127,7 +127,12 @@ class StreamHttp:
 
     async def _list(self, request: web.Request) -> web.Response:
         streams = await self._admitted(request)
-        found = [{"subject": name, "last_sequence": await streams.last_sequence(name)} for name in await streams.get_subjects()]
+        found: list[dict[str, Any]] = []
+        for name in await streams.get_subjects():
+            try:
+                found.append({"subject": name, "last_sequence": await streams.last_sequence(name)})
+            except UnavailableError as error:  # one that starts, or is damaged, does not keep the others from being listed
+                found.append({"subject": name, "last_sequence": None, "error": error.code})
         return web.json_response(found)
 
     async def _publish(self, request: web.Request) -> web.Response:

@@ -14,8 +14,8 @@ from penstock.broker.groups import (
     assigned_partitions,
 )
 from penstock.broker.namespace import Kind, Node, consumer_name
-from penstock.broker.streams import Streams, consumes, is_pattern
-from penstock.core.errors import PenstockError
+from penstock.broker.streams import StreamEngine, Streams, consumes, is_pattern
+from penstock.core.errors import PenstockError, UnavailableError
 from penstock.server.http.figures import DECLARING, Lag, Snapshot
 from penstock.server.http.served import Served
 
@@ -187,7 +187,7 @@ class ConsumerDirectory:
                 continue  # of a subject that is gone
             lag: Lag | None = None
             for name in names:
-                last[name] = last[name] or await engine.last_sequence(name)
+                last[name] = last[name] or await last_sequence_of(engine, name) or 0
                 own = self._stream_lag(name, position.last_sequence)
                 lag = own if lag is None or own is None else lag.joined(own)
             place = StreamPlace(position.subject, position.last_sequence, max((last[name] for name in names), default=0), lag)
@@ -246,3 +246,11 @@ class ConsumerDirectory:
                         declared.setdefault(name, []).append(topic)
             self._declared = (version, declared, important)
         return self._declared[1], self._declared[2]
+
+
+async def last_sequence_of(engine: StreamEngine, subject: str) -> int | None:
+    """The last sequence of a subject; None while its partition does not serve, which must not keep others from being shown."""
+    try:
+        return await engine.last_sequence(subject)
+    except UnavailableError:
+        return None

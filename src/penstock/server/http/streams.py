@@ -9,7 +9,7 @@ import msgspec
 from penstock.broker import Operation
 from penstock.broker.streams import StreamEngine
 from penstock.core.errors import PenstockError
-from penstock.server.http.consumer_directory import ConsumerDirectory
+from penstock.server.http.consumer_directory import ConsumerDirectory, last_sequence_of
 from penstock.server.http.errors import NotFoundError
 from penstock.server.http.route import Asked, Call, Nothing, Paging, Resource, Route, Shown
 from penstock.server.http.served import Served
@@ -22,10 +22,11 @@ class SubjectNames(Asked, frozen=True):
 
 
 class SubjectShown(Shown, frozen=True):
-    """A subject. Messages and bytes are those of its topic; they are null if its messages are kept elsewhere."""
+    """A subject. Messages and bytes are those of its topic; they are null if its messages are kept elsewhere. The last sequence
+    is null while its partition does not serve."""
 
     subject: str
-    last_sequence: int
+    last_sequence: int | None
     messages: int | None
     bytes: int | None
     consumers: int
@@ -54,7 +55,7 @@ class SubjectDetail(Shown, frozen=True):
     """A subject with its durable consumers."""
 
     subject: str
-    last_sequence: int
+    last_sequence: int | None
     messages: int | None
     bytes: int | None
     consumers: list[DurableShown]
@@ -124,5 +125,5 @@ class StreamResource(Resource):
         except PenstockError:
             pass  # its messages are in another store, or its tablet starts
         consumers = await engine.get_consumers(name)
-        last = await engine.last_sequence(name)
+        last = await last_sequence_of(engine, name)
         return SubjectShown(subject=name, last_sequence=last, messages=messages, bytes=size, consumers=len(consumers))
