@@ -32,7 +32,6 @@ class SimYt:
     async def start(self) -> None:
         """Serve the broker that runs now."""
         self._cluster = Cluster("pythia", self.host.broker, Peers({}), clock=self.host.node.clock, random=Random(1))
-        await self.host.do(self._cluster.transactions.recover())
         await self.host.do(recover_sessions(self.host.broker))
 
     async def restart(self) -> None:

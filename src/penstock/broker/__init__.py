@@ -13,6 +13,14 @@ from penstock.broker.access import (
     RulePattern,
 )
 from penstock.broker.broker import Broker, Produced
+from penstock.broker.buffered_transactions import (
+    BufferedTransaction,
+    BufferedTransactions,
+    Changes,
+    NoSuchTransactionError,
+    TransactionLimitError,
+    UnsettledPositionsError,
+)
 from penstock.broker.compaction import CompactionOptions
 from penstock.broker.consumers import Position, Queue
 from penstock.broker.dynamic_config import ALL_BROKERS, BROKER_NAMES, CONNECTIONS_MAX, DYNAMIC_KEYS
@@ -101,6 +109,9 @@ __all__ = [
     "BrokerOptions",
     "BrokerProbe",
     "BrokerReading",
+    "BufferedTransaction",
+    "BufferedTransactions",
+    "Changes",
     "Chunk",
     "Committed",
     "CompactionOptions",
@@ -123,6 +134,7 @@ __all__ = [
     "LeaseSpentError",
     "LimitReachedError",
     "Mechanism",
+    "NoSuchTransactionError",
     "NotInTransactionError",
     "Operation",
     "PartitionDamagedError",
@@ -152,6 +164,7 @@ __all__ = [
     "TopicExistsError",
     "Transaction",
     "TransactionCoordinator",
+    "TransactionLimitError",
     "TransactionOptions",
     "TransactionState",
     "UnacceptableCredentialError",
@@ -160,6 +173,7 @@ __all__ = [
     "UnknownProducerError",
     "UnknownTopicError",
     "UnknownUserError",
+    "UnsettledPositionsError",
     "Users",
     "WrongPasswordError",
     "check_not_internal",

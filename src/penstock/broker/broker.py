@@ -13,6 +13,7 @@ from uuid import UUID
 from penstock.blob import BlobStorage, Buffer
 from penstock.broker.access import Access, AccessRules
 from penstock.broker.age_clock import AgeClock
+from penstock.broker.buffered_transactions import BufferedCommits
 from penstock.broker.catalog import Catalog
 from penstock.broker.compaction import Compaction
 from penstock.broker.consumers import Consumers, Queue
@@ -116,6 +117,7 @@ class Broker:
         self._offsets: TransactionalOffsets
         self.groups: Groups
         self.transactions: TransactionCoordinator
+        self.commits = BufferedCommits()
         self.quotas: Quotas
         self.users: Users
         self.sign_in: SignIn
@@ -407,6 +409,7 @@ class Broker:
 
     async def _start_transactions(self, tablet: KvTablet) -> None:
         """Whatever was decided before the last stop, of the broker or of the tablet, is carried out from here on."""
+        await self._stop_old("commits")
         await self._stop_old("transactions")
         self.transactions = TransactionCoordinator(
             TransactionStore(tablet),
@@ -419,6 +422,8 @@ class Broker:
         )
         self._stops["transactions"] = self.transactions.stop
         self.transactions.start()
+        self.commits.use(self.transactions, self.consumers)
+        self._stops["commits"] = self.commits.stop
 
     def _partition_of(self, queue: Queue) -> Partition:
         return self.partition(self.catalog.topic_by_id(queue.topic_id), queue.partition)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.gateway.ydb import paths
+from penstock.gateway.ydb.query_sessions import QuerySessions
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller
-from penstock.gateway.ydb.topic_transactions import TopicTransactions
 
 
 class Call(NamedTuple):
@@ -16,7 +16,7 @@ class Call(NamedTuple):
     caller: Caller
     database: str
     readers: Readers
-    transactions: TopicTransactions
+    transactions: QuerySessions
     node_id: int
 
     def topic_name(self, path: str) -> str:

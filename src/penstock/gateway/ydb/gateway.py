@@ -22,12 +22,12 @@ from penstock.gateway.ydb import describe, query_service, topic_admin
 from penstock.gateway.ydb.call import Call
 from penstock.gateway.ydb.probe import traceparent_of
 from penstock.gateway.ydb.protos import Status, auth, discovery, operation, topic
+from penstock.gateway.ydb.query_sessions import QuerySessions
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller, SignIn
 from penstock.gateway.ydb.statuses import StatusError, decoded, issues_of, status_of
 from penstock.gateway.ydb.stream import Stream, served
-from penstock.gateway.ydb.topic_transactions import TopicTransactions
 from penstock.gateway.ydb.write_speed import WriteSpeed
 from penstock.gateway.ydb.write_stream import WriteStream
 from penstock.gateway.ydb.writers import Writers
@@ -87,7 +87,7 @@ class YdbGateway:
         self._readers = Readers(broker)
         self._sign_in = SignIn(broker)
         self._bodies = RequestBodies()
-        self._transactions = TopicTransactions(broker, self._readers, random)
+        self._transactions = QuerySessions(broker, self._readers, random)
         self._following: asyncio.Task[None] | None = None
         self._streams: set[Stream] = set()
         self.probe = RequestProbe()

@@ -15,8 +15,8 @@ from penstock.gateway.grpc_bodies import RequestBodies
 from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.ydb.probe import traceparent_of
 from penstock.gateway.ydb.protos import Status, query
+from penstock.gateway.ydb.query_sessions import QuerySessions
 from penstock.gateway.ydb.statuses import decoded, issues_of, status_of, unsupported
-from penstock.gateway.ydb.topic_transactions import TopicTransactions
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class QueryService:
     """Its calls; queries themselves are refused."""
 
     def __init__(
-        self, transactions: TopicTransactions, admit: Admit, node_id: int, probe: RequestProbe, bodies: RequestBodies
+        self, transactions: QuerySessions, admit: Admit, node_id: int, probe: RequestProbe, bodies: RequestBodies
     ) -> None:
         self._transactions = transactions
         self._probe = probe

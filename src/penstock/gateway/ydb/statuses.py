@@ -11,10 +11,12 @@ from penstock.broker import (
     InvalidConfigError,
     InvalidTopicNameError,
     LimitReachedError,
+    NoSuchTransactionError,
     PartitionDamagedError,
     QuotaExceededError,
     TopicExistsError,
     UnknownTopicError,
+    UnsettledPositionsError,
 )
 from penstock.core.errors import (
     ClosedError,
@@ -67,6 +69,8 @@ def decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
 
 # The first kind that fits decides.
 _STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
+    (NoSuchTransactionError, Status.NOT_FOUND),
+    (UnsettledPositionsError, Status.ABORTED),
     (UnknownTopicError, Status.SCHEME_ERROR),
     (UnknownPartitionError, Status.SCHEME_ERROR),
     (InvalidTopicNameError, Status.SCHEME_ERROR),

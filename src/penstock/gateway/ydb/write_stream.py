@@ -19,10 +19,10 @@ from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.paths import topic_name
 from penstock.gateway.ydb.plain_request import PlainRequest, plain_request
 from penstock.gateway.ydb.protos import CODEC_NAMES, RAW, Status, topic
+from penstock.gateway.ydb.query_sessions import QuerySessions, TopicTransaction
 from penstock.gateway.ydb.sign_in import SignIn
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 from penstock.gateway.ydb.stream import Stream
-from penstock.gateway.ydb.topic_transactions import TopicTransaction, TopicTransactions
 from penstock.gateway.ydb.write_acks import Seqnos, write_response
 from penstock.gateway.ydb.writers import Outcome, ProducerKey, Writers
 from penstock.gateway.ydb.written_batch import BATCH_BYTES, Writer, WrittenBatch, batches_of, plain_data
@@ -58,7 +58,7 @@ class WriteStream:
         broker: Broker,
         writers: Writers,
         *,
-        transactions: TopicTransactions,
+        transactions: QuerySessions,
         sign_in: SignIn,
         random: Random,
     ) -> None:
@@ -233,7 +233,7 @@ class WriteStream:
         if in_transaction is None:
             await self._store(batches, seqnos[skipped:], sent)
         else:
-            in_transaction.write(Queue(self._topic.id, self._number), batches)
+            self._transactions.write(in_transaction, Queue(self._topic.id, self._number), batches)
         self._under_way_bytes += size
         self._sent.append(sent)
         self._changed.set()

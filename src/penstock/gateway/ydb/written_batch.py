@@ -52,6 +52,11 @@ class WrittenBatch(NamedTuple):
     data: bytes
     messages: int
 
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.data)
+
 
 def plain_data(messages: Sequence[Any], codec: int) -> list[bytes]:
     """The data of messages without their compression. StatusError if it is not what it claims to be."""

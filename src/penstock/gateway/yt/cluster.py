@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from penstock.broker import Broker
+from penstock.broker import Broker, BufferedTransactions
 from penstock.broker.namespace import TOPICS_FOLDER, Kind, MountState, Node, NoSuchNodeError, parent_of
 from penstock.broker.queue_agent import tablet_id
 from penstock.core.clock import Clock
@@ -14,9 +14,9 @@ from penstock.gateway.yt.paths import Path
 from penstock.gateway.yt.peers import Peers
 from penstock.gateway.yt.read_locks import MasterTransactions
 from penstock.gateway.yt.row_codec import RowCodec
+from penstock.gateway.yt.row_writer import RowWriter
 from penstock.gateway.yt.schema import CONSUMER_SCHEMA, KAFKA_SCHEMA, PRODUCER_SCHEMA, Schema, schema_of
 from penstock.gateway.yt.stored_values import from_stored
-from penstock.gateway.yt.tablet_transactions import TabletTransactions
 from penstock.queue import Partition
 
 
@@ -29,8 +29,10 @@ class Cluster:
         self.peers = peers
         self.clock = clock
         self.random = random
-        self.transactions = TabletTransactions(broker, clock=clock, random=random)
-        self.master_transactions = MasterTransactions(open_max=broker.options.limits.yt_transactions, clock=clock, random=random)
+        open_max = broker.options.limits.yt_transactions
+        self.rows = RowWriter(broker, clock)
+        self.transactions = BufferedTransactions(broker.commits, self.rows, clock, open_max=open_max)
+        self.master_transactions = MasterTransactions(open_max=open_max, clock=clock, random=random)
         self._codecs: dict[str, tuple[bytes, RowCodec]] = {}
 
     def now_ms(self) -> int:

@@ -8,10 +8,12 @@ from typing import Any
 
 from penstock.broker import (
     InvalidConfigError,
+    NoSuchTransactionError,
     PartitionDamagedError,
     PartitionUnavailableError,
     TopicExistsError,
     UnknownTopicError,
+    UnsettledPositionsError,
 )
 from penstock.broker.namespace import NodeExistsError, NoSuchNodeError, WrongNodeError
 from penstock.core.errors import InvalidRequestError, OutOfSpaceError, PenstockError, UnavailableError
@@ -64,6 +66,8 @@ _NUMBERS: tuple[tuple[type[PenstockError], int], ...] = (
     (NodeExistsError, NODE_EXISTS),
     (TopicExistsError, NODE_EXISTS),
     (WrongNodeError, GENERIC),
+    (NoSuchTransactionError, NO_SUCH_TRANSACTION),
+    (UnsettledPositionsError, LOCK_CONFLICT),
     (UnknownTopicError, NO_SUCH_TABLET),
     (PartitionDamagedError, GENERIC),
     (PartitionUnavailableError, NOT_MOUNTED),

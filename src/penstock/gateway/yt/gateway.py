@@ -138,7 +138,6 @@ class YtGateway:
     async def start(self) -> None:
         """Listen. OSError if the address cannot be had."""
         self._answers = Answers(await self._cluster.broker.system_tablet(ANSWERS_TABLET), self._clock)
-        await self._cluster.transactions.recover()
         await producer_sessions.recover_sessions(self._cluster.broker)
         app = web.Application(client_max_size=0, middlewares=[self._guarded])
         app.on_response_prepare.append(add_data_headers)

@@ -12,12 +12,12 @@ import json
 import logging
 from typing import Any, NamedTuple
 
-from penstock.broker import Broker, Operation, PartitionUnavailableError, Position, Queue, UnknownTopicError
+from penstock.broker import Broker, Changes, Operation, PartitionUnavailableError, Position, Queue, UnknownTopicError
 from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.registrations import Ref
 from penstock.gateway.yt.call import Call, Command, Reply
-from penstock.gateway.yt.encoded_rows import row_count
+from penstock.gateway.yt.encoded_rows import EncodedRows, row_count
 from penstock.gateway.yt.errors import (
     GENERIC,
     INVALID_EPOCH,
@@ -29,7 +29,6 @@ from penstock.gateway.yt.errors import (
 from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.schema import SEQUENCE_NUMBER
 from penstock.gateway.yt.stored_values import from_stored, to_stored
-from penstock.gateway.yt.tablet_transactions import Changes
 from penstock.gateway.yt.visible_nodes import mounted_at, table_at
 from penstock.queue import SourceWrite
 
@@ -94,8 +93,8 @@ async def create_session(call: Call) -> Reply:
     """A new session, or the next epoch of one: whoever had it before is shut out."""
     key = _key(call)
     broker = call.cluster.broker
-    async with call.cluster.transactions.lock(key.name):
-        call.cluster.transactions.check_settled(key.name, (key.place,))
+    async with call.cluster.broker.commits.lock(key.name):
+        call.cluster.broker.commits.check_settled(key.name, (key.place,))
         old = session_of(call, key)
         meta = call.get("user_meta")
         new = Session(0, NO_SEQUENCE, meta) if old is None else old._replace(epoch=old.epoch + 1)
@@ -108,7 +107,7 @@ async def create_session(call: Call) -> Reply:
 async def remove_session(call: Call) -> Reply:
     """Forget a session."""
     key = _key(call)
-    async with call.cluster.transactions.lock(key.name):
+    async with call.cluster.broker.commits.lock(key.name):
         await call.cluster.broker.consumers.forget(key.name, [key.place])
     return Reply({})
 
@@ -146,23 +145,23 @@ async def push(call: Call) -> Reply:
     return answer
 
 
-async def _push_alone(call: Call, key: SessionKey, changes: Changes, sessions: tuple[Session, Session]) -> None:
+async def _push_alone(call: Call, key: SessionKey, changes: Changes[EncodedRows], sessions: tuple[Session, Session]) -> None:
     """Rows of one partition: they carry their session, and the table follows."""
     before, after = sessions
-    transactions = call.cluster.transactions
-    async with transactions.lock(key.name):
-        transactions.check_settled(key.name, (key.place,))
+    commits = call.cluster.broker.commits
+    async with commits.lock(key.name):
+        commits.check_settled(key.name, (key.place,))
         _check_unchanged(key, session_of(call, key), before)
-        queue, rows = next(iter(changes.rows.items()))
+        queue, rows = next(iter(changes.writes.items()))
         source = SourceWrite(key.source, after.sequence - row_count(rows) + 1, after.epoch)
         if source.seqno >= 0:
-            await transactions.write(queue, rows, source)
+            await call.cluster.rows.write_of_source(queue, rows, source)
             await call.cluster.broker.consumers.commit(key.name, changes.positions[key.name].items())
             return
-    await transactions.carry_out(changes)
+    await call.cluster.transactions.carry_out(changes)
 
 
-def session_of(call: Call, key: SessionKey, gathered: Changes | None = None) -> Session | None:
+def session_of(call: Call, key: SessionKey, gathered: Changes[EncodedRows] | None = None) -> Session | None:
     """Where a session stands: in the transaction that is gathered, in the table, or in the rows it wrote last."""
     position = None if gathered is None else gathered.position(key.name, key.place)
     if position is not None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker import Operation, Position, Queue
+from penstock.broker import Changes, Operation, Position, Queue
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.registrations import Ref
 from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import GENERIC, LOCK_CONFLICT, NOT_AUTHORIZED, OFFSET_CONFLICT, YtError
 from penstock.gateway.yt.peers import PLACE_COMMAND
 from penstock.gateway.yt.permissions import check, is_peer
 from penstock.gateway.yt.registration_commands import given, local, pair
 from penstock.gateway.yt.row_reader import BYTES_DEFAULT, ROWS_DEFAULT, ROWS_MAX, pull
 from penstock.gateway.yt.table_commands import apply
-from penstock.gateway.yt.tablet_transactions import Changes
 from penstock.gateway.yt.visible_nodes import consumer_at, mounted_at, node_at, table_at
 
 # Set when one cluster pulls from another for a consumer, whose user it has checked.
@@ -83,7 +83,7 @@ async def advance_consumer(call: Call) -> Reply:
         raise YtError(GENERIC, f"new_offset is from 0 on, not {new}")
     place = _place(call, queue, consumer, call.whole("partition_index"))
     name = consumer_name(node)
-    changes = Changes()
+    changes = Changes[EncodedRows]()
     changes.set_position(name, place, Position(new, metadata=str(queue)))
     in_transaction = call.transaction_id
     if in_transaction is None:

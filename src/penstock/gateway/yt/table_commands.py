@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker import Operation, Queue
+from penstock.broker import Changes, Operation, Queue
 from penstock.broker.namespace import Kind, MountState, Node
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.encoded_rows import EncodedRows
@@ -19,7 +19,6 @@ from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
 from penstock.gateway.yt.select_command import select_rows
 from penstock.gateway.yt.stored_values import to_stored
-from penstock.gateway.yt.tablet_transactions import Changes
 from penstock.gateway.yt.visible_nodes import mounted_at, node_at, table_at
 
 ROWS_AT_ONCE = 2000  # encoded before others are served
@@ -85,9 +84,9 @@ async def insert_rows(call: Call) -> Reply:
     rows = await sent_rows(call)
     if not rows:
         return Reply({})
-    changes = Changes()
+    changes = Changes[EncodedRows]()
     for queue, part in (await spread(call, node, codec, rows)).items():
-        changes.add_rows(queue, part)
+        changes.add(queue, part)
     await apply(call, changes)
     return Reply({})
 
@@ -167,20 +166,14 @@ async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, A
     return found
 
 
-async def apply(call: Call, changes: Changes) -> None:
+async def apply(call: Call, changes: Changes[EncodedRows]) -> None:
     """Make changes now, or as part of the transaction that the call names."""
     transactions = call.cluster.transactions
     name = call.transaction_id
     if name is None:
         await transactions.carry_out(changes)
-        return
-    gathered = transactions.find(name).changes
-    for queue, rows in changes.rows.items():
-        gathered.add_rows(queue, rows)
-    for consumer, positions in changes.positions.items():
-        for queue, position in positions.items():
-            gathered.set_position(consumer, queue, position)
-    gathered.checks += changes.checks
+    else:
+        transactions.gather(name, changes)
 
 
 async def _set_state(call: Call, state: MountState) -> Reply:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.broker import BufferedTransactions, TransactionLimitError
+from penstock.broker.namespace import object_id
 from penstock.gateway.yt.call import Call, Command, Reply
+from penstock.gateway.yt.encoded_rows import EncodedRows
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.paths import path_of
 from penstock.gateway.yt.read_locks import MasterTransactions, is_master
-from penstock.gateway.yt.tablet_transactions import TIMEOUT_DEFAULT_MS, TabletTransactions
+
+TRANSACTION_TYPE = 5
+TIMEOUT_DEFAULT_MS = 30_000
 
 
 async def start_transaction(call: Call) -> Reply:
@@ -19,7 +24,11 @@ async def start_transaction(call: Call) -> Reply:
         raise YtError(GENERIC, f'a transaction is of type "tablet", or "master" for reading, not "{type_}"')
     if type_ == "master":
         return Reply({"transaction_id": call.cluster.master_transactions.start(timeout_ms / 1000)})
-    return Reply({"transaction_id": call.cluster.transactions.start(timeout_ms).id})
+    made = object_id(TRANSACTION_TYPE, call.cluster.random.getrandbits(128))
+    try:
+        return Reply({"transaction_id": call.cluster.transactions.start(made, timeout_ms / 1000).id})
+    except TransactionLimitError as error:
+        raise YtError(GENERIC, f"{error}, or raise yt_transactions_max") from error
 
 
 async def commit_transaction(call: Call) -> Reply:
@@ -40,7 +49,7 @@ async def ping_transaction(call: Call) -> Reply:
     return Reply({})
 
 
-def _owner(call: Call) -> TabletTransactions | MasterTransactions:
+def _owner(call: Call) -> BufferedTransactions[EncodedRows] | MasterTransactions:
     """Where the transaction that is named is kept."""
     cluster = call.cluster
     return cluster.master_transactions if is_master(call.text("transaction_id")) else cluster.transactions

@@ -1,0 +1,335 @@
+"""Transactions whose changes are gathered in memory and take effect together when they are committed.
+
+Until then nothing is stored, so a transaction does not outlive the process. A commit is a transaction of the coordinator, under a
+transactional id of a pool that all gateways share: all of it or nothing, whatever crashes when. What a gateway writes is its own
+affair; it says how by a `QueueWriter`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from penstock.broker.consumers import Consumers, Position, Queue
+from penstock.broker.transactions import (
+    V2,
+    Producer,
+    ProducerFencedError,
+    TransactionCoordinator,
+    TransactionState,
+    UnknownProducerError,
+)
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
+
+log = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT_MS: Final = 60_000
+OPEN_MAX: Final = 100_000
+BYTES_MAX: Final = 512 << 20  # of all open transactions of a gateway
+TIMEOUT_S_MAX: Final = 3600.0
+ID_PREFIX: Final = "\1tx:"
+OLD_PREFIXES: Final = ("\1yt:", "\1ydb:")  # of pools that gateways had of their own
+_OPEN_STATES: Final = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+Check = Callable[[], None]
+"""Raises if what a transaction has seen is not so any more."""
+
+
+class NoSuchTransactionError(InvalidRequestError):
+    """The transaction was ended, took too long without being used, or the node was restarted."""
+
+    code = "no_such_transaction"
+
+
+class TransactionLimitError(InvalidRequestError):
+    """Too many transactions are open, or too much is gathered in them."""
+
+    code = "transaction_limit"
+
+
+class UnsettledPositionsError(UnavailableError):
+    """A transaction that is being ended sets the same positions: what they will be is not known yet."""
+
+    code = "unsettled_positions"
+
+
+class Gathered(Protocol):
+    """A part of what is to be written to a partition."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        ...
+
+
+W = TypeVar("W", bound=Gathered)
+
+
+class QueueWriter(Protocol[W]):
+    """How a gateway writes what was gathered for a partition."""
+
+    def is_one_batch(self, parts: list[W]) -> bool:
+        """Whether the parts are written as one batch, and so as a whole even without a transaction."""
+        ...
+
+    async def write(self, queue: Queue, parts: list[W], producer: Producer | None) -> None:
+        """Write the parts in order, as part of the producer's transaction if there is one; durable when this returns."""
+        ...
+
+
+@dataclass(slots=True)
+class Changes(Generic[W]):
+    """What is to take effect together."""
+
+    writes: dict[Queue, list[W]] = field(default_factory=dict)
+    positions: dict[str, dict[Queue, Position]] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are to be written."""
+        return sum(part.size for parts in self.writes.values() for part in parts)
+
+    def add(self, queue: Queue, parts: Iterable[W]) -> None:
+        """Write parts behind those that were added before."""
+        self.writes.setdefault(queue, []).extend(parts)
+
+    def set_position(self, name: str, queue: Queue, position: Position) -> None:
+        """Set a position, in place of the one that was set before."""
+        self.positions.setdefault(name, {})[queue] = position
+
+    def position(self, name: str, queue: Queue) -> Position | None:
+        """A position that is to be set."""
+        return self.positions.get(name, {}).get(queue)
+
+
+@dataclass(slots=True)
+class BufferedTransaction(Generic[W]):
+    """One that is open."""
+
+    id: str
+    timeout_s: float
+    expires_s: float
+    changes: Changes[W] = field(default_factory=Changes)
+    size: int = 0
+    is_ending: bool = False
+
+
+class BufferedCommits:
+    """Carries changes of all gateways out, under a pool of transactional ids. One for the broker: positions that several gateways
+    set are locked for all."""
+
+    def __init__(self) -> None:
+        self._coordinator: TransactionCoordinator
+        self._consumers: Consumers
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._ids_made = 0
+        # Those that are free, and who their producer is, if that is known.
+        self._idle: list[tuple[str, Producer | None]] = []
+        self._settling: asyncio.Task[None] | None = None
+
+    def use(self, coordinator: TransactionCoordinator, consumers: Consumers) -> None:
+        """Commit by this coordinator, which has just started, from now on. What commits before have left is settled beside that:
+        what was decided is carried out, all else aborted."""
+        self._coordinator = coordinator
+        self._consumers = consumers
+        left = [one for one in coordinator.transactions() if one.transactional_id.startswith((ID_PREFIX, *OLD_PREFIXES))]
+        own = [one for one in left if one.transactional_id.startswith(ID_PREFIX)]
+        numbers = (int(one.transactional_id.removeprefix(ID_PREFIX)) for one in own)
+        self._ids_made = max([self._ids_made, *numbers])
+        self._idle = [(one.transactional_id, None) for one in own if one.state not in _OPEN_STATES]
+        unsettled = [one.transactional_id for one in left if one.state in _OPEN_STATES]
+        self._settling = asyncio.create_task(self._settle(unsettled), name="settle-commits")
+
+    async def stop(self) -> None:
+        """Settle no more."""
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
+            self._settling = None
+
+    async def _settle(self, transactional_ids: list[str]) -> None:
+        for transactional_id in transactional_ids:
+            try:
+                self._idle.append((transactional_id, await self._coordinator.initialise(transactional_id, COMMIT_TIMEOUT_MS)))
+            except PenstockError as error:
+                log.warning("the transaction of %r is left to time out: %s", transactional_id, error)
+
+    def lock(self, name: str) -> asyncio.Lock:
+        """Keeps changes of the positions of one name apart."""
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        return lock
+
+    def check_settled(self, name: str, queues: Iterable[Queue]) -> None:
+        """UnsettledPositionsError if a transaction that has not ended sets one of these positions. To be asked while the lock of
+        the name is held."""
+        if any(self._consumers.is_unstable(name, queue) for queue in queues):
+            raise UnsettledPositionsError("another transaction that is being ended changes the same position; try again")
+
+    async def carry_out(self, changes: Changes[W], writer: QueueWriter[W]) -> None:
+        """Make changes, all of them or none."""
+        names = sorted(changes.positions)
+        writes = list(changes.writes.items())
+        async with AsyncExitStack() as locks:
+            for name in names:
+                await locks.enter_async_context(self.lock(name))
+            for name, positions in changes.positions.items():
+                self.check_settled(name, positions)
+            for check in changes.checks:
+                check()
+            if not writes and len(names) == 1:
+                await self._consumers.commit(names[0], changes.positions[names[0]].items())
+            elif not names and len(writes) == 1 and writer.is_one_batch(writes[0][1]):
+                await writer.write(*writes[0], None)
+            elif names or writes:
+                await self._commit(changes, writer)
+
+    async def _commit(self, changes: Changes[W], writer: QueueWriter[W]) -> None:
+        """Write and set positions in one transaction of the coordinator."""
+        transactional_id, producer = await self._begin(frozenset(changes.writes), frozenset(changes.positions))
+        try:
+            await asyncio.gather(*(writer.write(queue, parts, producer) for queue, parts in changes.writes.items()))
+            for name, positions in changes.positions.items():
+                await self._coordinator.set_positions(transactional_id, producer, name, list(positions.items()), adds_group=False)
+            await self._end(transactional_id, producer, commit=True)
+        except BaseException:
+            await self._give_up(transactional_id, producer)
+            raise
+
+    async def _begin(self, queues: frozenset[Queue], groups: frozenset[str]) -> tuple[str, Producer]:
+        """Begin a transaction over these partitions and positions. An id that expired meanwhile, or that another has taken over,
+        is replaced by the next."""
+        while self._idle:
+            transactional_id, producer = self._idle.pop()
+            try:
+                if producer is None:
+                    producer = await self._coordinator.initialise(transactional_id, COMMIT_TIMEOUT_MS)
+                await self._coordinator.add(transactional_id, producer, queues=queues, groups=groups)
+            except (ProducerFencedError, UnknownProducerError) as error:
+                log.info("the transactional id %r is used no more: %s", transactional_id, error)
+            else:
+                return transactional_id, producer
+        self._ids_made += 1
+        transactional_id = f"{ID_PREFIX}{self._ids_made}"
+        producer = await self._coordinator.initialise(transactional_id, COMMIT_TIMEOUT_MS)
+        await self._coordinator.add(transactional_id, producer, queues=queues, groups=groups)
+        return transactional_id, producer
+
+    async def _end(self, transactional_id: str, producer: Producer, *, commit: bool) -> None:
+        """End a transaction, and have its id for another."""
+        after = await self._coordinator.end(transactional_id, producer, commit=commit, version=V2)
+        self._idle.append((transactional_id, after))
+
+    async def _give_up(self, transactional_id: str, producer: Producer) -> None:
+        """Abort a transaction that failed. If it was decided before that, it is carried out; if it cannot be aborted, it times
+        out."""
+        try:
+            await self._end(transactional_id, producer, commit=False)
+        except PenstockError as error:
+            log.info("the transaction of %r is left to time out: %s", transactional_id, error)
+
+
+class BufferedTransactions(Generic[W]):
+    """The open transactions of a gateway, and the commits of its changes."""
+
+    def __init__(
+        self,
+        commits: BufferedCommits,
+        writer: QueueWriter[W],
+        clock: Clock,
+        *,
+        bytes_max_each: int = BYTES_MAX,
+        open_max: int = OPEN_MAX,
+    ) -> None:
+        self._commits = commits
+        self._writer = writer
+        self._clock = clock
+        self._bytes_max_each = bytes_max_each
+        self._open_max = open_max
+        self._open: dict[str, BufferedTransaction[W]] = {}
+        self._size = 0
+
+    def start(self, transaction_id: str, timeout_s: float) -> BufferedTransaction[W]:
+        """Open a transaction that ends when it is not used for as long as its timeout."""
+        self._forget_expired()
+        if len(self._open) >= self._open_max:
+            raise TransactionLimitError(f"{self._open_max} transactions are open; commit or abort some first")
+        if not 0 < timeout_s <= TIMEOUT_S_MAX:
+            most = int(TIMEOUT_S_MAX * 1000)
+            raise InvalidRequestError(f"the timeout of a transaction is within 1..{most} ms, not {timeout_s * 1000:.0f}")
+        made = BufferedTransaction[W](transaction_id, timeout_s, self._clock.monotonic() + timeout_s)
+        self._open[transaction_id] = made
+        return made
+
+    def find(self, transaction_id: str) -> BufferedTransaction[W]:
+        """An open transaction, which lives on for its timeout."""
+        self._forget_expired()
+        found = self._open.get(transaction_id)
+        if found is None or found.is_ending:
+            raise NoSuchTransactionError(
+                f"No such transaction {transaction_id}: it was committed or aborted, took too long without a ping, or the node "
+                f"was started again"
+            )
+        found.expires_s = self._clock.monotonic() + found.timeout_s
+        return found
+
+    def ping(self, transaction_id: str) -> None:
+        """Keep a transaction open for its timeout."""
+        self.find(transaction_id)
+
+    def gather(self, transaction_id: str, changes: Changes[W]) -> None:
+        """Add changes to those of an open transaction. TransactionLimitError if they are too many bytes; none is added then."""
+        found = self.find(transaction_id)
+        size = changes.size
+        if found.size + size > self._bytes_max_each:
+            raise TransactionLimitError(f"a transaction has at most {self._bytes_max_each} bytes of messages; commit more often")
+        if self._size + size > BYTES_MAX:
+            raise TransactionLimitError(f"open transactions hold {self._size} bytes; commit or abort some first")
+        found.size += size
+        self._size += size
+        for queue, parts in changes.writes.items():
+            found.changes.add(queue, parts)
+        for name, positions in changes.positions.items():
+            for queue, position in positions.items():
+                found.changes.set_position(name, queue, position)
+        found.changes.checks += changes.checks
+
+    def abort(self, transaction_id: str) -> None:
+        """Forget a transaction."""
+        self._forget(self.find(transaction_id))
+
+    def discard(self, transaction_id: str) -> None:
+        """Forget a transaction unless it is over, or being committed."""
+        found = self._open.get(transaction_id)
+        if found is not None and not found.is_ending:
+            self._forget(found)
+
+    async def commit(self, transaction_id: str) -> None:
+        """Carry a transaction out; it is durable and seen when this returns. Committed or failed, it is over."""
+        transaction = self.find(transaction_id)
+        transaction.is_ending = True
+        try:
+            await self.carry_out(transaction.changes)
+        finally:
+            self._forget(transaction)
+
+    async def carry_out(self, changes: Changes[W]) -> None:
+        """Make changes, all of them or none; they are durable and seen when this returns."""
+        await self._commits.carry_out(changes, self._writer)
+
+    def _forget(self, transaction: BufferedTransaction[W]) -> None:
+        if self._open.pop(transaction.id, None) is not None:
+            self._size -= transaction.size
+
+    def _forget_expired(self) -> None:
+        now_s = self._clock.monotonic()
+        for late in [one for one in self._open.values() if one.expires_s < now_s and not one.is_ending]:
+            self._forget(late)

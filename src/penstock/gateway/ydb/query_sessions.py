@@ -1,0 +1,206 @@
+"""Sessions of YDB's query service, and the transactions about topics that are open in them. A session lives as long as its client
+stays attached to it, and its transactions no longer than that."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from penstock.broker import Broker, BufferedTransaction, BufferedTransactions, Changes, Position, Producer, Queue
+from penstock.core.checksum import crc32c
+from penstock.gateway.ydb.commit_ranges import CommitRanges
+from penstock.gateway.ydb.protos import Status
+from penstock.gateway.ydb.readers import Readers
+from penstock.gateway.ydb.statuses import StatusError
+from penstock.gateway.ydb.written_batch import WrittenBatch
+from penstock.queue import WriteResult
+
+SESSIONS_MAX: Final = 10_000
+ATTACH_S: Final = 60.0
+TRANSACTION_IDLE_S: Final = 900.0
+GATHERED_BYTES_MAX: Final = 64 << 20
+TRANSACTIONAL: Final = 0x10
+_OWNER = Struct(">qhi")
+
+
+class Move:
+    """A position that a transaction moves: from where it was when it was asked for, and to where."""
+
+    def __init__(self, committed: int) -> None:
+        self.before = committed
+        self.ranges = CommitRanges(committed)
+
+
+@dataclass(slots=True)
+class TopicTransaction:
+    """One that is open."""
+
+    buffered: BufferedTransaction[WrittenBatch]
+    moves: dict[tuple[str, Queue], Move] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.buffered.id
+
+
+class Session:
+    """What a client has open."""
+
+    def __init__(self, attach_by: float) -> None:
+        self.attach_by: float | None = attach_by  # None: it is attached
+        self.open: dict[str, TopicTransaction] = {}
+        self.is_over = asyncio.Event()
+
+
+class QuerySessions:
+    """The sessions of this node and the transactions open in them."""
+
+    def __init__(self, broker: Broker, readers: Readers, random: Random) -> None:
+        self._broker = broker
+        self._readers = readers
+        self._random = random
+        self._sessions: dict[str, Session] = {}
+        self._buffered = BufferedTransactions(
+            broker.commits, _BatchWriter(broker), broker.clock, bytes_max_each=GATHERED_BYTES_MAX
+        )
+
+    def open_session(self) -> str:
+        """A new session; a client that does not attach itself to it loses it."""
+        now = self._broker.clock.monotonic()
+        if len(self._sessions) >= SESSIONS_MAX:
+            late = [name for name, session in self._sessions.items() if session.attach_by is not None and session.attach_by < now]
+            for name in late:
+                self.close_session(name)
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise StatusError(Status.OVERLOADED, f"{SESSIONS_MAX} sessions are open; close some first")
+        name = self._new_id()
+        self._sessions[name] = Session(now + ATTACH_S)
+        return name
+
+    def close_session(self, session: str) -> None:
+        """A session is over, and what it has open with it."""
+        found = self._sessions.pop(session, None)
+        if found is not None:
+            for transaction in found.open.values():
+                self._buffered.discard(transaction.id)
+            found.is_over.set()
+
+    def close(self) -> None:
+        """All sessions are over."""
+        for name in list(self._sessions):
+            self.close_session(name)
+
+    def attach(self, session: str) -> Session:
+        """A client stays with its session from now on."""
+        found = self._of(session)
+        found.attach_by = None
+        return found
+
+    def begin(self, session: str) -> TopicTransaction:
+        """A new transaction of a session."""
+        found = self._of(session)
+        transaction = TopicTransaction(self._buffered.start(self._new_id(), TRANSACTION_IDLE_S))
+        found.open[transaction.id] = transaction
+        return transaction
+
+    def find(self, session: str, transaction_id: str) -> TopicTransaction:
+        """An open transaction."""
+        found = self._of(session).open.get(transaction_id)
+        if found is None:
+            raise StatusError(
+                Status.NOT_FOUND, f"there is no transaction {transaction_id!r}: it is over, or the node was restarted"
+            )
+        self._buffered.find(transaction_id)
+        return found
+
+    def roll_back(self, session: str, transaction_id: str) -> None:
+        """Forget a transaction."""
+        self._of(session).open.pop(self.find(session, transaction_id).id)
+        self._buffered.discard(transaction_id)
+
+    def write(self, transaction: TopicTransaction, queue: Queue, batches: list[WrittenBatch]) -> None:
+        """Write batches when the transaction is committed."""
+        self._buffered.gather(transaction.id, Changes({queue: batches}))
+
+    def move(self, transaction: TopicTransaction, consumer: str, queue: Queue, ranges: list[tuple[int, int]]) -> None:
+        """Ranges of a partition are done by a consumer with this transaction. They must follow what is committed."""
+        changes = Changes[WrittenBatch]()
+        move = transaction.moves.get((consumer, queue))
+        if move is None:
+            move = transaction.moves[consumer, queue] = Move(self._committed(consumer, queue))
+            seen = move
+            changes.checks.append(lambda: self._check_move(consumer, queue, seen))
+        for start, end in ranges:
+            move.ranges.add(start, end)
+        changes.set_position(consumer, queue, Position(move.ranges.committed))
+        self._buffered.gather(transaction.id, changes)
+        if ranges and move.ranges.committed < max(end for _, end in ranges):
+            raise StatusError(
+                Status.ABORTED,
+                f"partition {queue.partition} is committed up to {move.ranges.committed}; the ranges leave a gap behind it",
+            )
+
+    async def commit(self, session: str, transaction_id: str) -> None:
+        """Carry a transaction out; it is durable and seen when this returns."""
+        transaction = self._of(session).open.pop(self.find(session, transaction_id).id)
+        await self._buffered.commit(transaction.id)
+        for (name, queue), move in transaction.moves.items():
+            self._readers.committed(name, queue, move.ranges.committed)
+
+    def _of(self, session: str) -> Session:
+        found = self._sessions.get(session)
+        if found is None:
+            raise StatusError(Status.BAD_SESSION, f"there is no session {session!r}: it is over, or the node was restarted")
+        return found
+
+    def _new_id(self) -> str:
+        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+    def _committed(self, consumer: str, queue: Queue) -> int:
+        partition = self._broker.partition(self._broker.catalog.topic_by_id(queue.topic_id), queue.partition)
+        position = self._broker.consumers.position(consumer, queue)
+        return partition.start_offset if position is None else max(position.offset, partition.start_offset)
+
+    def _check_move(self, consumer: str, queue: Queue, move: Move) -> None:
+        now = self._committed(consumer, queue)
+        if now > move.before:
+            raise StatusError(
+                Status.ABORTED, f"consumer {consumer!r} was at {move.before} of partition {queue.partition} and is at {now} now"
+            )
+
+
+class _BatchWriter:
+    """Writes batches of messages."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def is_one_batch(self, parts: list[WrittenBatch]) -> bool:
+        """Each is one."""
+        return len(parts) == 1
+
+    async def write(self, queue: Queue, parts: list[WrittenBatch], producer: Producer | None) -> None:
+        """Send all batches on their way into their partition, and wait for them."""
+        outcomes: list[asyncio.Future[WriteResult]] = []
+        sequence = 0
+        for batch in parts:
+            outcome: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
+            data = batch.data if producer is None else _owned(batch.data, producer, sequence)
+            self._broker.begin_produce(self._broker.route(queue.topic_id.bytes, queue.partition), data, outcome)
+            outcomes.append(outcome)
+            sequence += batch.messages
+        await asyncio.gather(*outcomes)
+
+
+def _owned(batch: bytes, producer: Producer, sequence: int) -> bytes:
+    """A batch as part of a transaction of the broker's."""
+    made = bytearray(batch)
+    made[22] |= TRANSACTIONAL
+    _OWNER.pack_into(made, 43, producer.id, producer.epoch, sequence)
+    made[17:21] = crc32c(memoryview(made)[21:]).to_bytes(4, "big")
+    return bytes(made)
