@@ -26,7 +26,7 @@ from penstock.blob import (
 )
 from penstock.blob.controller import ControllerState
 from penstock.core.clock import SystemClock
-from penstock.core.errors import ClosedError, ConfigError, FencedError, InvalidRequestError
+from penstock.core.errors import ClosedError, ConfigError, FencedError, InvalidRequestError, UnavailableError
 
 QUIET = GroupOptions(vdisk=VDiskOptions(chunk_size=1 << 20, space_reserve=0), sync_interval=None, scrub_interval=None)
 
@@ -255,6 +255,47 @@ def test_self_heal_moves_a_vdisk_only_after_it_has_been_out_for_long(tmp_path: P
             clock.now = 60.0
             assert await controller.self_heal(after_s=60) == [(config.id, 5)]
             assert 5 in life.vdisks
+
+    asyncio.run(main())
+
+
+def _vdisk_files(config: GroupConfig, order: int) -> set[str]:
+    return {path.name for path in config.vdisk_directory(order).iterdir()} - {"lock"}
+
+
+def test_self_heal_never_goes_back_to_a_disk_it_left_wipes_old_places_and_waits_for_refills(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with _storage([_group(tmp_path, 0)]) as storage:
+            controller = await Controller.start(storage, 0, clock=SystemClock(), random=random.Random(1))
+            for number in range(9):
+                await controller.add_disk(tmp_path / f"pdisk{number}")
+            config = await controller.create_group(Erasure.BLOCK_4_2)
+            life = await storage.life(config.id)
+            for step in range(20):
+                assert (await life.proxy.put(BlobId(9, 0, 1, step, 0, 3), b"abc")).status is Status.OK
+            await life.group.drain()
+            life.vdisks[5].answers = False  # it hangs
+            assert await controller.self_heal(after_s=0) == [(config.id, 5)]
+            assert _vdisk_files(config, 5) == set()
+            # Two disks may be less than whole, not three.
+            await life.take_out(1)
+            with pytest.raises(UnavailableError, match="cannot do without VDisk 2"):
+                await controller.move_vdisk(config.id, 2)
+            await life.put_in(1)
+            await life.sync()
+            # The only disk that is free is the one that it left.
+            life.vdisks[5].answers = False
+            assert await controller.self_heal(after_s=0) == []
+            assert controller.groups()[0].disks[5] == tmp_path / "pdisk8"
+            await controller.trust_disk(6)
+            stale = config.vdisk_directory(5) / "00000001.chunk"
+            stale.write_bytes(b"left by an earlier stay")
+            assert await controller.self_heal(after_s=0) == [(config.id, 5)]
+            assert not stale.exists() or stale.read_bytes() != b"left by an earlier stay"
+            await life.sync()
+            assert life.vdisks[5].proves_absence
+            for step in range(20):
+                assert (await life.proxy.get(BlobId(9, 0, 1, step, 0, 3))).data == b"abc"
 
     asyncio.run(main())
 

@@ -2,17 +2,18 @@
 
 It keeps its state in the static group, as a tablet does: each change is one blob in channel 0 holding the whole state as JSON,
 
-    {"version": 2, "next_group": 2181038080, "disks": [{"id", "path", "realm", "domain"}],
+    {"version": 2, "next_group": 2181038080, "disks": [{"id", "path", "realm", "domain", "suspect"}],
      "groups": [{"id", "erasure", "generation", "disks": [disk ids in order], "formed"}]}
 
 and a controller that starts blocks all earlier ones. Told BLOCKED, it stops. A group is not `formed` until its disks have begun;
-in version 1 this was not noted, and every group counts as formed.
+in version 1 this was not noted, and every group counts as formed and no disk as suspect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -21,13 +22,16 @@ from typing import NamedTuple
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig
-from penstock.blob.life import OnFormed
+from penstock.blob.life import GroupLife, OnFormed
 from penstock.blob.placement import PlacedDisk, choose_disks, choose_spare
+from penstock.blob.quorum import fits_fail_model
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage
 from penstock.blob.topology import Erasure
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, UnavailableError
+
+log = logging.getLogger(__name__)
 
 CONTROLLER_TABLET = 1
 STATE_VERSION = 2
@@ -41,6 +45,7 @@ class DiskRecord(NamedTuple):
     path: str
     realm: str
     domain: str
+    suspect: bool = False  # a VDisk had to leave it: it gets none until it is trusted again
 
 
 class GroupRecord(NamedTuple):
@@ -91,7 +96,7 @@ class ControllerState(NamedTuple):
     def placed(self) -> list[PlacedDisk]:
         """The disks with how much is on each."""
         used = Counter(disk for group in self.groups for disk in group.disks)
-        return [PlacedDisk(disk.id, disk.realm, disk.domain, used[disk.id]) for disk in self.disks]
+        return [PlacedDisk(disk.id, disk.realm, disk.domain, used[disk.id], disk.suspect) for disk in self.disks]
 
 
 class Controller:
@@ -149,40 +154,76 @@ class Controller:
             return config
 
     async def move_vdisk(self, group_id: int, order: int, to_disk: int | None = None) -> GroupConfig:
-        """Let a VDisk live on another disk, a suitable one unless one is named. The group's generation rises."""
+        """Let a VDisk live on another disk, a suitable one unless one is named. The group's generation rises. UnavailableError
+        while the group cannot do without it, ConfigError if no disk is free."""
         if group_id in {group.id for group in self._state.groups}:
             await self._storage.life(group_id)  # a new group forms first, which changes the state, too
         async with self._changing:
-            state = self._state
-            group = next((group for group in state.groups if group.id == group_id), None)
+            group = next((group for group in self._state.groups if group.id == group_id), None)
             if group is None or not 0 <= order < len(group.disks):
                 raise InvalidRequestError(f"VDisk {order} of group {group_id:08x} is not one of the controller's")
-            spares = [disk for disk in state.placed() if to_disk is None or disk.id in (to_disk, *group.disks)]
+            _expect_spare(await self._storage.life(group_id), order)
+            before = self._state.config(group)
+            moved = await self._place_elsewhere(group, order, to_disk)
+            groups = tuple(moved if other.id == group_id else other for other in self._state.groups)
+            await self._commit(self._state._replace(groups=groups))
+            config = self._state.config(moved)
+            await self._storage.move_vdisk(config, order)
+            try:
+                await self._storage.wipe_vdisk(before, order)
+            except (OSError, ConfigError) as error:
+                log.warning("what VDisk %d of group %08x has left on its old disk stays there: %s", order, group_id, error)
+            return config
+
+    async def _place_elsewhere(self, group: GroupRecord, order: int, to_disk: int | None) -> GroupRecord:
+        """The group with a VDisk on another disk, which works and holds nothing of it: what an earlier stay left there is wiped."""
+        while True:
+            placed = [disk._replace(suspect=False) if disk.id == to_disk else disk for disk in self._state.placed()]
+            spares = [disk for disk in placed if to_disk is None or disk.id in (to_disk, *group.disks)]
             spare = choose_spare(Erasure(group.erasure), spares, group.disks, order)
             members = (*group.disks[:order], spare, *group.disks[order + 1 :])
             moved = group._replace(generation=group.generation + 1, disks=members)
-            groups = tuple(moved if other.id == group_id else other for other in state.groups)
-            await self._commit(state._replace(groups=groups))
-            config = self._state.config(moved)
-            await self._storage.move_vdisk(config, order)
-            return config
+            try:
+                await self._storage.wipe_vdisk(self._state.config(moved), order)
+            except (OSError, ConfigError):
+                await self._set_suspect(spare, suspect=True)
+                if to_disk is not None:
+                    raise
+            else:
+                return moved
+
+    async def trust_disk(self, disk_id: int) -> None:
+        """A disk that VDisks had to leave has been mended: they may be put on it again."""
+        async with self._changing:
+            await self._set_suspect(disk_id, suspect=False)
 
     async def self_heal(self, after_s: float = HEAL_AFTER_S) -> list[tuple[int, int]]:
-        """Move every VDisk that has been out for so long, where a disk is free. Call it now and then; (group, order) moved."""
+        """Move every VDisk whose disk has been out or failing for so long, where a disk is free. The one it leaves gets no VDisks
+        until it is trusted again. Call it now and then; (group, order) moved."""
         moved: list[tuple[int, int]] = []
         now = self._clock.monotonic()
-        for config in self.groups():
-            life = await self._storage.life(config.id)
-            for order, link in enumerate(life.group.links):
-                if link is not None:
-                    self._out_since.pop((config.id, order), None)
-                elif now - self._out_since.setdefault((config.id, order), now) >= after_s:
+        for group in self._state.groups:
+            life = await self._storage.life(group.id)
+            for order in range(len(group.disks)):
+                vdisk = life.vdisks.get(order)
+                if vdisk is not None and not vdisk.closed and not vdisk.is_failing:
+                    self._out_since.pop((group.id, order), None)
+                elif now - self._out_since.setdefault((group.id, order), now) >= after_s:
+                    async with self._changing:
+                        await self._set_suspect(group.disks[order], suspect=True)
                     try:
-                        await self.move_vdisk(config.id, order)
-                    except ConfigError:
-                        continue  # no disk is free; the group goes on without this one
-                    moved.append((config.id, order))
+                        await self.move_vdisk(group.id, order)
+                    except (ConfigError, UnavailableError) as error:
+                        log.warning("VDisk %d of group %08x stays where it is: %s", order, group.id, error)
+                        continue
+                    self._out_since.pop((group.id, order), None)
+                    moved.append((group.id, order))
         return moved
+
+    async def _set_suspect(self, disk_id: int, *, suspect: bool) -> None:
+        disks = tuple(disk._replace(suspect=suspect) if disk.id == disk_id else disk for disk in self._state.disks)
+        if disks != self._state.disks:
+            await self._commit(self._state._replace(disks=disks))
 
     def _formed(self, group_id: int) -> OnFormed:
         async def note() -> None:
@@ -204,6 +245,14 @@ class Controller:
 
 def _tablet_info(static_group: int) -> TabletInfo:
     return TabletInfo(CONTROLLER_TABLET, (ChannelHistory([(0, static_group)]),))
+
+
+def _expect_spare(life: GroupLife, order: int) -> None:
+    """The next disk may only be given up once the group can do without it and all that are not whole."""
+    whole = {other for other, vdisk in life.vdisks.items() if vdisk.proves_absence and not vdisk.closed}
+    lacking = sum(1 << other for other in range(len(life.group.links)) if other == order or other not in whole)
+    if not fits_fail_model(life.group.erasure, lacking):
+        raise UnavailableError(f"group {life.group.id:08x} cannot do without VDisk {order} now: others are out or being refilled")
 
 
 def _expect_ok(reply: Reply) -> None:

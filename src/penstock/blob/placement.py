@@ -10,17 +10,19 @@ from penstock.core.errors import ConfigError
 
 
 class PlacedDisk(NamedTuple):
-    """A disk that groups can be put on: where it stands, and how many VDisks it has."""
+    """A disk that groups can be put on: where it stands, how many VDisks it has, and whether one had to leave it."""
 
     id: int
     realm: str
     domain: str
     load: int
+    suspect: bool = False
 
 
 def choose_disks(erasure: Erasure, disks: Sequence[PlacedDisk]) -> tuple[int, ...]:
     """Ids of the disks for a new group in order of its VDisks, the least loaded first. ConfigError says what is missing."""
     shape = erasure.shape
+    disks = [disk for disk in disks if not disk.suspect]
     if shape.realms == 1:
         return tuple(_distinct_domains(erasure, disks, shape.domains))
     by_realm: dict[str, list[PlacedDisk]] = {}
@@ -36,11 +38,13 @@ def choose_disks(erasure: Erasure, disks: Sequence[PlacedDisk]) -> tuple[int, ..
 
 
 def choose_spare(erasure: Erasure, disks: Sequence[PlacedDisk], members: Sequence[int], order: int) -> int:
-    """The disk to which VDisk `order` can move: in a domain no other member uses, in the same realm where that counts."""
+    """The disk to which VDisk `order` can move: in a domain no other member uses, in the same realm where that counts, and none
+    that a VDisk had to leave."""
     by_id = {disk.id: disk for disk in disks}
     others = [by_id[member] for at, member in enumerate(members) if at != order and member in by_id]
     taken = {(disk.realm, disk.domain) for disk in others}
-    candidates = [disk for disk in disks if disk.id not in members and (disk.realm, disk.domain) not in taken]
+    free = [disk for disk in disks if disk.id not in members and not disk.suspect]
+    candidates = [disk for disk in free if (disk.realm, disk.domain) not in taken]
     if erasure.shape.realms > 1:
         row = VDiskId.of_order(erasure, 0, 1, order).realm
         beside = [by_id[member].realm for at, member in enumerate(members) if at // 3 == row and member in by_id]

@@ -102,6 +102,15 @@ class BlobStorage:
             life = await self.life(config.id)
             await life.move(order, lambda moved: self._open_vdisk(config, moved))
 
+    async def wipe_vdisk(self, config: GroupConfig, order: int) -> None:
+        """Delete whatever is left where a VDisk lives by this configuration. OSError or ConfigError if that cannot be done."""
+        disk = await self._open_vdisk(config, order)
+        try:
+            for name in await disk.files():
+                await disk.delete(name)
+        finally:
+            await disk.close()
+
     async def close(self) -> None:
         """Close every group that was opened."""
         self._closed = True
