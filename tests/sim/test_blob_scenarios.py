@@ -416,3 +416,17 @@ def test_with_a_realm_out_and_all_other_disks_full_a_blob_is_read_and_listed_aga
         assert (found.status, found.blobs) == (Status.OK, ((blob_id, data),))
 
     run_group(Erasure.MIRROR_3_DC, scenario)
+
+
+def test_a_part_that_cannot_be_read_now_is_not_called_damaged() -> None:
+    async def scenario(group: SimGroup) -> None:
+        blob_id, data = blob_at(1, 1000), payload(1000)
+        assert await group.put(blob_id, data) is Status.OK
+        group.faults[0].error_rate = {"read": 1.0}
+        result = await group.do(group.proxy.get(blob_id))
+        assert (result.status, result.damaged) == (Status.ERROR, False)
+        assert "cannot be read now" in result.reason
+        group.faults[0].error_rate = {}
+        assert await group.get(blob_id) == (Status.OK, data)
+
+    run_group(Erasure.NONE, scenario)

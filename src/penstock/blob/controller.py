@@ -176,7 +176,7 @@ class Controller:
             return config
 
     async def _place_elsewhere(self, group: GroupRecord, order: int, to_disk: int | None) -> GroupRecord:
-        """The group with a VDisk on another disk, which works and holds nothing of it: what an earlier stay left there is wiped."""
+        """The group with a VDisk on another disk, which works and holds nothing of it: what an earlier stay left is wiped."""
         while True:
             placed = [disk._replace(suspect=False) if disk.id == to_disk else disk for disk in self._state.placed()]
             spares = [disk for disk in placed if to_disk is None or disk.id in (to_disk, *group.disks)]

@@ -185,7 +185,7 @@ class VDisk:
         size = int.from_bytes(blob_id[PREFIX_SIZE:], "big") >> 4
         entries = () if channel is None else channel.wanted(key)
         found: list[tuple[int, Buffer]] = []
-        damaged = False
+        held = 0  # entries of parts that could not be read, and were not gone by then; all together
         for entry in entries:
             place = place_of(entry)
             if not place.part or place.size != size or part not in (0, place.part):
@@ -193,12 +193,13 @@ class VDisk:
             data = await self._read(blob_id, entry, offset, length, whole=part == 0)
             if data is not None:
                 found.append((place.part, data))
-            elif self.index.entry_of(_part_id(blob_id, place)) is not None:
-                damaged = True  # and not gone while it was read
+            else:
+                held |= self.index.entry_of(_part_id(blob_id, place)) or 0
         if found:
             return PartsReply(Status.OK, tuple(found))
-        if damaged:
-            return PartsReply(Status.ERROR, (), f"{_named(blob_id)} is damaged on VDisk {self.id}", damaged=True)
+        if held:  # a disk that fails to read may give the part later
+            trouble = "is damaged" if held & DAMAGED else "cannot be read now"
+            return PartsReply(Status.ERROR, (), f"{_named(blob_id)} {trouble} on VDisk {self.id}", damaged=held & DAMAGED != 0)
         if not self.proves_absence:
             return PartsReply(Status.ERROR, (), f"VDisk {self.id} is being refilled and cannot tell what it should hold")
         return PartsReply(Status.NODATA)
