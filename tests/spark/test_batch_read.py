@@ -204,7 +204,7 @@ def test_a_topic_made_again_between_planning_and_reading_is_data_loss(gateway: R
     gateway.run(gateway.broker.delete_topic("again"))
     gateway.create_topic("again")
     produce(gateway.bootstrap, "again", [b"new"] * 10)
-    with pytest.raises(DataLossError, match="topic 'again' was deleted and made again"):
+    with pytest.raises(DataLossError, match="topic 'again' was deleted and created again"):
         rows_of(failing, planned)
     assert rows_of(lenient, planned) == []
 

@@ -13,9 +13,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from penstock.core.errors import PenstockError
-from penstock.kafka.client import BlockingClient, OpenTransaction, RequestRefusedError
+from penstock.kafka.client import BlockingClient, RequestRefusedError
 from penstock.spark.errors import FencedTaskError, OptionError, RowError
-from penstock.spark.sink import BATCH_JOB, TaskWrote, abort_rows, commit_rows, send_rows
+from penstock.spark.sink import BATCH_JOB, TaskWrote, abort_rows, commit_rows
+from penstock.spark.task_transaction import TaskTransaction
 from penstock.spark.write_options import WriteOptions, write_options
 from tests.e2e.kafka.running_gateway import RunningGateway
 
@@ -32,11 +33,15 @@ def _rows(**columns: Any) -> pa.RecordBatch:
 
 
 def _send(options: WriteOptions, *batches: pa.RecordBatch, name: str | None = None) -> TaskWrote:
-    with closing(BlockingClient(options.client)) as cluster:
-        producer, rows = send_rows(iter(batches), cluster, options, name, 0)
-    if name is None or producer is None:
-        return TaskWrote("q", None, rows)
-    return TaskWrote("q", OpenTransaction(name, producer.id, producer.epoch), rows)
+    return _send_all(options, iter(batches), name)
+
+
+def _send_all(options: WriteOptions, batches: Iterator[pa.RecordBatch], name: str | None) -> TaskWrote:
+    with closing(BlockingClient(options.client)) as client:
+        transaction = TaskTransaction(client, options, name, 0)
+        for batch in batches:
+            transaction.send(options.topic, batch)
+        return TaskWrote("q", transaction.finish(), transaction.rows)
 
 
 def _read(gateway: RunningGateway, topic: str, partitions: int = 2, *, committed: bool = True) -> Read:
@@ -192,8 +197,7 @@ def test_the_next_attempt_fences_the_one_before(gateway: RunningGateway, topic: 
 
     def zombie() -> None:
         try:
-            with closing(BlockingClient(options.client)) as cluster:
-                send_rows(rows(), cluster, options, f"spark/{topic}/0/0", 0)
+            _send_all(options, rows(), f"spark/{topic}/0/0")
             outcome.append(None)
         except PenstockError as error:
             outcome.append(error)
@@ -235,13 +239,11 @@ def test_each_row_is_there_once_though_the_broker_restarts_while_they_are_sent(g
     thread = threading.Thread(target=restarts)
     thread.start()
     try:
-        with closing(BlockingClient(options.client)) as cluster:
-            producer, count = send_rows(rows(), cluster, options, f"spark/{topic}/0/0", 0)
+        told = _send_all(options, rows(), f"spark/{topic}/0/0")
     finally:
         stop.set()
         thread.join(30)
-    assert producer is not None
-    commit_rows(options, [TaskWrote(topic, OpenTransaction(f"spark/{topic}/0/0", producer.id, producer.epoch), count)], 0)
+    commit_rows(options, [TaskWrote(topic, told.transaction, told.rows)], 0)
     found = [int(value or b"") for _, _, value in _read(gateway, topic)]
     assert len(found) == 20_000
     assert sorted(found) == list(range(20_000))

@@ -219,13 +219,13 @@ def test_a_topic_that_is_made_again_is_data_loss(gateway: RunningGateway, grown:
     fresh: list[bytes | None] = [b"new"] * (20 if grown else 3)
     produce(gateway.bootstrap, name, fresh)
     query = Query(gateway.bootstrap, checkpoint, subscribe=name)
-    with pytest.raises(DataLossError, match=f"topic '{name}' was deleted and made again"):
+    with pytest.raises(DataLossError, match=f"topic '{name}' was deleted and created again"):
         query.batch()
     query.stop()
     lenient = Query(gateway.bootstrap, checkpoint, subscribe=name, failOnDataLoss=False)
     with caplog.at_level(logging.WARNING):
         assert lenient.batch() == fresh
-    assert "was deleted and made again" in caplog.text
+    assert "was deleted and created again" in caplog.text
     assert lenient.batch() == []
     lenient.stop()
 
@@ -237,7 +237,7 @@ def test_a_topic_that_is_deleted_is_data_loss(gateway: RunningGateway, topic: st
     checkpoint = Query(gateway.bootstrap, **options).stop()
     gateway.run(gateway.broker.delete_topic("deleted"))
     query = Query(gateway.bootstrap, checkpoint, **options)
-    with pytest.raises(DataLossError, match="not there any more: deleted-0 from offset 0 on"):
+    with pytest.raises(DataLossError, match="do not exist any more: deleted-0 from offset 0 on"):
         query.batch()
     query.stop()
     lenient = Query(gateway.bootstrap, checkpoint, **options, failOnDataLoss=False)

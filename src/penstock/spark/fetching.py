@@ -24,6 +24,7 @@ from penstock.kafka.protocol import ZERO_UUID, errors, keys
 from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.kernels.arrow_decode import find_end
 from penstock.spark.errors import DataLossError
+from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 
@@ -96,9 +97,7 @@ class FetchSource:
         try:
             return self._fetch_some(position, buffer)
         except DataLossError as error:
-            if self._options.fails_on_data_loss:
-                raise DataLossError(f"{error}. Set failOnDataLoss to false to go on with what is there") from error
-            _log.warning("%s; going on without, as failOnDataLoss is false", error)
+            LostDataPolicy(self._options.fails_on_data_loss).report(str(error))
             return Stretch(memoryview(b""), [], position, self._wanted.stop)
 
     def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
@@ -169,7 +168,9 @@ class FetchSource:
         if topic is None or place.partition not in topic.leaders:
             raise DataLossError(f"{place} was deleted while offsets {self._wanted.start} to {self._wanted.stop} were to be read")
         if topic.id != self._wanted.topic_id:
-            raise DataLossError(f"topic {place.topic!r} was deleted and made again while it was read; its old records are gone")
+            raise DataLossError(
+                f"topic {place.topic!r} was deleted and created again while it was read; its old records are gone"
+            )
         self._leader = topic.leaders[place.partition]
         return self._leader
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping
 
+from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, NO_OFFSET, BlockingClient, TopicInfo, TopicPartition
 from penstock.kafka.protocol import ZERO_UUID
 from penstock.spark.errors import CheckpointError, DataLossError, OptionError
 from penstock.spark.leases import BATCH_S, hold, is_late, new_lease_id
+from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import Position, ReadOptions
 from penstock.spark.ranges import OffsetRange, StreamOffset, split_ranges
-
-_log = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
 
@@ -21,9 +20,10 @@ Offsets = dict[TopicPartition, int]
 class Planner:
     """Answers for one query. `topics` is what is known of the topics it reads since `look` was last called."""
 
-    def __init__(self, options: ReadOptions, cluster: BlockingClient) -> None:
+    def __init__(self, options: ReadOptions, client: BlockingClient, lost_data: LostDataPolicy | None = None) -> None:
         self._options = options
-        self._cluster = cluster
+        self._client = client
+        self.lost_data = LostDataPolicy(options.fails_on_data_loss) if lost_data is None else lost_data
         self.topics: dict[str, TopicInfo] = {}
 
     def look(self, *, must_exist: bool = True) -> list[TopicPartition]:
@@ -32,10 +32,10 @@ class Planner:
         names = asked.names or {place.topic for place in asked.partitions}
         if asked.pattern is not None:
             pattern = re.compile(asked.pattern)
-            everything = self._cluster.known_topics(None)
+            everything = self._client.known_topics(None)
             self.topics = {name: topic for name, topic in everything.items() if pattern.fullmatch(name)}
         else:
-            self.topics = self._cluster.topics(names) if must_exist else self._cluster.known_topics(names)
+            self.topics = self._client.topics(names) if must_exist else self._client.known_topics(names)
         there = [TopicPartition(name, number) for name, topic in sorted(self.topics.items()) for number in topic.leaders]
         if not asked.partitions:
             return there
@@ -44,16 +44,45 @@ class Planner:
             raise OptionError(f"assign names {_listed(missing)}, which do not exist; the topics have {_listed(there)}")
         return [place for place in there if place in asked.partitions]
 
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics, of those that have one."""
+        return {name: topic.id.hex() for name, topic in self.topics.items() if topic.id != ZERO_UUID}
+
     def offset(self, positions: Mapping[TopicPartition, int]) -> StreamOffset:
         """Positions together with the ids of their topics."""
         names = {place.topic for place in positions}
-        ids = {name: self.topics[name].id.hex() for name in names if self.topics[name].id != ZERO_UUID}
-        return StreamOffset(dict(positions), ids)
+        return StreamOffset(dict(positions), {name: id for name, id in self.topic_ids().items() if name in names})
+
+    def report_replaced(self, ids: Mapping[str, str], error: type[PenstockError] = DataLossError) -> list[str]:
+        """Report topics that were deleted and created again since these ids were noted: what was not read of them is gone.
+        Returns their names if that is tolerated."""
+        now = self.topic_ids()
+        replaced = [name for name, known in sorted(ids.items()) if now.get(name, known) != known]
+        for name in replaced:
+            self.lost_data.report(
+                f"topic {name!r} was deleted and created again since it was last read: it has another id, and what had not been "
+                "read of it is gone",
+                error,
+            )
+        return replaced
+
+    def report_vanished(
+        self,
+        positions: Mapping[TopicPartition, int],
+        places: Iterable[TopicPartition],
+        error: type[PenstockError] = DataLossError,
+    ) -> list[TopicPartition]:
+        """Report partitions that were read and do not exist any more. Returns them if that is tolerated."""
+        vanished = sorted(set(positions) - set(places))
+        if vanished:
+            left = ", ".join(f"{place} from offset {positions[place]} on" for place in vanished)
+            self.lost_data.report(f"partitions that are read do not exist any more: {left}", error)
+        return vanished
 
     def ends(self, places: Iterable[TopicPartition], end: int) -> Offsets:
         """EARLIEST or LATEST of some partitions."""
         wanted = dict.fromkeys(places, end)
-        return self._cluster.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
+        return self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
 
     def starting(self, places: list[TopicPartition]) -> Offsets:
         """Where reading begins."""
@@ -63,13 +92,17 @@ class Planner:
         """Where a batch read ends."""
         return self._resolve(places, self._options.ending, "ending")
 
-    def ranges(self, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """What tasks read, cut as the options say."""
-        found = []
+    def ranges(
+        self, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int], tasks_min: int | None = None
+    ) -> list[OffsetRange]:
+        """What tasks read, cut as the options say, or into at least `tasks_min` ranges."""
+        ranges = []
         for place, stop in sorted(ending.items()):
             topic = self.topics[place.topic]
-            found.append(OffsetRange(place, starting[place], stop, topic.leaders[place.partition], topic.id))
-        return split_ranges(found, self._options.partitions_min, self._options.records_per_partition_max)
+            ranges.append(OffsetRange(place, starting[place], stop, topic.leaders[place.partition], topic.id))
+        if tasks_min is not None:
+            return split_ranges(ranges, tasks_min, None)
+        return split_ranges(ranges, self._options.partitions_min, self._options.records_per_partition_max)
 
     def scan(self) -> list[OffsetRange]:
         """The ranges of a batch read, held under a lease if there is one to be had."""
@@ -79,7 +112,7 @@ class Planner:
             return self.ranges(starting, ending)
         lease = new_lease_id()
         wanted = {place: offset for place, offset in starting.items() if offset < ending[place]}
-        begins = hold(self._cluster, lease, BATCH_S, wanted, self.topics)
+        begins = hold(self._client, lease, BATCH_S, wanted, self.topics)
         if begins is None:
             return self.ranges(starting, ending)
         if is_late(wanted, begins):
@@ -97,17 +130,8 @@ class Planner:
                     f"the checkpoint belongs to a query on {_listed(known)}, this one reads {_listed(asked)}; use another "
                     "checkpointLocation, or the topic of before"
                 )
-        now = self.offset(dict.fromkeys(places, 0))
-        for topic in sorted(known & read):
-            if start.is_other_topic(now, topic):
-                self.report_loss(
-                    f"topic {topic!r} was deleted and made again since the checkpoint was written: it has another id, and what "
-                    "the query had not read yet is gone"
-                )
-        gone = sorted(set(start.positions) - set(places))
-        if gone:
-            left = ", ".join(f"{place} from offset {start.positions[place]} on" for place in gone)
-            self.report_loss(f"the query reads from partitions that are not there any more: {left}")
+        self.report_replaced({name: id for name, id in start.topic_ids.items() if name in known & read})
+        self.report_vanished(start.positions, places)
 
     def batch(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         """The ranges of one micro-batch, whether it was planned just now or before a restart."""
@@ -119,24 +143,18 @@ class Planner:
         ending: Offsets = {}
         for place, stop in end.positions.items():
             if place not in places or end.is_other_topic(now, place.topic):
-                self.report_loss(f"offsets up to {stop} of {place} were planned to be read, and the partition is gone")
+                self.lost_data.report(f"offsets up to {stop} of {place} were planned to be read, and the partition is gone")
             else:
                 ending[place] = stop
         fresh = [place for place in ending if place not in start.positions or start.is_other_topic(now, place.topic)]
         starting = {**start.positions, **self._first_offsets(fresh, start)}
         for place, stop in list(ending.items()):
             if starting[place] > stop:
-                self.report_loss(
+                self.lost_data.report(
                     f"{place} ends at offset {stop}, but the query has read up to {starting[place]}: it was cut or is another"
                 )
                 starting[place] = stop
         return self.ranges(starting, ending)
-
-    def report_loss(self, what: str) -> None:
-        """Fail, or warn and go on, as failOnDataLoss says."""
-        if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}. Set failOnDataLoss to false to go on with what is there")
-        _log.warning("%s; going on with what is there, as failOnDataLoss is false", what)
 
     def _first_offsets(self, fresh: list[TopicPartition], start: StreamOffset) -> Offsets:
         """Partitions that have come into being since are read from their beginning."""
@@ -145,7 +163,7 @@ class Planner:
         found = self.ends(fresh, EARLIEST)
         for place, offset in found.items():
             if offset > 0 and place not in start.positions:
-                self.report_loss(f"{place} is new to the query and begins at offset {offset}, not at 0")
+                self.lost_data.report(f"{place} is new to the query and begins at offset {offset}, not at 0")
         return found
 
     def _resolve(self, places: list[TopicPartition], position: Position, which: str) -> Offsets:
@@ -168,13 +186,13 @@ class Planner:
                 continue
             found[place] = min(max(offset, first[place]), last[place])
             if found[place] != offset:
-                self.report_loss(
+                self.lost_data.report(
                     f"{which}Offsets asks for offset {offset} of {place}, which has {first[place]} up to {last[place]}"
                 )
         return found
 
     def _at_times(self, wanted: Mapping[TopicPartition, int], which: str) -> Offsets:
-        found = self._cluster.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
+        found = self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
         later = [place for place, offset in found.items() if offset == NO_OFFSET]
         if later and which == "starting" and not self._options.falls_to_latest:
             raise OptionError(

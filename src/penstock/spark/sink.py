@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -24,9 +23,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.core.errors import PenstockError
-from penstock.kafka.client import BlockingClient, OpenTransaction, ProducerIdentity
-from penstock.spark.batch_building import BatchBuilder
-from penstock.spark.batch_sender import BatchSender
+from penstock.kafka.client import BlockingClient, OpenTransaction
+from penstock.spark.commit_record import CommitRecord
+from penstock.spark.task_transaction import task_transaction
 from penstock.spark.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
 
 if TYPE_CHECKING:
@@ -53,39 +52,16 @@ class _TaskWriter:
         self._options = options
         self._job = job
 
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
-        """Write the rows of one task; they are stored when this returns, and seen when the driver commits."""
+    def write(self, batches: Iterator[RecordBatch]) -> TaskWrote:
+        """Write the rows of one task; they are stored when this returns, and visible when the driver commits."""
         context = TaskContext.get()
         assert context is not None, "tasks run in Spark"
         query = context.getLocalProperty("sql.streaming.queryId") or self._job
-        with closing(BlockingClient(self._options.client)) as cluster:
-            name = None
-            if self._options.guarantee == EXACTLY_ONCE:
-                name = f"{_prefix(query)}{context.partitionId()}/{context.attemptNumber()}"
-            producer, rows = send_rows(iterator, cluster, self._options, name, context.partitionId())
-        if name is None or producer is None:
-            return TaskWrote(query, None, rows)
-        return TaskWrote(query, OpenTransaction(name, producer.id, producer.epoch), rows)
-
-
-def send_rows(
-    rows: Iterator[RecordBatch], cluster: BlockingClient, options: WriteOptions, transactional_id: str | None, turn: int
-) -> tuple[ProducerIdentity | None, int]:
-    """Write rows, in a transaction if it has an id; who wrote them, None if there were none, and how many. They are stored when
-    this returns. `turn` is the partition at which rows without a key begin."""
-    sender = BatchSender(cluster, options, transactional_id)
-    builder = BatchBuilder(options.topic, options.batch_bytes, options.codec, sender.partitions_of, turn)
-    producer: ProducerIdentity | None = None
-    count = 0
-    for batch in rows:
-        if not batch.num_rows:
-            continue
-        if producer is None:
-            producer = cluster.initialise(transactional_id, options.transaction_timeout_ms)
-        sender.send(builder.build(batch, producer, int(time.time() * 1000)))
-        count += batch.num_rows
-    sender.finish()
-    return producer, count
+        is_exact = self._options.guarantee == EXACTLY_ONCE
+        transaction = task_transaction(self._options, _prefix(query) if is_exact else None)
+        for batch in batches:
+            transaction.send(self._options.topic, batch)
+        return TaskWrote(query, transaction.finish(), transaction.rows)
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -127,54 +103,35 @@ def commit_rows(options: WriteOptions, told: list[TaskWrote], batch: int) -> Non
     if options.guarantee == AT_LEAST_ONCE or not told:
         return
     query = told[0].query
-    transactions = [one.transaction for one in told if one.transaction is not None]
-    key = f"spark/{query}"
-    with closing(BlockingClient(options.client)) as cluster:
-        stored = cluster.record(key)
-        last = _batch_of(stored)
+    transactions = [task.transaction for task in told if task.transaction is not None]
+    with closing(BlockingClient(options.client)) as client:
+        record = CommitRecord(client, f"spark/{query}", _prefix(query))
+        last = _batch_of(record.read())
         if last is not None and batch <= last:
             _log.info("micro-batch %d of %s is in the topic already", batch, query)
-            _abort_all(cluster, transactions)
+            record.abort(transactions)
         elif transactions or batch != BATCH_JOB:
-            value = json.dumps({"batch": batch, "rows": sum(one.rows for one in told)}).encode()
-            cluster.commit_together(transactions, (key, value), stored)
+            record.commit(transactions, json.dumps({"batch": batch, "rows": sum(task.rows for task in told)}).encode())
             if batch == BATCH_JOB:
-                _forget_job(cluster, key, value)
-        _abort_left_behind(cluster, query)
+                _forget_job(record)
+        record.abort_left_behind()
 
 
-def _forget_job(cluster: BlockingClient, key: str, value: bytes) -> None:
+def _forget_job(record: CommitRecord) -> None:
     """A job that is no stream is never repeated under its name, so its record has served."""
     try:
-        cluster.commit_together([], (key, b""), value)
+        record.commit([], b"")
     except PenstockError as error:
         _log.info("the record of a finished job stays: %s", error)
 
 
 def abort_rows(options: WriteOptions, told: list[TaskWrote]) -> None:
-    """Take back what tasks have written. A commit that took effect is not undone: its transactions are over."""
+    """Abort what tasks have written. A commit that took effect is not undone: its transactions are over."""
     if options.guarantee == AT_LEAST_ONCE or not told:
         return
-    with closing(BlockingClient(options.client)) as cluster:
-        _abort_all(cluster, [one.transaction for one in told if one.transaction is not None])
-
-
-def _abort_all(cluster: BlockingClient, transactions: list[OpenTransaction]) -> None:
-    for transaction in transactions:
-        try:
-            cluster.abort(transaction)
-        except PenstockError as error:
-            # Readers of committed rows wait for it until it times out; nothing is lost or doubled by that.
-            _log.warning("%s stays open until it times out: %s", transaction.transactional_id, error)
-
-
-def _abort_left_behind(cluster: BlockingClient, query: str) -> None:
-    """Attempts that failed or lost a race have left transactions open, and readers wait for those."""
-    for name in cluster.open_transactions(_prefix(query)):
-        try:
-            cluster.initialise(name, 60_000)
-        except PenstockError as error:
-            _log.warning("%s stays open until it times out: %s", name, error)
+    with closing(BlockingClient(options.client)) as client:
+        record = CommitRecord(client, f"spark/{told[0].query}", _prefix(told[0].query))
+        record.abort(task.transaction for task in told if task.transaction is not None)
 
 
 def _settle_guarantee(options: WriteOptions) -> WriteOptions:
@@ -182,8 +139,8 @@ def _settle_guarantee(options: WriteOptions) -> WriteOptions:
     once, which is said."""
     if options.guarantee == AT_LEAST_ONCE:
         return options
-    with closing(BlockingClient(options.client)) as cluster:
-        if cluster.commits_together():
+    with closing(BlockingClient(options.client)) as client:
+        if client.commits_together():
             return options
     _log.warning(
         "the broker at %s is not Penstock: rows are written at least once, and may be there twice after a failure",

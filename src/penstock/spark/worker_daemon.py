@@ -20,6 +20,7 @@ _MODULES: Final = (
     "pyspark.worker",
     "penstock.spark.range_read",
     "penstock.spark.pipelines.row_sending",
+    "penstock.spark.task_transaction",
     "penstock.spark.pipelines.views",
 )
 _THREADS: Final = Path("/proc/self/task")

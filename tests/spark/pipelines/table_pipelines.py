@@ -58,9 +58,9 @@ def started(spark: SparkSession, spec: PipelineSpec) -> Job:
     """A job that stands where its target says."""
     job = make_job(spec)
     assert job.plan()
-    if isinstance(job, Checked):
-        job.check(spark)
     try:
+        if isinstance(job, Checked):
+            job.check(spark)
         job.start(spark)
     except BaseException:
         job.close()

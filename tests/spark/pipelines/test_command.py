@@ -52,7 +52,7 @@ def test_a_pipeline_runs_is_seen_and_stops(node: RunningNode, tmp_path: Path) ->
     rows = read(node.bootstrap, None, subscribe="c1-copy", **{"kafka.isolation.level": "read_committed"})
     assert len(rows) == 101
     assert "pipeline command-copy (transform)" in running.said()
-    assert node.run("pipeline", "status", "nothing").returncode == 1
+    assert node.run("pipeline", "status", "no-such-pipeline").returncode == 1
 
 
 def state(node: RunningNode) -> dict[str, Any]:

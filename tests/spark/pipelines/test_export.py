@@ -143,9 +143,8 @@ def test_who_takes_over_goes_on_after_a_last_commit_of_the_one_before(
     send(gateway.bootstrap, topic, range(10))
     first, second = started(spark, spec), started(spark, again(spec))
     assert isinstance(first, ExportJob)
-    assert first._work is not None
-    first._work.target.fence.check = lambda: None  # type: ignore[method-assign] # it has looked before the other came
-    assert first._work.step() is not None
+    first.target.fence.check = lambda: None  # type: ignore[method-assign] # it has looked before the other came
+    assert first.step() is not None
     with pytest.raises(TableConflictError) as told:
         second.step()
     assert told.value.retriable
@@ -217,7 +216,7 @@ def test_a_topic_that_was_made_again_is_an_error_before_anything_runs(
     run(spark, spec)
     gateway.run(gateway.broker.delete_topic(topic))
     gateway.create_topic(topic, 2)
-    with pytest.raises(ChangedInputError, match="deleted and made again"):
+    with pytest.raises(ChangedInputError, match="deleted and created again"):
         run(spark, again(spec))
     assert ids("parquet", tmp_path / "lake") == list(range(10))
 

@@ -223,7 +223,7 @@ def test_a_topic_made_again_is_an_error_not_garbage(runs: Runs) -> None:
     runs.node.ok("topic", "delete", "t9", "-y")
     runs.topic("t9", 1)
     runs.produce(topic, [b"3", b"4", b"5"])
-    with pytest.raises(ChangedInputError, match="topic 't9' was deleted and made again"):
+    with pytest.raises(ChangedInputError, match="topic 't9' was deleted and created again"):
         runs.run(spec)
     skipping = runs.declare("moved", body.replace("[t9]}", "[t9], lost_data: skip}"))
     runs.run(skipping)

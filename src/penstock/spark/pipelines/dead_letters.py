@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.spark.pipelines.errors import BadRowError
-from penstock.spark.pipelines.row_sending import TOLD, TaskTransaction, Told, unpack_told
+from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.views import View
 from penstock.spark.ranges import OffsetRange
+from penstock.spark.task_transaction import task_transaction
 from penstock.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ class SendDead:
         self._pipeline = pipeline
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        transaction = TaskTransaction(self._options, self._prefix)
+        transaction = task_transaction(self._options, self._prefix)
         count = 0
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for dead in dead_of(self._read_range(self._ranges[number])):
                     transaction.send(self._options.topic, letters(dead, self._pipeline))
                     count += dead.num_rows
-        yield Told(transaction.finish(), dead=count).packed()
+        yield TaskReport(transaction.finish(), dead=count).packed()
 
     def _read_range(self, one: OffsetRange) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         from penstock.spark.range_read import read_range_with_dead
@@ -79,19 +80,19 @@ def send_dead(
     views: Sequence[View],
     ranges: Iterable[OffsetRange],
     sending: tuple[WriteOptions, str],
-) -> list[Told]:
+) -> list[TaskReport]:
     """Send the dead letters of ranges to their topic, seen by nobody yet; BadRowError if they are to stop the pipeline."""
     wanted = list(ranges)
     if spec.dead_letters.stops:
         raise first_bad_row(spec, views, wanted)
     options, prefix = sending
-    told: list[Told] = []
+    reports: list[TaskReport] = []
     for at, view in enumerate(views):
         own = [one for one in wanted if view.holds(one)]
         if own:
             task = SendDead(view, own, options, f"{prefix}dead-{at}/", spec.name)
-            told += unpack_told(spark.range(0, len(own), 1, len(own)).mapInArrow(task, TOLD).collect())
-    return told
+            reports += unpack_reports(spark.range(0, len(own), 1, len(own)).mapInArrow(task, REPORT).collect())
+    return reports
 
 
 def first_bad_row(spec: PipelineSpec, views: Sequence[View], ranges: Iterable[OffsetRange]) -> BadRowError:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from penstock.kafka.client import BlockingClient, OpenTransaction, RequestRefusedError
 from penstock.kafka.protocol import errors
+from penstock.spark.commit_record import CommitRecord
 from penstock.spark.pipelines.errors import PipelineFencedError
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import writing_options
@@ -40,10 +41,10 @@ class Fence:
     def __init__(self, spec: PipelineSpec, cluster: BlockingClient) -> None:
         self.name = spec.name
         self.run = spec.run.id or uuid4().hex
-        self.key = f"pipeline/{spec.name}"
-        self.prefix = f"{self.key}/{self.run[:12]}/"  # of the ids of this run's transactions
-        self._cluster = cluster
-        self._stored: bytes | None = None
+        key = f"pipeline/{spec.name}"
+        self.prefix = f"{key}/{self.run[:12]}/"  # of the ids of this run's transactions
+        self._client = cluster
+        self._record = CommitRecord(cluster, key, f"{key}/")
         self._content: dict[str, Any] = {}
         self._is_kept = True
 
@@ -55,7 +56,7 @@ class Fence:
     def take(self) -> Mapping[str, Any]:
         """Put this run's id into the record, so that every other run is fenced; what the record held before. On a broker that is
         not Penstock there are no records: nothing is kept, and nothing returned."""
-        self._is_kept = self._cluster.commits_together()
+        self._is_kept = self._client.commits_together()
         if not self._is_kept:
             return {}
         while True:
@@ -91,29 +92,23 @@ class Fence:
         """PipelineFencedError if another run holds the record."""
         if not self._is_kept:
             return
-        stored, content = self._stored, self._content
+        stored, content = self._record.value, self._content
         self._read()
         if self._content.get("run") not in (None, self.run):
             raise self._fenced()
-        self._stored, self._content = stored, content
-
-    def open_transactions(self) -> list[str]:
-        """Transactional ids of the pipeline, of this run or of others, that have something open."""
-        return self._cluster.open_transactions(f"{self.key}/")
+        self._record.value, self._content = stored, content
 
     def abort_left_behind(self) -> None:
-        """Attempts that failed or lost a race have left transactions open, and readers wait for those."""
-        for name in self.open_transactions():
-            self._cluster.initialise(name, 60_000)
+        """Abort what attempts that failed or lost a race have left open: readers wait for it."""
+        self._record.abort_left_behind()
 
     def _read(self) -> None:
-        self._stored = self._cluster.record(self.key)
-        self._content = json.loads(self._stored) if self._stored else {}
+        stored = self._record.read()
+        self._content = json.loads(stored) if stored else {}
 
     def _set(self, transactions: list[OpenTransaction], content: dict[str, Any]) -> None:
-        value = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
-        self._cluster.commit_together(transactions, (self.key, value), self._stored)
-        self._stored, self._content = value, content
+        self._record.commit(transactions, json.dumps(content, separators=(",", ":"), sort_keys=True).encode())
+        self._content = content
 
     def _fenced(self) -> PipelineFencedError:
         other = self._content

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,13 +16,13 @@ from penstock.spark.pipelines.job import BatchDone, Job
 from penstock.spark.pipelines.load_files import Part
 from penstock.spark.pipelines.load_inputs import FileInputs, Inputs, Pending, Reader, TableInputs
 from penstock.spark.pipelines.plan_text import plan_lines
-from penstock.spark.pipelines.row_sending import TOLD, TaskTransaction, Told, unpack_told
+from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.state_topic import read_last_values
 from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_target import TopicTarget
-from penstock.spark.sink import send_rows
+from penstock.spark.task_transaction import TaskTransaction, task_transaction
 from penstock.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class SendDeadParts:
         self._pipeline = pipeline
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        transaction = TaskTransaction(self._options, f"{self._prefix}dead/")
+        transaction = task_transaction(self._options, f"{self._prefix}dead/")
         count = 0
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -76,7 +75,7 @@ class SendDeadParts:
                     if dead is not None:
                         transaction.send(self._options.topic, letters(dead, self._pipeline))
                         count += dead.num_rows
-        yield Told(transaction.finish(), dead=count).packed()
+        yield TaskReport(transaction.finish(), dead=count).packed()
 
 
 class LoadJob:
@@ -114,7 +113,7 @@ class LoadJob:
         self._ledger = {name.removeprefix(self._key("")): json.loads(value) for name, value in found.items()}
         first = {} if self._ledger else self._inputs.snapshot()
         if first:
-            self._target.commit([Told(self._note(first))], {"files": len(first)})
+            self._target.commit([TaskReport(self._note(first))], {"files": len(first)})
             self._ledger = first
 
     def step(self) -> BatchDone | None:
@@ -126,12 +125,12 @@ class LoadJob:
         if not chosen:
             self._target.idle()
             return None
-        told, rows_read = self._send(self._spark, self._inputs, parts) if parts else ([], 0)
+        reports, rows_read = self._send(self._spark, self._inputs, parts) if parts else ([], 0)
         changes = {one.path: {**one.state, "done": one.done} for one in chosen}
-        told.append(Told(self._note(changes)))
-        self._target.commit(told, {"files": len({*self._ledger, *changes})})
+        reports.append(TaskReport(self._note(changes)))
+        self._target.commit(reports, {"files": len({*self._ledger, *changes})})
         self._ledger.update(changes)
-        return BatchDone(rows_read, sum(one.rows for one in told), sum(one.dead for one in told))
+        return BatchDone(rows_read, sum(one.rows for one in reports), sum(one.dead for one in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says: rows of files that have been looked into, where files tell how many they have."""
@@ -166,18 +165,18 @@ class LoadJob:
                 break
         return chosen
 
-    def _send(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> tuple[list[Told], int]:
+    def _send(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> tuple[list[TaskReport], int]:
         self._counts.value = {}
         task = ReadParts(inputs.reader, parts, self._counts)
         frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, inputs.columns)
-        told = self._target.send(topic_rows(self.spec, frame, "source"))
+        reports = self._target.send(topic_rows(self.spec, frame, "source"))
         found: dict[Part, tuple[int, int]] = self._counts.value
         bad = [part for part in parts if found.get(part, (0, 0))[1]]
         if bad:
-            told += self._send_dead(spark, inputs, bad)
-        return told, sum(rows + dead for rows, dead in found.values())
+            reports += self._send_dead(spark, inputs, bad)
+        return reports, sum(rows + dead for rows, dead in found.values())
 
-    def _send_dead(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> list[Told]:
+    def _send_dead(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> list[TaskReport]:
         if self.spec.dead_letters.stops:
             dead = next(bad for _, bad in inputs.reader.read(parts[0]) if bad is not None)
             row = dead.slice(0, 1).to_pylist()[0]
@@ -186,7 +185,7 @@ class LoadJob:
                 "this batch is committed; set dead_letters to a topic to put such rows aside, or mend the file"
             )
         task = SendDeadParts(inputs.reader, parts, self._target.dead_sending(), self.spec.name)
-        return unpack_told(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, TOLD).collect())
+        return unpack_reports(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, REPORT).collect())
 
     def _note(self, changes: dict[str, dict[str, Any]]) -> OpenTransaction:
         """Put what is loaded into the ledger, seen when it is committed."""
@@ -198,6 +197,8 @@ class LoadJob:
             schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]),
         )
         name = f"{self._target.fence.prefix}ledger"
-        producer, _ = send_rows(iter([rows]), self._target.cluster, replace(self._target.options, topic=LEDGER), name, 0)
-        assert producer is not None
-        return OpenTransaction(name, producer.id, producer.epoch)
+        sending = TaskTransaction(self._target.cluster, self._target.options, name, 0)
+        sending.send(LEDGER, rows)
+        transaction = sending.finish()
+        assert transaction is not None, "there is something to note"
+        return transaction

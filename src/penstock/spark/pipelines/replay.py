@@ -17,11 +17,12 @@ from penstock.spark.pipelines.fence import Fence, target_options
 from penstock.spark.pipelines.job import BatchDone, Job
 from penstock.spark.pipelines.kinds import make_job_of
 from penstock.spark.pipelines.plan_text import plan_lines
-from penstock.spark.pipelines.row_sending import TOLD, TaskTransaction, Told, unpack_told
+from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_source import TopicSource, positions_from_json, positions_to_json
 from penstock.spark.pipelines.topic_target import TopicTarget
 from penstock.spark.ranges import OffsetRange
+from penstock.spark.task_transaction import task_transaction
 from penstock.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ReplayRanges:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from penstock.spark.range_read import read_range
 
-        transaction = TaskTransaction(self._options, self._prefix)
+        transaction = task_transaction(self._options, self._prefix)
         count = 0
         for batch in batches:
             for number in batch.column(0).to_pylist():
@@ -58,7 +59,7 @@ class ReplayRanges:
                 for rows in read_range(self._read, _RECORDS, one):
                     transaction.send(self._options.topic, self._placed(rows, one.place.partition))
                     count += rows.num_rows
-        yield Told(transaction.finish(), rows_read=count, rows=count).packed()
+        yield TaskReport(transaction.finish(), rows_read=count, rows=count).packed()
 
     def _placed(self, rows: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         if not self._keeps_partition:
@@ -105,11 +106,11 @@ class TopicReplay:
             return None
         sending = self._target.options, f"{self._target.fence.prefix}rows/"
         task = ReplayRanges(self._source.options, ranges, sending, self._keeps_partition)
-        told = unpack_told(self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(task, TOLD).collect())
+        reports = unpack_reports(self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(task, REPORT).collect())
         after = positions_to_json(self._source.after(ranges))
-        self._target.commit(told, {**self._fixed, "offsets": after, "ids": self._source.ids})
+        self._target.commit(reports, {**self._fixed, "offsets": after, "ids": self._source.ids})
         self._source.advance(ranges)
-        return BatchDone(sum(one.rows_read for one in told), sum(one.rows for one in told))
+        return BatchDone(sum(one.rows_read for one in reports), sum(one.rows for one in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says."""
@@ -147,6 +148,7 @@ class TableReplay:
             if cluster.commits_together():
                 fence.commit([], fixed)
             start, end = (Position(offsets=positions_from_json(fixed[name])) for name in ("begun", "ends"))
+        self._job.close()
         self._job = make_job_of("export", replace(self.spec, source=replace(self.spec.source, start=start, end=end)))
         self._job.start(spark)
 

@@ -69,7 +69,7 @@ class StateReport:
                     self._send()
 
     def _send(self) -> None:
-        from penstock.spark.sink import send_rows
+        from penstock.spark.task_transaction import TaskTransaction
 
         self.state["updated_ms"] = int(time.time() * 1000)
         self._told_at = time.monotonic()
@@ -78,9 +78,11 @@ class StateReport:
             schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]),
         )
         try:
-            with closing(BlockingClient(self._options.client)) as cluster:
-                make_topic(cluster, TOPIC, 1, SETTINGS)
-                send_rows(iter([rows]), cluster, self._options, None, 0)
+            with closing(BlockingClient(self._options.client)) as client:
+                make_topic(client, TOPIC, 1, SETTINGS)
+                sending = TaskTransaction(client, self._options, None, 0)
+                sending.send(TOPIC, rows)
+                sending.finish()
         except PenstockError as error:
             _log.warning("the state of pipeline %s could not be reported: %s", self.state["name"], error)
 

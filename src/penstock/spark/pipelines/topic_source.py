@@ -8,16 +8,15 @@ from dataclasses import replace
 
 from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, Address, BlockingClient, TopicPartition
-from penstock.kafka.protocol import ZERO_UUID
-from penstock.spark.errors import DataLossError
 from penstock.spark.leases import LeaseKeeper
+from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.pipelines.errors import ChangedInputError
 from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
 from penstock.spark.pipelines.spec_reading import reading_options
 from penstock.spark.pipelines.topic_making import keep_until_read
 from penstock.spark.planner import Planner
-from penstock.spark.ranges import OffsetRange, limit_offsets, split_ranges
+from penstock.spark.ranges import OffsetRange, limit_offsets
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +54,8 @@ class TopicSource:
         self.ids: dict[str, str] = {}
         self.ends: Offsets | None = None  # where it ends by itself; None: never
         self._cluster = BlockingClient(self.options.client) if cluster is None else cluster
-        self._planner = Planner(self.options, self._cluster)
+        lost_data = LostDataPolicy(not spec.source.skips_lost_data, "source.lost_data", "skip")
+        self._planner = Planner(self.options, self._cluster, lost_data)
         self._lease = LeaseKeeper(self.options.client) if self.options.is_leased else None
         self._latest: Offsets = {}
 
@@ -69,7 +69,7 @@ class TopicSource:
             self.positions = dict(committed)
             self.check_topics(ids or {})
             self._check_gone(places)
-        self.ids = {**(ids or {}), **self._current_ids()}
+        self.ids = {**(ids or {}), **self._planner.topic_ids()}
         self._take_new(places)
         if self.spec.kind == "replay" or self.spec.trigger.once:
             self.end_at(None)  # what comes from now on is not waited for
@@ -85,14 +85,7 @@ class TopicSource:
 
     def check_topics(self, ids: Mapping[str, str]) -> None:
         """ChangedInputError if a topic is not the one that it was: its id tells."""
-        now = self._current_ids()
-        for topic, known in sorted(ids.items()):
-            found = now.get(topic)
-            if found is None or found == known:
-                continue
-            self._lose(
-                f"topic {topic!r} was deleted and made again since the target was last written: what had not been read is gone"
-            )
+        for topic in self._planner.report_replaced(ids, ChangedInputError):
             for place in [place for place in self.positions if place.topic == topic]:
                 del self.positions[place]
 
@@ -101,7 +94,7 @@ class TopicSource:
         is nothing."""
         places = self._planner.look(must_exist=False)
         self.check_topics(self.ids)
-        self.ids.update(self._current_ids())
+        self.ids.update(self._planner.topic_ids())
         self._check_gone(places)
         self._take_new(places)
         self._hold()
@@ -111,11 +104,7 @@ class TopicSource:
             self._check_there(place, first[place], self._latest[place])
         latest = self._bounded()
         ends = limit_offsets(self.positions, latest, rows_max)
-        ranges = []
-        for place, end in sorted(ends.items()):
-            topic = self._planner.topics[place.topic]
-            ranges.append(OffsetRange(place, self.positions[place], end, topic.leaders[place.partition], topic.id))
-        return split_ranges(ranges, tasks_min, None)
+        return self._planner.ranges(self.positions, ends, tasks_min)
 
     def advance(self, ranges: Iterable[OffsetRange]) -> None:
         """These are committed in the target; the consumer's positions in the broker follow."""
@@ -177,16 +166,9 @@ class TopicSource:
             return self._latest
         return {place: min(end, self.ends[place]) for place, end in self._latest.items() if place in self.ends}
 
-    def _current_ids(self) -> dict[str, str]:
-        return {name: topic.id.hex() for name, topic in self._planner.topics.items() if topic.id != ZERO_UUID}
-
     def _check_gone(self, places: list[TopicPartition]) -> None:
-        gone = sorted(set(self.positions) - set(places))
-        if gone:
-            left = ", ".join(f"{place} from offset {self.positions[place]} on" for place in gone)
-            self._lose(f"partitions that are read are not there any more: {left}")
-            for place in gone:
-                del self.positions[place]
+        for place in self._planner.report_vanished(self.positions, places, ChangedInputError):
+            del self.positions[place]
 
     def _take_new(self, places: list[TopicPartition]) -> None:
         """Partitions that have come into being since are read from their beginning."""
@@ -198,16 +180,12 @@ class TopicSource:
         position = self.positions[place]
         if position < first:
             what = f"{place} begins at offset {first}, but was read only up to {position}: retention or trimming took the rest"
-            self._lose(what, DataLossError)
+            self._planner.lost_data.report(what)
             self.positions[place] = first
         elif position > last and (self.ends is None or position < self.ends.get(place, 0)):
-            self._lose(f"{place} ends at offset {last}, but was read up to {position}: it was cut or is another")
+            what = f"{place} ends at offset {last}, but was read up to {position}: it was cut or is another"
+            self._planner.lost_data.report(what, ChangedInputError)
             self.positions[place] = last
-
-    def _lose(self, what: str, error: type[PenstockError] = ChangedInputError) -> None:
-        if not self.spec.source.skips_lost_data:
-            raise error(f"{what}. Set source.lost_data to skip to go on with what is there")
-        _log.warning("%s; going on with what is there, as source.lost_data is skip", what)
 
 
 def positions_to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.errors import PenstockError
 from penstock.kafka.client import BlockingClient
 from penstock.spark.pipelines.fence import Fence, target_options
-from penstock.spark.pipelines.row_sending import TOLD, SendRows, Told, unpack_told
+from penstock.spark.pipelines.row_sending import REPORT, SendRows, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.write_options import WriteOptions
@@ -52,23 +51,19 @@ class TopicTarget:
             make_topic(self.cluster, self.spec.dead_letters.topic)
         return self.fence.take()
 
-    def send(self, rows: DataFrame) -> list[Told]:
+    def send(self, rows: DataFrame) -> list[TaskReport]:
         """Send the rows of a DataFrame, seen by nobody yet."""
         task = SendRows(self.options, f"{self.fence.prefix}rows/")
-        return unpack_told(rows.mapInArrow(task, TOLD).collect())
+        return unpack_reports(rows.mapInArrow(task, REPORT).collect())
 
     def dead_sending(self) -> tuple[WriteOptions, str]:
         """How dead letters are sent: options, and the prefix of transactional ids."""
         return replace(self.options, topic=self.spec.dead_letters.topic), self.fence.prefix
 
-    def commit(self, told: Sequence[Told], changes: Mapping[str, Any]) -> None:
+    def commit(self, reports: Sequence[TaskReport], changes: Mapping[str, Any]) -> None:
         """Make all of it visible, and note `changes` with it."""
-        self.fence.commit([one.transaction for one in told if one.transaction is not None], changes)
-        try:
-            self.fence.abort_left_behind()
-        except PenstockError as error:
-            # Readers of committed rows wait for them until they time out; nothing is lost or doubled by that.
-            _log.warning("transactions of lost tasks stay open until they time out: %s", error)
+        self.fence.commit([one.transaction for one in reports if one.transaction is not None], changes)
+        self.fence.abort_left_behind()
 
     def idle(self) -> None:
         """There is nothing to commit; see from time to time whether another copy has taken over."""

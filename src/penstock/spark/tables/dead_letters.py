@@ -5,18 +5,14 @@ repeated after a failure, even one that is cut otherwise, hands on only those be
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kafka.client import BlockingClient, OpenTransaction, ProducerIdentity, TopicPartition
-from penstock.spark.batch_building import BatchBuilder
-from penstock.spark.batch_sender import BatchSender
+from penstock.kafka.client import BlockingClient, OpenTransaction, TopicPartition
 from penstock.spark.malformed import DEAD_SCHEMA
 from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
@@ -29,6 +25,7 @@ from penstock.spark.tables.progress import Progress, run_number
 from penstock.spark.tables.table import Table, table_of
 from penstock.spark.tables.table_target import commit_fenced
 from penstock.spark.tables.task_writer import DataFile, OpenFiles, TaskWriter
+from penstock.spark.task_transaction import TaskTransaction, writing_client
 from penstock.spark.write_options import WriteOptions
 
 RECORD: Final = "dead"  # in the pipeline's record
@@ -107,12 +104,10 @@ class ToTopic:
 class _TopicSink:
     def __init__(self, task: ToTopic, name: str, number: int) -> None:
         self._task = task
-        self._id = f"{task.fence[1]}dead/{name}"
-        self._number = number
-        self._cluster: BlockingClient | None = None
-        self._sender: BatchSender | None = None
-        self._builder: BatchBuilder | None = None
-        self._producer: ProducerIdentity | None = None
+        options = task.options
+        self._transaction = TaskTransaction(
+            writing_client(options.client), options, f"{task.fence[1]}dead/{name}", first_partition=number
+        )
         self._counted = _Counted(self._send)
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -121,26 +116,10 @@ class _TopicSink:
             self._counted.add(fresh)
 
     def finish(self) -> DeadDone:
-        done = self._counted.finish()
-        if self._cluster is None or self._sender is None or self._producer is None:
-            return done
-        with closing(self._cluster):
-            self._sender.finish()
-        return replace(done, transaction=OpenTransaction(self._id, self._producer.id, self._producer.epoch))
+        return replace(self._counted.finish(), transaction=self._transaction.finish())
 
     def _send(self, rows: pa.RecordBatch) -> None:
-        options = self._task.options
-        if self._cluster is None:
-            self._cluster = BlockingClient(options.client)
-            self._sender = BatchSender(self._cluster, options, self._id)
-            self._builder = BatchBuilder(
-                options.topic, options.batch_bytes, options.codec, self._sender.partitions_of, self._number
-            )
-            self._producer = self._cluster.initialise(self._id, options.transaction_timeout_ms)
-        assert self._sender is not None
-        assert self._builder is not None
-        assert self._producer is not None
-        self._sender.send(self._builder.build(letters(rows, self._task.fence[0]), self._producer, int(time.time() * 1000)))
+        self._transaction.send(self._task.options.topic, letters(rows, self._task.fence[0]))
 
 
 @dataclass(frozen=True)

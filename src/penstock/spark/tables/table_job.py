@@ -1,0 +1,118 @@
+"""What the kinds that write topics to a table have in common: where they stand, one batch at a time, and the order of commits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.topic_source import TopicSource
+from penstock.spark.ranges import OffsetRange
+from penstock.spark.tables.dead_letters import DeadLetters
+from penstock.spark.tables.errors import TableSchemaError
+from penstock.spark.tables.export_task import Exported
+from penstock.spark.tables.progress import Progress
+from penstock.spark.tables.table_target import TableTarget
+from penstock.spark.tables.task_writer import DataFile
+from penstock.spark.tables.tasks import tasks_at_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class WrittenFiles(NamedTuple):
+    """The files of a batch, not committed yet: what tasks found, files to add, and files that those replace."""
+
+    found: list[Exported]
+    added: list[DataFile]
+    removed: Sequence[DataFile] = ()
+
+
+class TableJob(ABC):
+    """A `Job` from topics to a table. A kind says which columns its rows have and how a batch becomes files."""
+
+    compacts_small_files = True
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self.source = TopicSource(spec)
+        self.target = TableTarget(spec)
+        self.dead_letters = DeadLetters(spec, self.target.fence)
+        self._spark: SparkSession | None = None
+
+    @abstractmethod
+    def plan(self) -> list[str]:
+        """As `Job` says."""
+
+    @abstractmethod
+    def prepare(self, spark: SparkSession) -> pa.Schema:
+        """Make ready to write; the columns of the rows."""
+
+    @abstractmethod
+    def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
+        """Write the files of a batch under a name of its own."""
+
+    @property
+    def decodes(self) -> bool:
+        """Whether values are decoded, so that some may turn out to be dead letters."""
+        source = self.spec.source
+        return source.value.is_decoded or any(value.is_decoded for value in source.values.values())
+
+    def check(self, spark: SparkSession) -> None:
+        """Check that the table takes the rows and that the topics are those of before; changes nothing."""
+        try:
+            self.target.table.check(self.prepare(spark))
+        except TableSchemaError as error:
+            raise self.spec.fault("target.table", str(error)) from error
+        self._begin(self.target.table.progress())
+
+    def start(self, spark: SparkSession) -> None:
+        """As `Job` says."""
+        self._spark = spark
+        record = self.target.open(self.prepare(spark))
+        self._begin(self.target.progress)
+        if self.decodes:
+            self.dead_letters.start(self.target.cluster, self.source.ids, record)
+        self.target.follow(sorted({place.topic for place in self.source.positions}))
+
+    def step(self) -> BatchDone | None:
+        """As `Job` says. Files first, then dead letters, then the commit of the table."""
+        spark, source, target = self._spark, self.source, self.target
+        assert spark is not None, "it was started"
+        ranges = source.next_ranges(self.spec.rows_max, tasks_at_once(spark))
+        if not ranges:
+            target.maintain(spark, compacts=self.compacts_small_files)
+            return None
+        written = self.write(spark, ranges, f"{target.next_batch:08d}")
+        after = source.after(ranges)
+        dead = self.dead_letters.commit([task.dead for task in written.found], after, source.ids)
+        target.commit(written.added, after, source.ids, removed=written.removed)
+        source.advance(ranges)
+        target.note_positions(source.positions)
+        target.maintain(spark, compacts=self.compacts_small_files)
+        return BatchDone(
+            rows_read=sum(task.rows_read for task in written.found),
+            rows_written=sum(file.rows for file in written.added),
+            dead_letters=dead,
+            bytes_read=sum(task.bytes_read for task in written.found),
+        )
+
+    def lag_rows(self) -> int:
+        """As `Job` says."""
+        return self.source.lag_rows()
+
+    def close(self) -> None:
+        """As `Job` says."""
+        self.source.close()
+        self.target.close()
+
+    def _begin(self, progress: Progress | None) -> None:
+        """Stand where the table's last commit says."""
+        if progress is None:
+            self.source.begin(None)
+        else:
+            self.source.begin(progress.offsets, progress.topic_ids)
