@@ -60,7 +60,7 @@ class ClientFaults(logging.Filter):
             return False
         if (
             record.name.startswith("grpc.") and type(error).__name__ == "ExecuteBatchError"
-        ):  # an answer that nobody takes any more
+        ):  # nobody takes the answer
             return False
         if record.name.startswith("grpc.") and isinstance(error, UnicodeDecodeError):
             return self._in_a_line(record, "a call has metadata that is not UTF-8: %s", str(error)[:100])
