@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import penstock.kernels
 from penstock.cli.record_batch import Record, Source, encode_batch
 from penstock.core.checksum import crc32c
+from penstock.core.record_format import FROM_STREAMS, FROM_YDB, FROM_YT
 from penstock.kernels import arrow_decode
 from penstock.kernels.arrow_decode import MalformedBatchError
 
@@ -279,3 +280,18 @@ def test_wrapped_values_read_as_one_text(kernel: Any) -> None:
     assert not decoder.fill(kernel.ArrowRoom(numbers, None, values))
     assert text[: values.used].tobytes() == b"<{}><null><1>"
     assert offsets.tolist() == [0, 4, 10, 13]
+
+
+def test_headers_that_a_gateway_keeps_for_itself_are_left_out(kernel: Any) -> None:
+    headers = [("ydb.seqno", b"1"), ("color", b"red"), ("ydb", b""), ("penstock.size", b"5")]
+    records = [
+        Record(0, 0, None, b"a", tuple(headers)),
+        Record(0, 0, None, b"b", (("ydb.seqno", b"2"),)),
+        Record(0, 0, None, b"c"),
+    ]
+    for attributes, own in ((0, ()), (FROM_YDB, ("ydb.",)), (FROM_YT, ("penstock.",)), (FROM_STREAMS, ("penstock.",))):
+        rows = decoded(kernel, batch_at(0, records, attributes=attributes))
+        expected = [
+            [(name.encode(), value) for name, value in record.headers if not name.startswith(own)] or None for record in records
+        ]
+        assert [row[5] for row in rows] == expected

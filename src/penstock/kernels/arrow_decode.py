@@ -13,6 +13,7 @@ import cython
 
 from penstock.core.checksum import crc32c
 from penstock.core.errors import CorruptionError
+from penstock.core.record_format import ORIGIN_MASK, OWN_PREFIXES
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
@@ -30,6 +31,8 @@ TIMESTAMP_MAX = cython.declare(cython.longlong, 9223372036854775)
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _MARKER: Final = Struct(">hh")
+_NO_PREFIX: Final = memoryview(b"")
+_OWN_PREFIXES: Final = {origin: memoryview(prefix) for origin, prefix in OWN_PREFIXES.items()}
 
 
 class MalformedBatchError(CorruptionError):
@@ -177,21 +180,31 @@ class ArrowRoom:
         at: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         count: cython.longlong,
+        own: cython.const[cython.uchar][::1],
     ) -> cython.bint:
-        """The headers of the next row; False if they are not what they say. A record without any has null for them."""
+        """The headers of the next row, but not those whose names begin with `own`, if that is anything; False if they are not
+        what they say. A record without any has null for them."""
         size: cython.longlong
         part: cython.int
+        place: cython.Py_ssize_t
+        kept: cython.longlong = 0
+        is_own: cython.bint = False
         for _ in range(count):
             for part in range(2):
                 size, at = zigzag_at(data, at, end)
                 if at < 0 or size > end - at or size < -part:  # a key is never null
                     return False
                 if part == 0:
-                    self.header_keys.append(data, at, size)
-                else:
+                    is_own = 0 < own.shape[0] <= size
+                    for place in range(own.shape[0]):
+                        is_own = is_own and data[at + place] == own[place]
+                    if not is_own:
+                        kept += 1
+                        self.header_keys.append(data, at, size)
+                elif not is_own:
                     self.header_values.append(data, at, size)
                 at += max(size, 0)
-        if count == 0:
+        if kept == 0:
             self.header_nulls += 1
         else:
             self.header_validity[self.rows >> 3] |= 1 << (self.rows & 7)
@@ -224,6 +237,7 @@ class BatchDecoder:
     _base_timestamp: cython.longlong
     _append_time: cython.longlong
     _is_append_time: cython.bint
+    _own: cython.const[cython.uchar][::1]
     _view: object
     _decompress: object
     _is_committed: cython.bint
@@ -244,6 +258,7 @@ class BatchDecoder:
         self._view = memoryview(data)
         self._data = self._view
         self._records = self._view
+        self._own = _NO_PREFIX
         self._aborted = sorted(aborted, key=lambda one: -one[1])
         self._dropped = set()
         self.used = self._left = self.needed = self._at = 0
@@ -294,6 +309,7 @@ class BatchDecoder:
             if is_wanted and base + delta >= self._start and base < self._stop and count:
                 self._base_offset, self._base_timestamp, self._append_time = base, first, latest
                 self._is_append_time = bool(attributes & APPEND_TIME)
+                self._own = _OWN_PREFIXES.get(attributes & ORIGIN_MASK, _NO_PREFIX)
                 self._records = memoryview(self._plain(base, attributes & CODEC, records))
                 self._at, self._left = 0, count
                 return True
@@ -359,7 +375,7 @@ class BatchDecoder:
                 if not room.fits(key, value, headers, end - at):
                     self.needed = end - self._at
                     return 1
-                if room.has_headers and not room.append_headers(self._records, at, end, headers):
+                if room.has_headers and not room.append_headers(self._records, at, end, headers, self._own):
                     return -1
                 self._append(room, offset, timestamp)
                 if room.has_keys:
