@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 
 import pytest
 
-from penstock.broker import TopicConfig
+from penstock.broker import InvalidTransactionStateError, TopicConfig
 from penstock.core.record_compression import GZIP, LZ4, NONE, PLAIN_BYTES_MAX, SNAPPY, ZSTD, compress_like
 from penstock.core.record_format import Writer, framed, header_at, packed_record
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.fetch import FetchResponse
 from penstock.kafka.protocol.produce import ProduceResponse
+from penstock.queue import WriteResult
 from penstock.testing.batches import keyed_records_of
 from tests.e2e.kafka.raw_client import RawClient, fetch_request, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
@@ -146,3 +148,21 @@ def test_a_large_batch_for_a_topic_with_its_own_compression_is_stored_in_it(clie
     assert isinstance(data.records, memoryview)
     assert header_at(data.records).attributes & 7 == LZ4
     assert [record.value for record in keyed_records_of(data.records)] == [*values, b"small"]
+
+
+def test_a_batch_whose_transaction_ended_while_it_was_checked_is_refused(gateway: RunningGateway, topic: str) -> None:
+    """Were it stored, it would begin a transaction that nobody ends."""
+
+    async def begin() -> None:
+        def admit() -> None:
+            raise InvalidTransactionStateError("the transaction has ended meanwhile")
+
+        broker = gateway.broker
+        outcome: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
+        batch = _good(LZ4, [_random.randbytes(LARGE)])
+        broker.begin_produce(broker.route(topic, 0), batch, outcome, from_client=True, admit=admit)
+        with pytest.raises(InvalidTransactionStateError):
+            await outcome
+        assert broker.partition(broker.catalog.topic(topic), 0).end_offset == 0
+
+    gateway.run(begin())
