@@ -63,6 +63,14 @@ def test_an_unknown_method_is_answered_and_a_known_one_served(node: RunningNode)
     assert b"\x0212" in _call(port, b"/\xff\xfe", tls=node.ready["tls"])
 
 
+def test_malformed_calls_do_not_fill_the_log(node: RunningNode) -> None:
+    headers = call_headers(b"/no.such.Service/Method", grpc_timeout=b"no time")
+    with Http2Connection(node.ready["listeners"]["ydb"]["port"], tls=node.ready["tls"]) as connection:
+        connection.send(HEADERS, END_HEADERS | END_STREAM, 1, headers)
+        connection.answer(1)
+    assert b"hpack_parser" not in node.ready["log"].read_bytes()
+
+
 @pytest.mark.parametrize("matches_bytes", [False, True])
 def test_a_server_that_ends_is_back_on_its_port(matches_bytes: bool) -> None:
     if matches_bytes and not CAN_MATCH_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -73,6 +74,8 @@ class Node:
     async def start(cls, config: NodeConfig, mount_console: Callable[[web.Application], None] | None = None) -> Node:
         """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way. The
         console is in a layer above: whoever has it says how it is mounted beside the admin API."""
+        # gRPC's core writes a line for every malformed call to standard error by itself, past our log and its limit.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         random = SystemRandom()
         options, tls = _broker_options(config), tls_context(config)
         directory = await asyncio.to_thread(DataDirectory.open, config, random)
