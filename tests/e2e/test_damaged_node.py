@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from http.client import HTTPConnection
 from pathlib import Path
 
+import ydb
+
 from tests.e2e.http.api_client import client_of, eventually
-from tests.e2e.running_node import penstock, running_node
+from tests.e2e.running_node import RunningNode, penstock, running_node
 
 MESSAGES = 30
 STORAGE_ERROR = b"KAFKA_STORAGE_ERROR"
@@ -19,7 +22,8 @@ def _flip(path: Path, at: int) -> None:
 
 
 def test_a_damaged_partition_is_named_and_repaired_while_all_else_is_served(tmp_path: Path) -> None:
-    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    ports = [part for name in ("http", "stream", "yt", "ydb") for part in (f"--{name}-port", "0")]
+    argv = ["--data-dir", str(tmp_path / "data"), *ports]
     with running_node(tmp_path / "log", argv) as node:
         node.ok("topic", "create", "hurt", "sound")
         for number in range(MESSAGES):
@@ -36,6 +40,8 @@ def test_a_damaged_partition_is_named_and_repaired_while_all_else_is_served(tmp_
         refused = node.run("produce", "hurt", "--timeout", "2", stdin=b"more\n")
         assert refused.returncode != 0
         assert STORAGE_ERROR in refused.stderr, refused.stderr
+        for heard in (_published(node), _pulled(node), _written(node)):
+            assert "partition 0 of topic 'hurt' is damaged" in heard, heard
         eventually(lambda: bool(api.send("GET", "/readyz").json.get("damage")))
         ready = api.send("GET", "/readyz")
         assert ready.status == 200
@@ -51,8 +57,41 @@ def test_a_damaged_partition_is_named_and_repaired_while_all_else_is_served(tmp_
         assert kept in (["hurt-00", "hurt-20"], ["hurt-00", "hurt-10", "hurt-20"])  # a later piece may hold it as well
         node.ok("produce", "hurt", stdin=b"after\n")
         assert node.ok("consume", "hurt").split() == [*kept, "after"]
+        assert "after" in _published(node, "fetch")
+        assert _written(node) == ""
         assert b"nothing of hurt is lost" in penstock("topic", "repair", "hurt", variables=where).stdout
         assert node.stop() == 0
+
+
+def _published(node: RunningNode, action: str = "publish") -> str:
+    """What a client of streams is told."""
+    stream = node.ready["listeners"]["stream"]
+    done = penstock("stream", action, "hurt", stdin=b"x\n", variables={"PENSTOCK_STREAM": f"{stream['host']}:{stream['port']}"})
+    return (done.stdout + done.stderr).decode()
+
+
+def _pulled(node: RunningNode) -> str:
+    """What a client of YT is told."""
+    proxy = node.ready["listeners"]["yt"]
+    connection = HTTPConnection(proxy["host"], proxy["port"], timeout=30)
+    connection.request("GET", "/api/v4/pull_queue?queue_path=//topics/hurt&partition_index=0&offset=0")
+    message: str = json.loads(connection.getresponse().read())["message"]
+    connection.close()
+    return message
+
+
+def _written(node: RunningNode) -> str:
+    """What YDB's own client is told; nothing if it could write."""
+    listener = node.ready["listeners"]["ydb"]
+    config = ydb.DriverConfig(f"grpc://{listener['host']}:{listener['port']}", database="/local")
+    with ydb.Driver(config) as driver:
+        driver.wait(30)
+        try:
+            with driver.topic_client.writer("hurt", producer_id="p") as writer:
+                writer.write_with_ack("x", timeout=30)
+        except ydb.Error as error:
+            return str(error).replace("\\", "")
+    return ""
 
 
 def test_a_flipped_bit_in_the_files_of_one_disk_keeps_no_group_down(tmp_path: Path) -> None:
