@@ -63,6 +63,25 @@ def test_a_damaged_partition_is_named_and_repaired_while_all_else_is_served(tmp_
         assert node.stop() == 0
 
 
+def test_a_loss_that_nothing_tells_the_extent_of_is_told_too(tmp_path: Path) -> None:
+    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    with running_node(tmp_path / "log", argv) as node:
+        node.ok("produce", "hurt", stdin=b"lost\n")
+        node.ok("produce", "sound", stdin=b"kept\n")
+        assert node.stop() == 0
+    (chunk,) = (path for path in (tmp_path / "data").rglob("*.chunk") if b"lost" in path.read_bytes())
+    raw = bytearray(chunk.read_bytes())
+    header = raw.rindex(b"PENr", 0, raw.index(b"lost"))
+    raw[header + 20 : header + 40] = bytes(20)  # not even whose record it was can be read
+    chunk.write_bytes(bytes(raw))
+    with running_node(tmp_path / "log", argv) as node:
+        api = client_of(node)
+        assert node.ok("consume", "sound").split() == ["kept"]
+        assert "is unreadable from byte" in api.send("GET", "/readyz").json["damage"][0]
+        eventually(lambda: "DISK_DAMAGED" in {alert["code"] for alert in api.get("/overview")["alerts"]})
+        assert node.stop() == 0
+
+
 def _published(node: RunningNode, action: str = "publish") -> str:
     """What a client of streams is told."""
     stream = node.ready["listeners"]["stream"]

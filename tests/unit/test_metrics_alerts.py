@@ -42,6 +42,7 @@ def test_a_node_that_is_well_has_none() -> None:
         (Facts(lags=[lag(share=0.85)]), (WARNING, "consumer_near_retention")),
         (Facts(lags=[lag(share=1.4)]), (CRITICAL, "consumer_near_retention")),
         (Facts(lags=[lag(growing=True)]), (WARNING, "lag_growing")),
+        (Facts(unknown_losses=["chunk 1 is unreadable from byte 7 to byte 9"]), (CRITICAL, "disk_damaged")),
         (Facts(damaged={("orders", 0): "partition 0 of topic 'orders' is damaged"}), (CRITICAL, "partition_damaged")),
         (Facts(blocked={"orders": "a consumer stands still"}), (WARNING, "trimming_blocked")),
         (Facts(pipelines=[{"name": "p", "state": "failed", "last_error": "no"}]), (CRITICAL, "pipeline_failed")),

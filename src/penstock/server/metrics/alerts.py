@@ -66,6 +66,7 @@ class Facts:
     group_state: str = "healthy"
     disks: Sequence[DiskFacts] = ()
     lags: Sequence[LagFacts] = ()
+    unknown_losses: Sequence[str] = ()  # of the log of a disk that has no sisters
     damaged: Mapping[tuple[str, int], str] | None = None  # partitions of which something is lost, and what
     blocked: Mapping[str, str] | None = None
     pipelines: Sequence[Mapping[str, Any]] = ()
@@ -129,6 +130,14 @@ def _storage(facts: Facts) -> Iterator[Alert]:
 
 
 def _damaged(facts: Facts) -> Iterator[Alert]:
+    for loss in facts.unknown_losses:
+        yield Alert(
+            CRITICAL,
+            "disk_damaged",
+            f"the only disk has lost part of its log: {loss}; what was written last to some partitions may be gone",
+            "put back a copy of the disk if there is one; else compare the last messages of topics with what was sent",
+            "/storage",
+        )
     for (topic, _), what in (facts.damaged or {}).items():
         yield Alert(
             CRITICAL,

@@ -157,7 +157,8 @@ class Observatory:
 
     def damage(self) -> list[str]:
         """What is lost of partitions; the node is ready all the same, for all the others."""
-        return [] if self.survey is None else list(self.survey.last.damaged.values())
+        lost = [] if self.sources is None else self.sources.unknown_losses()
+        return lost if self.survey is None else [*lost, *self.survey.last.damaged.values()]
 
     async def check_listeners(self) -> None:
         """See whether every listener answers, if that was not seen lately."""
@@ -302,6 +303,7 @@ class Observatory:
                 for one in found.lags
                 if one.messages
             ],
+            unknown_losses=self.sources.unknown_losses(),
             damaged=found.damaged,
             blocked=found.blocked,
             pipelines=found.pipelines,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from penstock.blob import GroupLife, LocalDisk, group_state
+from penstock.blob import Erasure, GroupLife, LocalDisk, group_state
 from penstock.broker import Broker
 from penstock.broker.streams import Streams
 from penstock.core.probe import Durations, RequestProbe
@@ -70,6 +70,13 @@ class Sources:
             free, size = (-1, -1) if space is None else (space.free, space.total)
             found.append(DiskFacts(order, str(path), is_up, is_full, free, size))
         return found
+
+    def unknown_losses(self) -> list[str]:
+        """What a disk without sisters has lost of its log, so that nothing tells what stood there."""
+        if self.life.group.erasure is not Erasure.NONE:
+            return []
+        lost = [vdisk.recovered for vdisk in self.life.vdisks.values() if vdisk.recovered.unknown_loss]
+        return [loss for recovered in lost for loss in recovered.losses]
 
     def used(self) -> int:
         """Bytes of chunks on all disks."""
