@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of
 from penstock.blob.checkpoint import encode_checkpoint, end_frame, load_checkpoint
+from penstock.blob.chunk_ends import END, WHOLE, ends_name, load_ends, pack_end
 from penstock.blob.identity import Identity
 from penstock.blob.index import DiskIndex
 from penstock.blob.meta import (
@@ -29,6 +31,8 @@ from penstock.blob.meta import (
 from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, RecordKind, body_is_sound, decode_header, encode, table_size
 from penstock.blob.sisters import SisterMark, decode_marks, encode_marks
 from penstock.blob.topology import Erasure
+from penstock.testing.sim_disk import SimDisk, SimPlatter
+from penstock.testing.sim_loop import run_simulation
 
 FOLDER = Path(__file__).parent
 BLOB = BlobId(0x0102030405060708, 9, 0x0A0B0C0D, 0x0E0F1011, 0x12131415, 0x0617181, 3)
@@ -76,7 +80,8 @@ def _known_index() -> DiskIndex:
 
 
 def _checkpoint() -> bytes:
-    frames = list(encode_checkpoint(_known_index(), (6, 0x1234)))
+    index = _known_index()
+    frames = list(encode_checkpoint(index, (6, 0x1234), index.state))
     return b"".join(frames) + end_frame(len(frames))
 
 
@@ -89,6 +94,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "checkpoint": _checkpoint,
     "identity": IDENTITY.pack,
     "sister_marks": lambda: encode_marks(MARKS),
+    "chunk_ends": lambda: pack_end(END, 7, 0x01020304, 0x4111213141516171) + pack_end(WHOLE, 0, 0, 0),
 }
 
 
@@ -152,7 +158,19 @@ def test_marks_of_sisters_are_read_back() -> None:
 def test_a_checkpoint_carries_marks_of_sisters() -> None:
     index, reloaded = _known_index(), _new_index()
     index.marks.update((mark.order, mark) for mark in MARKS)
-    frames = list(encode_checkpoint(index, (6, 0x1234)))
-    assert len(frames) == len(list(encode_checkpoint(_known_index(), (6, 0x1234)))) + 1
+    frames = list(encode_checkpoint(index, (6, 0x1234), index.state))
+    assert len(frames) == len(list(encode_checkpoint(_known_index(), (6, 0x1234), index.state))) + 1
     load_checkpoint(b"".join(frames) + end_frame(len(frames)), reloaded)
     assert reloaded.marks == {mark.order: mark for mark in MARKS}
+
+
+@pytest.mark.parametrize("boot", [0x4111213141516171, 1])
+def test_the_ends_of_chunks_are_read_back(boot: int) -> None:
+    async def run() -> tuple[int, dict[int, int]]:
+        platter = SimPlatter()
+        platter.write(ends_name(3), _pinned("chunk_ends"))
+        disk = SimDisk(platter, Random(1))
+        disk.boot = boot
+        return await load_ends(disk, {ends_name(3): platter.size(ends_name(3))})
+
+    assert run_simulation(run()) == (3, {7: 0x01020304} if boot != 1 else {})

@@ -29,7 +29,7 @@ import numpy as np
 from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Channel
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Position
-from penstock.blob.meta import decode_items, encode_items
+from penstock.blob.meta import DiskState, StateItem, decode_items, encode_items
 from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE
 from penstock.blob.sisters import decode_marks, encode_marks
 from penstock.core.checksum import crc32c
@@ -58,10 +58,11 @@ def checkpoint_name(number: int) -> str:
     return f"{number:08d}{SUFFIX}"
 
 
-def encode_checkpoint(index: DiskIndex, position: Position) -> Iterator[bytes]:
-    """The frames of a checkpoint but the last, made as they are asked for; the disk may change in between."""
+def encode_checkpoint(index: DiskIndex, position: Position, state: DiskState) -> Iterator[bytes]:
+    """The frames of a checkpoint but the last, made as they are asked for; the disk may change in between. `state` is what the
+    disk may be taken for when it is read."""
     yield _frame(HEAD, _HEAD.pack(VERSION, *position))
-    yield _frame(META, encode_items(index.meta_items()))
+    yield _frame(META, encode_items((StateItem(state), *index.meta_items())))
     if index.marks:
         yield _frame(SISTERS, encode_marks(index.marks.values()))
     for channel_key, channel in list(index.channels.items()):
@@ -157,6 +158,10 @@ def _account(rows: np.ndarray[tuple[int], np.dtype[np.void]], index: DiskIndex) 
     records = (lengths + tables + HEADER_SIZE)[which]
     numbers, place = np.unique(chunks, return_inverse=True)
     live = np.bincount(place, weights=records)
-    for number, amount in zip(numbers.tolist(), live.tolist(), strict=True):
-        index.chunk_use(number).live += int(amount)
+    extents = np.zeros(len(numbers), dtype=np.int64)
+    np.maximum.at(extents, place, rows["offset"][stored].astype(np.int64) + records)
+    for number, amount, extent in zip(numbers.tolist(), live.tolist(), extents.tolist(), strict=True):
+        use = index.chunk_use(number)
+        use.live += int(amount)
+        use.extent = max(use.extent, extent)
     index.parts += len(chunks)

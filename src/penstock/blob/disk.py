@@ -45,6 +45,11 @@ class Disk(Protocol):
         """Whether what a good flush has covered is there after a loss of power, and not only after the end of the process."""
         ...
 
+    @property
+    def boot(self) -> int:
+        """A number above 0 that tells this start of the machine from all others."""
+        ...
+
     async def files(self) -> dict[str, int]:
         """Every file with the bytes it holds, including preallocated zeros at its end."""
         ...

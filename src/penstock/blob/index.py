@@ -7,7 +7,7 @@ disk's own state merges, and of these the last one counts, so replaying a stretc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
 from penstock.blob.channel import (
@@ -30,13 +30,14 @@ SYNC_LOG_MAX = 100_000
 
 
 class ChunkUse:
-    """Bytes of a chunk, and how many of them belong to parts that are still wanted."""
+    """Bytes of a chunk, how many of them belong to parts that are still wanted, and up to where a checkpoint knows of parts."""
 
-    __slots__ = ("live", "sealed", "size")
+    __slots__ = ("extent", "live", "sealed", "size")
 
     def __init__(self, size: int = 0, *, sealed: bool = False) -> None:
         self.size = size
         self.live = 0
+        self.extent = 0
         self.sealed = sealed
 
 
@@ -260,8 +261,7 @@ class DiskIndex:
                 channel.set_entries(key, ())
 
     def meta_items(self) -> Iterator[MetaItem]:
-        """Everything but parts and flags: for a checkpoint."""
-        yield StateItem(self.state)
+        """Blocks and barriers: for a checkpoint."""
         yield from self.blocks.values()
         for channel in self.channels.values():
             for barrier in (channel.soft, channel.hard):
@@ -283,19 +283,22 @@ class DiskIndex:
             items.extend(own for own in (channel.soft.own, channel.hard.own) if own is not None)
         return items
 
-    def forget_missing_chunks(self, present: set[int]) -> int:
-        """After recovery: parts that should lie in chunks which are not there are lost. The number of them."""
-        if all(use.live == 0 for number, use in self.chunks.items() if number not in present):
-            return 0
+    def short_chunks(self, sizes: Mapping[int, int]) -> set[int]:
+        """Chunks that are not there, or end before parts that are wanted in them, given the sizes of those that are there."""
+        return {number for number, use in self.chunks.items() if use.live and use.extent > sizes.get(number, 0)}
+
+    def mark_missing(self, short: set[int], sizes: Mapping[int, int]) -> int:
+        """After recovery: parts that should lie beyond the ends of these chunks are damaged. Returns how many."""
         lost = 0
         for channel_key, channel in self.channels.items():
             for key in list(channel.blobs):
                 for entry in channel.entries(key):
                     place = place_of(entry)
-                    if place.part and place.chunk not in present:
-                        size_part = place.size << 4 | place.part
-                        self.drop_part(channel_key + key + size_part.to_bytes(4, "big"))
-                        lost += 1
+                    if not place.part or place.chunk not in short:
+                        continue
+                    if place.offset + record_size(self.part_size(place.size)) > sizes.get(place.chunk, 0):
+                        blob_id = channel_key + key + size_part_of(entry).to_bytes(4, "big")
+                        lost += self.mark_damaged(blob_id, entry)
         return lost
 
     def _merge_flags(self, item: FlagsItem) -> bool:

@@ -31,7 +31,7 @@ def chunk_name(number: int) -> str:
 class Segment:
     """What a batch adds to one chunk, and whether the chunk begins or ends with it."""
 
-    __slots__ = ("begins", "buffers", "chunk", "ends", "finish")
+    __slots__ = ("begins", "buffers", "chunk", "end", "ends", "finish")
 
     def __init__(self, chunk: int, *, begins: bool) -> None:
         self.chunk = chunk
@@ -39,6 +39,7 @@ class Segment:
         self.finish: list[Callable[[], None]] = []
         self.begins = begins
         self.ends = False
+        self.end = 0  # where in the chunk it stops
 
 
 class Batch:
@@ -88,6 +89,7 @@ class Journal:
         self.durable: Position = (first_chunk, 0)
         # The place of the last durable record; not of one with marks of sisters, or two disks would tell each other for ever.
         self.reached = reached
+        self.ends: dict[int, int] = {}  # by chunk, how many bytes of it are durable
         self.failures = 0
         self.trouble: OSError | None = None  # why the last flush failed; None if it did not
         self._failures_in_a_row = 0
@@ -160,6 +162,7 @@ class Journal:
         if self.offset:
             self._on_seal(self.chunk, self.offset)
             self._segment.ends = True
+            self._segment.end = self.offset
         self.chunk += 1
         self._segment = Segment(self.chunk, begins=True)
         self._batch.segments.append(self._segment)
@@ -187,6 +190,8 @@ class Journal:
                 self._flushing = None
                 self.durable = batch.end
                 self.reached = batch.last or self.reached
+                for segment in batch.segments:
+                    self.ends[segment.chunk] = segment.end
                 self.trouble, self._failures_in_a_row = None, 0
                 batch.settle(None)
             else:
@@ -197,6 +202,7 @@ class Journal:
     def _take(self) -> Batch:
         batch = self._batch
         batch.end = (self.chunk, self.offset)
+        self._segment.end = self.offset
         self._segment.ends = self._closing
         self._batch = Batch()
         self._segment = Segment(self.chunk, begins=False)

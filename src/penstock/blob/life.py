@@ -171,6 +171,8 @@ class GroupLife:
             for loss in vdisk.recovered.losses:
                 log.error("VDisk %s: %s", vdisk.id, loss)
             member = Member(vdisk, self.group, self.probe, self._clock)
+            if self.group.erasure is Erasure.NONE:
+                await member.accept_losses()
             await member.watch_space()  # what was full when the node stopped is so from the first write on
             vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
             self._opened.add(order)

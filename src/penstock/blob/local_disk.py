@@ -90,6 +90,7 @@ class LocalDisk:
         self._directory = directory
         self._lock = lock
         self._durable = durable
+        self.boot = _boot_number()
         self._tails: dict[str, _Tail] = {}
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._open_guard = threading.Lock()
@@ -413,6 +414,14 @@ def _tighten(path: Path) -> list[str]:
         log.warning("other users may be able to read %s: %s; make this user its owner", path, error.strerror)
         names = os.listdir(path)
     return names
+
+
+def _boot_number() -> int:
+    try:
+        drawn = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        drawn = f"{os.getpid():032x}"  # then nothing is certain beyond this process
+    return int(drawn.replace("-", "")[-15:], 16) | 1 << 62
 
 
 def _sync_file(path: Path) -> None:

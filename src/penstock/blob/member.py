@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 # A round makes few calls to its disk, each with a deadline of its own; this one is for what has none.
 ROUND_TIMEOUT_S = 300.0
+ENDS_INTERVAL_S = 5.0  # each costs a sync
 
 
 class Member:
@@ -39,6 +40,7 @@ class Member:
         self._scrub_trouble = Complaint(log, f"VDisk {vdisk.id}: scrub", clock)
         self._write_trouble = Complaint(log, f"VDisk {vdisk.id}: writing", clock)
         self._failures_told = 0
+        self._ends_noted_at = float("-inf")
         self._disorders_seen = -1
         self._replicated_at = float("-inf")
         self._healing: asyncio.Task[None] | None = None
@@ -53,6 +55,13 @@ class Member:
         """Look at the room on its disk."""
         try:
             await self.upkeep.watch_space()
+        except OSError as error:
+            self._upkeep_trouble.failed(error)
+
+    async def accept_losses(self) -> None:
+        """Go on without what is missing of the only copy, which its owner was asked about."""
+        try:
+            await self.upkeep.accept_losses()
         except OSError as error:
             self._upkeep_trouble.failed(error)
 
@@ -104,6 +113,9 @@ class Member:
         """One step of upkeep: space, checkpoints, reclaiming."""
         try:
             await self.upkeep.step()
+            if self._clock.monotonic() - self._ends_noted_at >= ENDS_INTERVAL_S:
+                self._ends_noted_at = self._clock.monotonic()
+                await self.upkeep.note_ends()
         except OSError as error:
             self._upkeep_trouble.failed(error)
         else:

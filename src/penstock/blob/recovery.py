@@ -1,7 +1,8 @@
 """Opening a VDisk: the newest whole checkpoint, then the log after it, told apart from a torn tail and from damage.
 
 What stands before the end that was known to be durable was acknowledged: if it cannot be read, that is damage, and it is reported
-and left to repair. What stands after it was never acknowledged, and is dropped where it is not whole.
+and left to repair. What stands after it was never acknowledged, and is dropped where it is not whole. That end is told by later
+records, and by the files of chunk_ends, without which a log that lost its last chunks would look like one that never had them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.blob.blob_id import BlobId
 from penstock.blob.checkpoint import SUFFIX as CHECKPOINT_SUFFIX
 from penstock.blob.checkpoint import checkpoint_name, load_checkpoint
+from penstock.blob.chunk_ends import Ends, load_ends
 from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
 from penstock.blob.disk import Disk
 from penstock.blob.index import DiskIndex
@@ -19,7 +21,7 @@ from penstock.blob.journal import CHUNK_SUFFIX, Position, chunk_name
 from penstock.blob.meta import decode_items
 from penstock.blob.record import RecordKind
 from penstock.blob.sisters import decode_marks
-from penstock.core.errors import CorruptionError
+from penstock.core.errors import CorruptionError, DataMissingError
 
 
 @dataclass(slots=True)
@@ -36,27 +38,45 @@ class Recovery:
     losses: list[str] = field(default_factory=list)
     # Something is gone and it is not known what: the disk can prove no absence until it has been compared with the others.
     unknown_loss: bool = False
+    # Of those losses, the files that are missing or shorter than they were: they may be restored.
+    missing: list[str] = field(default_factory=list)
+    missing_chunks: set[int] = field(default_factory=set)
+    unreadable: list[str] = field(default_factory=list)  # checkpoints
+    ends: Ends = field(default_factory=dict)
+    ends_file: int = 0
 
 
-async def recover(disk: Disk, index: DiskIndex) -> Recovery:
-    """Fill an empty index from the disk."""
+async def recover(disk: Disk, index: DiskIndex, *, may_miss: bool = True) -> Recovery:
+    """Fill an empty index from the disk. DataMissingError if files of it are missing, unless it may miss some; the disk is not
+    changed then."""
     found = Recovery(index)
     files = await disk.files()
     chunks = {number: files[chunk_name(number)] for number in _numbers(files, CHUNK_SUFFIX)}
     start = await _load_newest_checkpoint(disk, files, found)
     found.last = start
-    await _replay(disk, chunks, start, found)
+    found.ends_file, ends = await load_ends(disk, files)
+    await _replay(disk, chunks, start, ends, found)
     for number, size in chunks.items():
         use = index.chunk_use(number)
         use.size, use.sealed = size, True
     # Garbage first: the checkpoint may know of parts whose chunk was given back since.
     for channel_key in list(index.channels):
         index.collect_garbage(channel_key)
-    lost = index.forget_missing_chunks(set(chunks))
-    if lost:
-        found.losses.append(f"{lost} parts lay in chunk files that are missing")
-        found.unknown_loss = True
-    found.next_chunk = max([0, start[0], *chunks]) + 1
+    for number in set(index.chunks) - set(chunks):
+        index.chunk_use(number).sealed = True
+    short = index.short_chunks(chunks)
+    if short and (lost := index.mark_missing(short, chunks)):
+        names = ", ".join(chunk_name(number) for number in sorted(short)[:3])
+        found.missing.append(f"{lost} parts lay in chunk files that are missing or cut ({names})")
+        found.losses.append(found.missing[-1])
+    if found.missing and not may_miss:
+        raise DataMissingError(
+            f"files of the only copy are missing: {'; '.join(found.missing[:3])}; restore them from a backup (nothing was "
+            "changed here), or accept that what was in them is lost"
+        )
+    for name in found.unreadable:
+        await disk.delete(name)
+    found.next_chunk = max([0, start[0], *chunks, *ends]) + 1
     return found
 
 
@@ -76,7 +96,7 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
         except CorruptionError:
             # Unfinished or damaged: an older one and more of the log say the same.
             found.index.reset()
-            await disk.delete(name)
+            found.unreadable.append(name)
             continue
         found.checkpoints = sorted(n for n in numbers if n <= number)
         found.checkpoint_starts[number] = start
@@ -88,15 +108,19 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
     return (0, 0)
 
 
-async def _replay(disk: Disk, chunks: dict[int, int], start: Position, found: Recovery) -> None:
+async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: Ends, found: Recovery) -> None:
     durable: Position = (0, 0)
     damage: list[Gap | Scanned] = []
     doubtful: list[Gap | Scanned] = []
-    for number in sorted(number for number in chunks if number >= start[0]):
+    for number in sorted(number for number in {*chunks, *ends} if number >= start[0]):
         offset = start[1] if number == start[0] else 0
-        async for item in scan_chunk(disk, number, chunks[number], offset):
+        end = ends.get(number, 0)
+        found.ends[number] = end
+        if chunks.get(number, 0) < max(end, offset):
+            _report_cut(number, chunks.get(number), max(end, offset), found)
+        async for item in scan_chunk(disk, number, chunks.get(number, 0), offset):
             if isinstance(item, Gap):
-                doubtful.append(item)
+                (damage if item.offset < end else doubtful).append(item)
                 continue
             if item.header.durable == (number, 0):
                 # The log was taken up anew here. What it was before is judged by what was known before: a torn tail that was
@@ -109,10 +133,20 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, found: Re
                 found.last = max(found.last, (number, item.header.offset))
             if item.sound:
                 _apply(found.index, item)
+                found.ends[number] = max(found.ends.get(number, 0), item.header.offset + item.header.size)
             else:
-                doubtful.append(item._replace(body=memoryview(b"")))
+                bare = item._replace(body=memoryview(b""))
+                (damage if item.header.offset < end else doubtful).append(bare)
     for trouble in damage + _settle(doubtful, durable, found):
         _report(trouble, found)
+
+
+def _report_cut(number: int, size: int | None, end: int, found: Recovery) -> None:
+    state = "is missing" if size is None else f"has only {size} bytes"
+    found.missing.append(f"{chunk_name(number)} {state}, of {end} that were written")
+    found.missing_chunks.add(number)
+    found.losses.append(found.missing[-1])
+    found.unknown_loss = True
 
 
 def _settle(doubtful: list[Gap | Scanned], durable: Position, found: Recovery) -> list[Gap | Scanned]:

@@ -15,7 +15,9 @@ from penstock.blob.checkpoint import checkpoint_name, encode_checkpoint, end_fra
 from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
 from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
+from penstock.blob.meta import DiskState
 from penstock.blob.record import RecordKind
+from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import PART, VDisk
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ class Upkeep:
         self._stuck: set[int] = set()  # chunks with parts that can be neither moved nor given up
         self._bytes_at_checkpoint = 0
         self._records_at_checkpoint = -recovered.records_replayed
+        self._missed = set(recovered.missing_chunks)
         self.losses: list[str] = list(recovered.losses)
 
     async def step(self) -> None:
@@ -51,6 +54,24 @@ class Upkeep:
         if self._is_checkpoint_due():
             await self.checkpoint()
         await self.reclaim()
+
+    async def note_ends(self) -> None:
+        """Note how far the log is durable, as far back as a checkpoint may have to read it. Chunks that are missing are missed at
+        every opening until the disk is complete again."""
+        if self._missed and self._vdisk.proves_absence:
+            self._vdisk.ends.forget(self._missed)
+            self._missed = set()
+        needed_from = self._needed_from()
+        self._vdisk.ends.forget_before(needed_from)
+        for number in [number for number in self._vdisk.journal.ends if number < needed_from]:
+            del self._vdisk.journal.ends[number]
+        await self._vdisk.note_ends()
+
+    async def accept_losses(self) -> None:
+        """Go on without what is missing of the only copy: at the next opening it is not missed again."""
+        if self._vdisk.recovered.missing:
+            await self.checkpoint()
+            await self.note_ends()
 
     async def watch_space(self) -> None:
         """Stop or resume taking blobs by how much room is left."""
@@ -93,7 +114,10 @@ class Upkeep:
     async def _write_checkpoint(self, name: str, start: Position, failures: int) -> bool:
         vdisk, journal = self._vdisk, self._vdisk.journal
         frames = waiting = 0
-        for frame in encode_checkpoint(vdisk.index, start):
+        # A disk that is being refilled must not be taken for complete by its checkpoint, when the damage is behind that.
+        is_refilled = vdisk.proves_absence or vdisk.erasure is Erasure.NONE
+        state = vdisk.index.state if is_refilled else min(vdisk.index.state, DiskState.SYNCED)
+        for frame in encode_checkpoint(vdisk.index, start, state):
             vdisk.disk.append(name, [frame])
             frames += 1
             waiting += len(frame)

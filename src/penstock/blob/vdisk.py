@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
 from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, Place, place_of
+from penstock.blob.chunk_ends import ChunkEnds
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
@@ -99,6 +101,7 @@ class VDisk:
             on_seal=self.index.seal_chunk,
             reached=recovered.last,
         )
+        self.ends = ChunkEnds(disk, recovered.ends_file, recovered.ends)
         if recovered.losses:
             self.repair_wanted.set()
 
@@ -110,11 +113,14 @@ class VDisk:
         identity = await claim_disk(disk, vdisk_id, erasure, random)
         enough = partial(quorum.group_quorum, erasure)
         index = DiskIndex(vdisk_id.order(erasure), erasure.shape.disks, enough, codec_for(erasure).part_size)
-        recovered = await recover(disk, index)
         options = options or VDiskOptions()
+        recovered = await recover(disk, index, may_miss=erasure is not Erasure.NONE or options.accept_loss)
+        if erasure is Erasure.NONE and recovered.missing:
+            recovered.unknown_loss = False  # it was accepted, and there is no other disk to compare with
         vdisk = cls(vdisk_id, erasure, disk, recovered, guid=identity.guid, options=options, random=random)
         if erasure is Erasure.NONE and index.state != DiskState.COMPLETE:
             await vdisk.reach(DiskState.COMPLETE)
+            vdisk.proves_absence = not recovered.unknown_loss
         return vdisk
 
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
@@ -362,10 +368,16 @@ class VDisk:
             return
         self.closed = True
         await self.journal.close()
+        with suppress(OSError):  # it is a help at the next opening, and no more
+            await self.note_ends()
         await self.disk.close()
 
     def _unlearned(self) -> str:
         return f"VDisk {self.id} has not yet learned the group's blocks and barriers from a quorum of the others"
+
+    async def note_ends(self) -> None:
+        """Note how far the log is durable, so that the next opening can tell if something of it is missing."""
+        await self.ends.note(self.journal.ends)
 
     def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
         if generation != self.id.generation:

@@ -65,6 +65,12 @@ class ConfigError(PenstockError):
     code = "config"
 
 
+class DataMissingError(ConfigError):
+    """Files that held acknowledged data are missing or cut, and there is no other copy; they may be restored."""
+
+    code = "data_missing"
+
+
 class ClosedError(PenstockError):
     """The object was closed, by its owner or by a failure it does not outlive."""
 

@@ -7,6 +7,7 @@ import asyncio
 from penstock.blob import BlobId, Erasure, Status
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, COOKIE_MAX, GENERATION_MAX, PREFIX_SIZE, STEP_MAX
 from penstock.blob.channel import Channel, place_of
+from penstock.blob.journal import RETRY_MAX_S
 from penstock.blob.topology import main_part
 from penstock.testing.fault_ledger import BlobFate, ChannelLedger, Ledger, require
 from penstock.testing.fault_world import World
@@ -22,6 +23,8 @@ async def settle(world: World) -> None:
     for _ in range(3):
         await world.do(world.life.replicate())
     interval = world.options.sync_interval
+    if interval is not None:
+        await asyncio.sleep(interval + RETRY_MAX_S)  # a disk that was failing is tried again
     for _ in range(TEND_ROUNDS):
         await (world.do(world.life.tend()) if interval is None else asyncio.sleep(interval + 0.05))
     await world.do(world.life.group.drain())

@@ -222,6 +222,7 @@ class SimDisk:
     # The protocol.
 
     outlives_power_loss = True
+    boot = 1
 
     async def files(self) -> dict[str, int]:
         return await self._perform("files", self._list)
