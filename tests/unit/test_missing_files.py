@@ -174,7 +174,7 @@ def test_a_missing_chunk_is_restored_from_the_other_disks(erasure: Erasure) -> N
         vdisk = group.life.vdisks[2]
         vdisk.proves_absence = False
         assert await Upkeep(vdisk).checkpoint()
-        await group.do(vdisk.note_ends())
+        await group.do(Upkeep(vdisk).note_ends())
         group.process.crash()
         platter = group.platters[2]
         disk = SimDisk(platter, Random(1))

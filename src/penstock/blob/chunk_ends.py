@@ -18,6 +18,7 @@ drawn by its kernel at boot. An opening of the disk begins a file of its own, an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from struct import Struct
 
 from penstock.blob.disk import Disk
@@ -86,6 +87,11 @@ class ChunkEnds:
         for old in _numbers(await self._disk.files()):
             if old < self._number:
                 await self._disk.delete(ends_name(old))
+
+    async def close(self, ends: Ends) -> None:
+        """Note the last ends; without them the next opening only knows less."""
+        with suppress(OSError):
+            await self.note(ends)
 
     def forget(self, chunks: Iterable[int]) -> None:
         """These chunks are known to be lost, and need not be missed again: the next file does without them."""

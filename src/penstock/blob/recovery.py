@@ -46,9 +46,9 @@ class Recovery:
     ends_file: int = 0
 
 
-async def recover(disk: Disk, index: DiskIndex, *, may_miss: bool = True) -> Recovery:
-    """Fill an empty index from the disk. DataMissingError if files of it are missing, unless it may miss some; the disk is not
-    changed then."""
+async def recover(disk: Disk, index: DiskIndex, *, only_copy: bool = False, accept_loss: bool = False) -> Recovery:
+    """Fill an empty index from the disk. DataMissingError if files of an only copy are missing and that is not accepted; then the
+    disk is not changed."""
     found = Recovery(index)
     files = await disk.files()
     chunks = {number: files[chunk_name(number)] for number in _numbers(files, CHUNK_SUFFIX)}
@@ -69,7 +69,9 @@ async def recover(disk: Disk, index: DiskIndex, *, may_miss: bool = True) -> Rec
         names = ", ".join(chunk_name(number) for number in sorted(short)[:3])
         found.missing.append(f"{lost} parts lay in chunk files that are missing or cut ({names})")
         found.losses.append(found.missing[-1])
-    if found.missing and not may_miss:
+    if found.missing and only_copy:
+        found.unknown_loss = False  # once it is accepted: there is no other disk to compare with
+    if found.missing and only_copy and not accept_loss:
         raise DataMissingError(
             f"files of the only copy are missing: {'; '.join(found.missing[:3])}; restore them from a backup (nothing was "
             "changed here), or accept that what was in them is lost"
@@ -142,8 +144,8 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: End
 
 
 def _report_cut(number: int, size: int | None, end: int, found: Recovery) -> None:
-    state = "is missing" if size is None else f"has only {size} bytes"
-    found.missing.append(f"{chunk_name(number)} {state}, of {end} that were written")
+    state = f"is missing, with {end} bytes" if size is None else f"has only {size} of {end} bytes"
+    found.missing.append(f"{chunk_name(number)} {state} that were written")
     found.missing_chunks.add(number)
     found.losses.append(found.missing[-1])
     found.unknown_loss = True

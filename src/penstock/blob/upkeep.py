@@ -16,7 +16,7 @@ from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
 from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
 from penstock.blob.meta import DiskState
-from penstock.blob.record import RecordKind
+from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import PART, VDisk
 
@@ -50,7 +50,9 @@ class Upkeep:
         """Look at the space left, checkpoint if one is due, and reclaim what can be."""
         await self.watch_space()
         if self._vdisk.journal.trouble is not None and not self._vdisk.full:
-            await self._vdisk.try_writing()  # nobody else may, while it is known to fail
+            # Nobody else may write while the disk is known to fail. An empty record says nothing and does no harm.
+            self._vdisk.journal.append(RecordKind.META, NO_ID, b"")
+            await self._vdisk.journal.commit()
         if self._is_checkpoint_due():
             await self.checkpoint()
         await self.reclaim()
@@ -65,7 +67,7 @@ class Upkeep:
         self._vdisk.ends.forget_before(needed_from)
         for number in [number for number in self._vdisk.journal.ends if number < needed_from]:
             del self._vdisk.journal.ends[number]
-        await self._vdisk.note_ends()
+        await self._vdisk.ends.note(self._vdisk.journal.ends)
 
     async def accept_losses(self) -> None:
         """Go on without what is missing of the only copy: at the next opening it is not missed again."""

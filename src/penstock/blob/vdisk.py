@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from random import Random
 
@@ -114,9 +113,7 @@ class VDisk:
         enough = partial(quorum.group_quorum, erasure)
         index = DiskIndex(vdisk_id.order(erasure), erasure.shape.disks, enough, codec_for(erasure).part_size)
         options = options or VDiskOptions()
-        recovered = await recover(disk, index, may_miss=erasure is not Erasure.NONE or options.accept_loss)
-        if erasure is Erasure.NONE and recovered.missing:
-            recovered.unknown_loss = False  # it was accepted, and there is no other disk to compare with
+        recovered = await recover(disk, index, only_copy=erasure is Erasure.NONE, accept_loss=options.accept_loss)
         vdisk = cls(vdisk_id, erasure, disk, recovered, guid=identity.guid, options=options, random=random)
         if erasure is Erasure.NONE and index.state != DiskState.COMPLETE:
             await vdisk.reach(DiskState.COMPLETE)
@@ -354,10 +351,6 @@ class VDisk:
         """Whether its disk hangs or fails to write, or has failed and metadata is in memory only since."""
         return not self.answers or self.journal.trouble is not None or self.journal.failures != self.failures_covered
 
-    async def try_writing(self) -> None:
-        """Write something harmless, to see whether a disk that failed takes writes again."""
-        await self._record([StateItem(self.index.state)])
-
     def set_generation(self, generation: int) -> None:
         """The group changed: commands of older generations are answered RACE from now on."""
         self.id = self.id._replace(generation=generation)
@@ -368,16 +361,11 @@ class VDisk:
             return
         self.closed = True
         await self.journal.close()
-        with suppress(OSError):  # it is a help at the next opening, and no more
-            await self.note_ends()
+        await self.ends.close(self.journal.ends)
         await self.disk.close()
 
     def _unlearned(self) -> str:
         return f"VDisk {self.id} has not yet learned the group's blocks and barriers from a quorum of the others"
-
-    async def note_ends(self) -> None:
-        """Note how far the log is durable, so that the next opening can tell if something of it is missing."""
-        await self.ends.note(self.journal.ends)
 
     def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
         if generation != self.id.generation:

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.blob import BlobStorage, Buffer
+from penstock.blob import BlobStorage, Buffer, Status
 from penstock.broker.access import Access, AccessRules
 from penstock.broker.age_clock import AgeClock
 from penstock.broker.buffered_transactions import BufferedCommits
@@ -47,7 +47,7 @@ from penstock.broker.transactions import Ending, TransactionCoordinator, Transac
 from penstock.broker.users import Users
 from penstock.broker.weights import Weights
 from penstock.core.clock import Clock
-from penstock.core.errors import PenstockError
+from penstock.core.errors import DataMissingError, PenstockError
 from penstock.queue import (
     BlobCache,
     Partition,
@@ -129,6 +129,8 @@ class Broker:
     async def start(cls, storage: BlobStorage, options: BrokerOptions, *, clock: Clock, random: Random) -> Broker:
         """Start the system tablets, then those of every topic."""
         broker = cls(storage, options, clock=clock, random=random)
+        if options.must_exist:
+            await broker._check_existence()
         try:
             system, consumers, transactions, namespace = await asyncio.gather(
                 broker._boot(SYSTEM_TABLET),
@@ -459,6 +461,14 @@ class Broker:
         stop = self._stops.pop(name, None)
         if stop is not None:
             await stop()
+
+    async def _check_existence(self) -> None:
+        found = await self._storage.tablet(tablet_info(SYSTEM_TABLET, self.options.group)).discover(with_data=False)
+        if found.status is Status.NODATA:
+            raise DataMissingError(
+                "the catalog of topics is gone from the storage, though a broker ran here before; restore the files of the disks "
+                "from a backup (nothing was changed), or accept that all topics are lost"
+            )
 
     async def _boot(self, tablet_id: int) -> SystemTablet:
         storage = self._storage.tablet(tablet_info(tablet_id, self.options.group))

@@ -54,6 +54,7 @@ class NodeConfig:
     disks: tuple[Path, ...] | None = None
     durability: str = "fsync"
     disk_timeout_s: float = 15.0
+    accept_data_loss: bool = False
     node_id: int | None = None
     host: str = "127.0.0.1"
     advertised_host: str | None = None
@@ -170,6 +171,13 @@ SETTINGS: Final = {
             "15",
             "how long a call to a disk may take; one that hangs for longer counts as failed until it answers again. Below the "
             "time that clients wait for an answer (30 s in Kafka's)",
+        ),
+        Setting(
+            "accept_data_loss",
+            FLAG,
+            "false",
+            "start although files of the only copy of data are missing or cut: what was in them is lost for good, and the log "
+            "names it. Without it such a node does not start, so that the files can be restored. For one start only",
         ),
         Setting(
             "node_id",

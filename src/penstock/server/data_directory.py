@@ -2,7 +2,8 @@
 
 DATA/lock                       held by the process that works here
 DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"],
-                                 "formed": true}     false only until the group has begun for the first time
+                                 "formed": true,     false only until the group has begun for the first time
+                                 "started": true}    likewise, until a broker has
 DATA/secret.json                {"format": 1, "secret": 64 hexadecimal digits}: what tokens are made with, for this node alone
 DATA/disk0/                     the disks, unless they are elsewhere
 """
@@ -85,7 +86,14 @@ class DataDirectory:
 
     async def note_formed(self) -> None:
         """The group has begun: from now on a disk that is empty is one that was lost."""
-        made = self.made._replace(formed=True)
+        await self._note(self.made._replace(formed=True))
+
+    async def note_started(self) -> None:
+        """A broker has started: from now on a storage without its tablets is one that lost them."""
+        if not self.made.started:
+            await self._note(self.made._replace(started=True))
+
+    async def _note(self, made: Made) -> None:
         await asyncio.to_thread(_write_node, self.path, made)
         self.made = made
 
@@ -128,7 +136,8 @@ def _read_node(path: Path) -> Made | None:
         raise DirectoryMismatchError(f"{path / NODE_NAME}: unknown erasure {fields['erasure']!r}; upgrade Penstock") from None
     disks = tuple(path / disk for disk in fields["disks"])
     # Where this is not noted, the directory is of a version that did not, and its group has long begun.
-    return Made(fields["cluster_id"], fields["node_id"], erasure, disks, fields.get("formed", True) is not False)
+    formed, started = fields.get("formed", True) is not False, fields.get("started") is True
+    return Made(fields["cluster_id"], fields["node_id"], erasure, disks, formed, started)
 
 
 def _write_node(path: Path, made: Made) -> None:
@@ -140,6 +149,7 @@ def _write_node(path: Path, made: Made) -> None:
         "erasure": made.erasure.value,
         "disks": disks,
         "formed": made.formed,
+        "started": made.started,
     }
     try:
         write_fields(path / NODE_NAME, fields)

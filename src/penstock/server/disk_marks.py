@@ -36,13 +36,15 @@ _VDISK_NAME = re.compile(r"[0-9a-f]{8}-[0-9]+-[0-9]+-[0-9]+")
 
 
 class Made(NamedTuple):
-    """What a node was made as. `disks` are absolute; `formed` once its group has begun: it is not taken for new again."""
+    """What a node was made as. `disks` are absolute; `formed` once its group has begun: it is not taken for new again.
+    `started` once a broker has: what that knew of its topics must be there at the next start."""
 
     cluster_id: str
     node_id: int
     erasure: Erasure
     disks: tuple[Path, ...]
     formed: bool = True
+    started: bool = False
 
 
 class _State(enum.Enum):

@@ -6,20 +6,22 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.blob import BlobStorage, Disk, GroupConfig, open_local_vdisk
+from penstock.blob import BlobStorage, Disk, GroupConfig, VDiskOptions, open_local_vdisk
+from penstock.blob import GroupOptions as StorageGroupOptions
 from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, DataMissingError
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
 from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
@@ -89,8 +91,10 @@ class Node:
         try:
             node._start_tracing()
             storage = await node._open_storage(directory, random)
-            broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
+            options = replace(options, must_exist=directory.made.started and not config.accept_data_loss)
+            broker = await _start_broker(storage, options, random)
             node._closing.push_async_callback(broker.stop)
+            await directory.note_started()
             # It starts last and stops before none but the broker: whoever watches the node sees how it drains.
             node._closing.push_async_callback(node._stop_http)
             await node._listen(broker, tls)
@@ -122,13 +126,18 @@ class Node:
             return await _open_disk(group, order, durable=durable, timeout_s=self.config.disk_timeout_s)
 
         group = GroupConfig(GROUP, made.erasure, made.disks)
-        storage = BlobStorage(clock=SystemClock(), random=random, open_vdisk=open_vdisk)
+        vdisk_options = VDiskOptions(accept_loss=self.config.accept_data_loss)
+        storage = BlobStorage(
+            clock=SystemClock(), random=random, open_vdisk=open_vdisk, options=StorageGroupOptions(vdisk=vdisk_options)
+        )
         storage.add_group(group, None if made.formed else directory.note_formed)
         self._closing.push_async_callback(storage.close)
         try:
             life = await storage.life(GROUP)
         except (DirectoryInUseError, DirectoryUnusableError):
             raise
+        except DataMissingError as error:
+            raise _data_missing(error, made.disks) from error
         except ConfigError as error:
             raise DirectoryMismatchError(str(error)) from error
         log.info("storage is open: %s, %d of %d disks", made.erasure.value, len(life.vdisks), len(made.disks))
@@ -307,6 +316,18 @@ async def _open_disk(group: GroupConfig, order: int, *, durable: bool, timeout_s
         if isinstance(error.__cause__, BlockingIOError):
             raise DirectoryInUseError(str(error)) from error
         raise DirectoryUnusableError(str(error)) from error
+
+
+async def _start_broker(storage: BlobStorage, options: BrokerOptions, random: Random) -> Broker:
+    try:
+        return await Broker.start(storage, options, clock=SystemClock(), random=random)
+    except DataMissingError as error:
+        raise _data_missing(error, storage.groups()[0].disks) from error
+
+
+def _data_missing(error: DataMissingError, disks: Sequence[Path]) -> DirectoryMismatchError:
+    names = ", ".join(map(str, disks[:3]))
+    return DirectoryMismatchError(f"data is missing from {names}: {error}, with --accept-data-loss true")
 
 
 def _broker_options(config: NodeConfig) -> BrokerOptions:
