@@ -38,8 +38,9 @@ class BuildPackage(build_py):
     """Builds the package with the console in it."""
 
     def run(self) -> None:
-        """Bundle first, since the list of package data is taken after that."""
-        bundle_console()
+        """Bundle first, since the list of package data is taken after that. In a clone `make setup` does it."""
+        if not self.editable_mode:
+            bundle_console()
         super().run()
 
 
