@@ -9,7 +9,9 @@ import pytest
 from penstock.broker.streams import UnknownMessageError
 from penstock.broker.streams.records import messages_of as stream_messages_of
 from penstock.broker.weights import pack_weights, weights_of
-from penstock.core.record_format import FROM_STREAMS, FROM_YDB, FROM_YT, Header, framed, packed_record
+from penstock.core.checksum import crc32c
+from penstock.core.record_format import CRC_FROM, FROM_STREAMS, FROM_YDB, FROM_YT, Header, framed, packed_record
+from penstock.gateway.kafka.own_headers import without_own_headers
 from penstock.gateway.ydb.read_answers import answers
 from penstock.gateway.ydb.stored_messages import messages_of
 from penstock.gateway.yt.row_batch import read_row_batch
@@ -89,6 +91,22 @@ def test_a_time_that_no_clock_shows_does_not_keep_rows_from_a_reader(time_ms: in
     batch = read_row_batch(framed(packed_record(0, b"{}"), 1, (time_ms, time_ms)))
     assert batch is not None
     assert 0 <= batch.timestamp < 1 << 64
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("origin", [0, FROM_YDB, FROM_YT, FROM_STREAMS])
+def test_a_batch_that_compaction_has_emptied_keeps_no_reader_from_what_follows(codec: int, origin: int) -> None:
+    emptied = bytearray(framed(b"", 1, (5, 5), attributes=origin | codec))
+    emptied[57:61] = bytes(4)
+    emptied[17:21] = crc32c(memoryview(emptied)[CRC_FROM:]).to_bytes(4, "big")
+    assert list(answers(1, bytes(emptied), 0, [])) == []
+    assert messages_of(memoryview(emptied), 0) == []
+    assert list(stream_messages_of(memoryview(emptied), 0, 1)) == []
+    assert weights_of(emptied) is None
+    batch = read_row_batch(emptied)
+    assert batch is not None
+    assert batch.offsets(batch.from_offset(0, 10)) == []
+    assert without_own_headers(emptied) == (emptied,)
 
 
 def _reference(name: str) -> tuple[bytes, list[Header]]:

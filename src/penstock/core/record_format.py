@@ -118,7 +118,10 @@ def framed(
 
 
 def plain_records(batch: Octets, header: BatchHeader) -> memoryview:
-    """The records of a batch without their compression."""
+    """The records of a batch without their compression. One that compaction has left no record in is not compressed, whatever it
+    says."""
+    if not header.message_count:
+        return memoryview(b"")
     try:
         return decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE:])
     except ValueError as error:

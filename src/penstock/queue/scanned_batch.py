@@ -30,9 +30,9 @@ class ScannedBatch(NamedTuple):
 
 
 def scan_batch(batch: Buffer) -> ScannedBatch | None:
-    """The records of a batch; None if it is a marker."""
+    """The records of a batch; None if it is a marker, or if compaction has left none in it."""
     header = header_at(batch)
-    if header.is_control:
+    if header.is_control or not header.message_count:
         return None
     records = plain_records(batch, header)
     table = np.empty((header.message_count, FIELDS), np.int64)
