@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
@@ -187,3 +188,37 @@ def test_a_missing_chunk_is_restored_from_the_other_disks(erasure: Erasure) -> N
         assert {blob_id: await group.holders(blob_id) for blob_id in blobs} == before
 
     run_group(erasure, scenario)
+
+
+@pytest.mark.parametrize("left", [None, 0.5], ids=["deleted", "cut in half"])
+def test_a_chunk_that_is_deleted_or_cut_under_the_running_group_is_noticed_and_restored(left: float | None) -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs = await group.store(range(10))
+        before = {blob_id: await group.holders(blob_id) for blob_id in blobs}
+        await group.restart()  # so that the first chunks are complete
+        content = group.platters[2].read(chunk_name(1), 0, 1 << 20)
+        group.platters[2].remove(chunk_name(1))
+        if left is not None:
+            group.platters[2].write(chunk_name(1), content[: int(len(content) * left)])
+        await asyncio.sleep(6)
+        await group.do(group.life.tend())
+        assert group.life.probe.damaged_found > 0
+        await group.expect(blobs)
+        await group.refill()
+        assert {blob_id: await group.holders(blob_id) for blob_id in blobs} == before
+
+    run_group(Erasure.BLOCK_4_2, scenario)
+
+
+def test_a_chunk_of_the_only_copy_that_is_deleted_under_the_running_disk_answers_error_and_not_nodata() -> None:
+    async def scenario() -> None:
+        platter = SimPlatter()
+        await _with_three_openings(platter)
+        vdisk = await _open(platter)
+        platter.remove(chunk_name(2))
+        assert await Upkeep(vdisk).check_files() == 3
+        assert await Upkeep(vdisk).check_files() == 0
+        assert await _statuses(vdisk, range(9)) == [Status.OK] * 3 + [Status.ERROR] * 3 + [Status.OK] * 3
+        await vdisk.close()
+
+    _run(scenario)

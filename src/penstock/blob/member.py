@@ -116,6 +116,8 @@ class Member:
             if self._clock.monotonic() - self._ends_noted_at >= ENDS_INTERVAL_S:
                 self._ends_noted_at = self._clock.monotonic()
                 await self.upkeep.note_ends()
+                found = await self.upkeep.check_files()
+                self._probe.damaged_found += found
         except OSError as error:
             self._upkeep_trouble.failed(error)
         else:

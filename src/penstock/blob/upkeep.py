@@ -44,6 +44,7 @@ class Upkeep:
         self._bytes_at_checkpoint = 0
         self._records_at_checkpoint = -recovered.records_replayed
         self._missed = set(recovered.missing_chunks)
+        self._short: dict[int, int] = {}  # chunks that were found short, and what was left of them
         self.losses: list[str] = list(recovered.losses)
 
     async def step(self) -> None:
@@ -68,6 +69,31 @@ class Upkeep:
         for number in [number for number in self._vdisk.journal.ends if number < needed_from]:
             del self._vdisk.journal.ends[number]
         await self._vdisk.ends.note(self._vdisk.journal.ends)
+
+    async def check_files(self) -> int:
+        """Find parts whose chunk files were deleted or cut under the running process; they count as damaged. Returns how many."""
+        vdisk = self._vdisk
+        files = await vdisk.disk.files()
+        sizes = {number: files.get(chunk_name(number), 0) for number in vdisk.index.chunks}
+        short = {
+            number
+            for number, use in vdisk.index.chunks.items()
+            if self._is_at_rest(number, use)
+            and use.live
+            and sizes[number] < use.size
+            and self._short.get(number) != sizes[number]
+        }
+        if not short:
+            return 0
+        # The end of a chunk that a write failed at may be short of what was meant to be there, with all parts before it.
+        self._short.update((number, sizes[number]) for number in short)
+        lost = vdisk.index.mark_missing(short, sizes)
+        if lost:
+            names = ", ".join(chunk_name(number) for number in sorted(short)[:3])
+            self.losses.append(f"{lost} parts lay in chunk files that were deleted or cut while they were open ({names})")
+            log.error("VDisk %s: %s", vdisk.id, self.losses[-1])
+            vdisk.repair_wanted.set()
+        return lost
 
     async def accept_losses(self) -> None:
         """Go on without what is missing of the only copy: at the next opening it is not missed again."""
