@@ -53,7 +53,7 @@ def _decoded(data: bytes) -> float:
 
     from penstock.kafka.client import TopicPartition
     from penstock.kernels.arrow_decode import BatchDecoder
-    from penstock.spark.arrow_batches import BatchMaker
+    from penstock.spark.arrow_batches import ArrowBatchFactory
     from penstock.spark.columns import Layout
     from penstock.spark.decompression import Decompressor
 
@@ -71,7 +71,7 @@ def _decoded(data: bytes) -> float:
         )
     )
     started = time.thread_time()  # of this core, whoever else wants it
-    maker = BatchMaker(layout, TopicPartition("topic", 0), None)
+    maker = ArrowBatchFactory(layout, TopicPartition("topic", 0), None)
     decoder = BatchDecoder(0, 1 << 62, Decompressor())
     decoder.feed(data)
     rows, more = 0, True

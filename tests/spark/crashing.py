@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from penstock.spark.sink import StreamSink, TaskWrote
+from penstock.spark.sink import StreamSink, TaskCommitMessage
 from penstock.spark.source import PenstockDataSource
 from penstock.spark.write_options import WriteOptions
 
@@ -40,7 +40,7 @@ class CrashingSink(StreamSink):
         self._point = point
         self._done = done
 
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskCommitMessage:
         self._reach("before the write")
         told = super().write(self._half(iterator))
         self._reach("after the write")

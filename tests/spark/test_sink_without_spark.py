@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.kafka.client import BlockingClient, RequestRefusedError
 from penstock.spark.errors import FencedTaskError, OptionError, RowError
-from penstock.spark.sink import BATCH_JOB, TaskWrote, abort_rows, commit_rows
+from penstock.spark.sink import BATCH_JOB, TaskCommitMessage, abort_rows, commit_rows
 from penstock.spark.task_transaction import TaskTransaction
 from penstock.spark.write_options import WriteOptions, write_options
 from tests.e2e.kafka.running_gateway import RunningGateway
@@ -32,16 +32,16 @@ def _rows(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _send(options: WriteOptions, *batches: pa.RecordBatch, name: str | None = None) -> TaskWrote:
+def _send(options: WriteOptions, *batches: pa.RecordBatch, name: str | None = None) -> TaskCommitMessage:
     return _send_all(options, iter(batches), name)
 
 
-def _send_all(options: WriteOptions, batches: Iterator[pa.RecordBatch], name: str | None) -> TaskWrote:
+def _send_all(options: WriteOptions, batches: Iterator[pa.RecordBatch], name: str | None) -> TaskCommitMessage:
     with closing(BlockingClient(options.client)) as client:
         transaction = TaskTransaction(client, options, name, 0)
         for batch in batches:
             transaction.send(options.topic, batch)
-        return TaskWrote("q", transaction.finish(), transaction.rows)
+        return TaskCommitMessage("q", transaction.finish(), transaction.rows)
 
 
 def _read(gateway: RunningGateway, topic: str, partitions: int = 2, *, committed: bool = True) -> Read:
@@ -138,7 +138,7 @@ def test_rows_that_cannot_be_written_are_told(gateway: RunningGateway, topic: st
 def test_nothing_is_seen_before_the_driver_commits_and_then_all_at_once(gateway: RunningGateway, topic: str) -> None:
     options = _options(gateway, topic)
     told = [_send(options, _rows(value=[f"{task}"]), name=f"spark/{topic}/{task}/0") for task in range(3)]
-    told = [TaskWrote(topic, one.transaction, one.rows) for one in told]
+    told = [TaskCommitMessage(topic, one.transaction, one.rows) for one in told]
     assert _read(gateway, topic) == []
     assert len(_read(gateway, topic, committed=False)) == 3
     commit_rows(options, told, 0)
@@ -149,17 +149,17 @@ def test_a_repeated_micro_batch_changes_nothing(gateway: RunningGateway, topic: 
     options = _options(gateway, topic)
     for attempt in range(3):  # as a driver does that died before it noted that the batch was done
         told = _send(options, _rows(value=["once"]), name=f"spark/{topic}/0/{attempt}")
-        commit_rows(options, [TaskWrote(topic, told.transaction, 1)], 5)
+        commit_rows(options, [TaskCommitMessage(topic, told.transaction, 1)], 5)
     assert [value for _, _, value in _read(gateway, topic)] == [b"once"]
     told = _send(options, _rows(value=["next"]), name=f"spark/{topic}/0/0")
-    commit_rows(options, [TaskWrote(topic, told.transaction, 1)], 6)
+    commit_rows(options, [TaskCommitMessage(topic, told.transaction, 1)], 6)
     assert sorted(value or b"" for _, _, value in _read(gateway, topic)) == [b"next", b"once"]
 
 
 def test_a_job_that_is_no_stream_leaves_no_record(gateway: RunningGateway, topic: str) -> None:
     options = _options(gateway, topic)
     told = _send(options, _rows(value=["x"]), name=f"spark/{topic}/0/0")
-    commit_rows(options, [TaskWrote(topic, told.transaction, 1)], BATCH_JOB)
+    commit_rows(options, [TaskCommitMessage(topic, told.transaction, 1)], BATCH_JOB)
     assert [value for _, _, value in _read(gateway, topic)] == [b"x"]
     assert gateway.broker.transactions.application_record(f"spark/{topic}") is None
 
@@ -167,11 +167,11 @@ def test_a_job_that_is_no_stream_leaves_no_record(gateway: RunningGateway, topic
 def test_abort_takes_back_what_is_open_and_never_what_is_committed(gateway: RunningGateway, topic: str) -> None:
     options = _options(gateway, topic)
     first = _send(options, _rows(value=["kept"]), name=f"spark/{topic}/0/0")
-    told = [TaskWrote(topic, first.transaction, 1)]
+    told = [TaskCommitMessage(topic, first.transaction, 1)]
     commit_rows(options, told, 0)
     abort_rows(options, told)  # Spark does this when the answer to a commit was lost
     second = _send(options, _rows(value=["taken back"]), name=f"spark/{topic}/1/0")
-    abort_rows(options, [TaskWrote(topic, second.transaction, 1)])
+    abort_rows(options, [TaskCommitMessage(topic, second.transaction, 1)])
     assert [value for _, _, value in _read(gateway, topic)] == [b"kept"]
 
 
@@ -179,7 +179,7 @@ def test_what_lost_attempts_left_open_is_aborted_with_the_commit(gateway: Runnin
     options = _options(gateway, topic)
     _send(options, _rows(value=["of an attempt that died"]), name=f"spark/{topic}/0/0")
     won = _send(options, _rows(value=["of its successor"]), name=f"spark/{topic}/0/1")
-    commit_rows(options, [TaskWrote(topic, won.transaction, 1)], 0)
+    commit_rows(options, [TaskCommitMessage(topic, won.transaction, 1)], 0)
     assert [value for _, _, value in _read(gateway, topic)] == [b"of its successor"]
     with closing(BlockingClient(options.client)) as cluster:
         assert cluster.open_transactions(f"spark/{topic}/") == []
@@ -211,7 +211,7 @@ def test_the_next_attempt_fences_the_one_before(gateway: RunningGateway, topic: 
     is_late.set()
     thread.join(30)
     assert isinstance(outcome[0], FencedTaskError)
-    commit_rows(options, [TaskWrote(topic, told.transaction, 1)], 0)
+    commit_rows(options, [TaskCommitMessage(topic, told.transaction, 1)], 0)
     assert [value for _, _, value in _read(gateway, topic)] == [b"of the successor"]
 
 
@@ -243,7 +243,7 @@ def test_each_row_is_there_once_though_the_broker_restarts_while_they_are_sent(g
     finally:
         stop.set()
         thread.join(30)
-    commit_rows(options, [TaskWrote(topic, told.transaction, told.rows)], 0)
+    commit_rows(options, [TaskCommitMessage(topic, told.transaction, told.rows)], 0)
     found = [int(value or b"") for _, _, value in _read(gateway, topic)]
     assert len(found) == 20_000
     assert sorted(found) == list(range(20_000))

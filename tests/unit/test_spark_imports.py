@@ -28,10 +28,10 @@ def test_the_columns_of_a_task_are_made_without_pandas() -> None:
     loaded = modules_after(
         """
 import pyarrow as pa
-from penstock.spark.arrow_batches import BatchMaker
+from penstock.spark.arrow_batches import ArrowBatchFactory
 from penstock.kafka.client import TopicPartition
 from penstock.spark.columns import Layout
-maker = BatchMaker(Layout(pa.schema([])), TopicPartition("a topic", 7), None)
+maker = ArrowBatchFactory(Layout(pa.schema([])), TopicPartition("a topic", 7), None)
 assert maker.constant("topic", 3).to_pylist() == maker.constant("topic", 5).to_pylist()[:3] == ["a topic"] * 3
 assert maker.constant("partition", 2).to_pylist() == [7, 7]
 """

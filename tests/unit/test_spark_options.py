@@ -7,7 +7,7 @@ import pytest
 from penstock.kafka.client import EARLIEST, LATEST, Address, TopicPartition
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import HARMLESS, REFUSED, client_options
-from penstock.spark.options import COLUMNS, ReadOptions, Wanted, read_options
+from penstock.spark.options import COLUMNS, ReadMode, ReadOptions, read_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 ON_T = {**SERVERS, "subscribe": "t"}
@@ -113,7 +113,7 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, str], message: str) 
         ("stream", {"maxTriggerDelay": "soon"}),
     ],
 )
-def test_what_fits_only_the_other_kind_of_read_is_refused(wanted: Wanted, options: dict[str, str]) -> None:
+def test_what_fits_only_the_other_kind_of_read_is_refused(wanted: ReadMode, options: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
         read_options({**ON_T, **options}, wanted)
 

@@ -13,8 +13,8 @@ from penstock.kafka.client import Address, TopicPartition
 from penstock.spark.errors import CheckpointError
 from penstock.spark.ranges import TASK_OFFSETS_MIN, OffsetRange, StreamOffset, limit_offsets, share_tasks, split_ranges
 
-places = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 5))
-positions = st.dictionaries(places, st.integers(0, 1 << 40))
+topic_partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 5))
+positions = st.dictionaries(topic_partitions, st.integers(0, 1 << 40))
 
 
 def a_range(start: int, stop: int, partition: int = 0) -> OffsetRange:
@@ -45,12 +45,12 @@ def test_a_checkpoint_of_another_source_is_refused(found: dict[str, object]) -> 
 def test_a_limit_is_kept_but_for_one_offset_a_partition(
     start: dict[TopicPartition, int], grown: dict[TopicPartition, int], most: int
 ) -> None:
-    latest = {place: offset + grown.get(place, 0) for place, offset in start.items()}
+    latest = {topic_partition: offset + grown.get(topic_partition, 0) for topic_partition, offset in start.items()}
     found = limit_offsets(start, latest, most)
-    taken = {place: found[place] - start[place] for place in start}
-    assert all(start[place] <= found[place] <= latest[place] for place in start)
+    taken = {topic_partition: found[topic_partition] - start[topic_partition] for topic_partition in start}
+    assert all(start[topic_partition] <= found[topic_partition] <= latest[topic_partition] for topic_partition in start)
     # Whoever has anything left gets on.
-    assert all(taken[place] > 0 for place in start if latest[place] > start[place])
+    assert all(taken[topic_partition] > 0 for topic_partition in start if latest[topic_partition] > start[topic_partition])
     assert sum(taken.values()) <= most + len(start)
 
 
@@ -70,7 +70,7 @@ def test_cut_ranges_hold_every_offset_once(
     ranges = [a_range(start, start + size, number) for number, (start, size) in enumerate(sizes)]
     found = split_ranges(ranges, partitions_min, records_max)
     for one in ranges:
-        parts = [part for part in found if part.place == one.place]
+        parts = [part for part in found if part.topic_partition == one.topic_partition]
         assert [offset for part in parts for offset in range(part.start, part.stop)] == list(range(one.start, one.stop))
     if records_max is not None:
         assert all(part.size <= records_max for part in found)

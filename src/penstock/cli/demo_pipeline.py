@@ -81,13 +81,13 @@ def write_files(folder: Path, bootstrap: str, events: str, totals: str) -> tuple
 def main(files: list[str]) -> int:
     """Run all of them; 1 as soon as one has failed."""
     import penstock.spark
-    from penstock.spark.pipelines.progress import Display
+    from penstock.spark.pipelines.progress import ProgressDisplay
     from penstock.spark.pipelines.runner import Runner
     from penstock.spark.pipelines.spec_reading import read_spec
 
     specs = [read_spec(file) for file in files]
     spark = penstock.spark.session("penstock-demo", master="local[2]", settings=_SETTINGS)
-    runners = [Runner(spec, lambda: spark, Display()) for spec in specs]
+    runners = [Runner(spec, lambda: spark, ProgressDisplay()) for spec in specs]
     # After Spark has started, which sets handlers of its own.
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())

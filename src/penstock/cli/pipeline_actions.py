@@ -38,7 +38,7 @@ def run_pipeline(arguments: Namespace) -> int:
     """Run it to its end."""
     try:
         spec = _read(arguments.file)
-        from penstock.spark.pipelines.progress import Display
+        from penstock.spark.pipelines.progress import ProgressDisplay
         from penstock.spark.pipelines.runner import Runner
         from penstock.spark.pipelines.validation import check_broker
 
@@ -46,7 +46,7 @@ def run_pipeline(arguments: Namespace) -> int:
         runner = Runner(
             spec,
             lambda: _session(spec, arguments),
-            Display(),
+            ProgressDisplay(),
             once=arguments.once,
             takes_over=arguments.take_over,
             resets_state=arguments.reset_state,

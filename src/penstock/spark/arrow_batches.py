@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.kafka.client import TopicPartition
 from penstock.kernels.arrow_decode import ArrowRoom, OctetsRoom
 from penstock.spark.columns import Layout
-from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, Malformed
+from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, MalformedValue
 from penstock.spark.value_formats import ValueFormat
 
 ROWS_MAX: Final = 1 << 16
@@ -67,15 +67,15 @@ class _Octets:
         return pa.Array.from_buffers(kind, room.rows, [self.valid, self._offsets.buffer, self.text], room.nulls)
 
 
-class RowsInMaking:
+class ArrowBatchBuilder:
     """One record batch while it is filled: `room` is for the decoder, `finish` makes it a record batch."""
 
-    def __init__(self, maker: BatchMaker, rows: int, size: int, headers: int) -> None:
-        self._maker = maker
-        layout = maker.layout
+    def __init__(self, factory: ArrowBatchFactory, rows: int, size: int, headers: int) -> None:
+        self._factory = factory
+        layout = factory.layout
         self._offsets, self._timestamps = _Memory(rows, np.int64), _Memory(rows, np.int64)
         self._types = _Memory(rows, np.int32)
-        form = maker.value_format
+        form = factory.value_format
         self._keys = _Octets(rows, size) if layout.has("key") else None
         self._values = _Octets(rows, size, form.wrapping if form is not None else None) if layout.has("value") else None
         self._headers: tuple[_Memory, _Bits, _Octets, _Octets] | None = None
@@ -90,12 +90,12 @@ class RowsInMaking:
 
     def finish(self) -> pa.RecordBatch:
         """The rows that were filled."""
-        schema = self._maker.layout.schema
+        schema = self._factory.layout.schema
         return pa.RecordBatch.from_arrays([self._column(field) for field in schema], schema=schema)
 
     def finish_with_dead(self) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The rows that were filled and could be decoded; and those that could not, as DEAD_SCHEMA has them, if there are any."""
-        form = self._maker.value_format
+        form = self._factory.value_format
         if form is None:
             return self.finish(), None
         form.malformed = []
@@ -106,9 +106,9 @@ class RowsInMaking:
         is_good[[one.row for one in bad]] = False
         return batch.filter(pa.array(is_good)), self._dead(bad)
 
-    def _dead(self, bad: list[Malformed]) -> pa.RecordBatch:
+    def _dead(self, bad: list[MalformedValue]) -> pa.RecordBatch:
         assert self._values is not None
-        form = self._maker.value_format
+        form = self._factory.value_format
         before, after = (len(one) for one in form.wrapping[:2]) if form is not None and form.wrapping is not None else (0, 0)
         rows = np.array([one.row for one in bad])
         text, starts = memoryview(self._values.text).cast("B"), self._values.offsets
@@ -116,8 +116,8 @@ class RowsInMaking:
         keys = pa.nulls(len(rows), pa.binary()) if self._keys is None else self._keys.array(pa.binary()).take(pa.array(rows))
         return pa.RecordBatch.from_arrays(
             [
-                pa.repeat(pa.scalar(self._maker.place.topic, pa.string()), len(rows)),
-                pa.repeat(pa.scalar(self._maker.place.partition, pa.int32()), len(rows)),
+                pa.repeat(pa.scalar(self._factory.topic_partition.topic, pa.string()), len(rows)),
+                pa.repeat(pa.scalar(self._factory.topic_partition.partition, pa.int32()), len(rows)),
                 pa.array(self._offsets.array[rows], pa.int64()),
                 pa.array(self._timestamps.array[rows], pa.int64()).cast(pa.timestamp("us", "UTC")),
                 keys,
@@ -136,7 +136,7 @@ class RowsInMaking:
     def _column(self, field: pa.Field) -> pa.Array:
         rows = self.room.rows
         if field.name in ("topic", "partition"):
-            return self._maker.constant(field.name, rows)
+            return self._factory.constant(field.name, rows)
         if field.name == "key":
             assert self._keys is not None
             return self._keys.array(field.type)
@@ -149,7 +149,7 @@ class RowsInMaking:
         return pa.Array.from_buffers(field.type, rows, [None, numbers.buffer], 0)
 
     def _value_column(self, values: _Octets, kind: pa.DataType) -> pa.Array:
-        form = self._maker.value_format
+        form = self._factory.value_format
         if form is None:
             return values.array(kind)
         return form.decode(values.text, values.offsets, values.valid, self._offsets.array)
@@ -165,22 +165,22 @@ class RowsInMaking:
         return pa.Array.from_buffers(kind, self.room.rows, [valid, starts.buffer], self.room.header_nulls, children=[pairs])
 
 
-class BatchMaker:
+class ArrowBatchFactory:
     """Makes record batches of one partition."""
 
-    def __init__(self, layout: Layout, place: TopicPartition, value_format: ValueFormat | None) -> None:
+    def __init__(self, layout: Layout, topic_partition: TopicPartition, value_format: ValueFormat | None) -> None:
         self.layout = layout
         self.value_format = value_format
-        self.place = place
+        self.topic_partition = topic_partition
         self._constants: dict[str, pa.Array] = {}
 
-    def start(self, size_hint: int, needed: int, rows_hint: int) -> RowsInMaking:
+    def start(self, size_hint: int, needed: int, rows_hint: int) -> ArrowBatchBuilder:
         """An empty record batch: for about so many bytes of records, of which the next one needs `needed`."""
         rows = max(min(rows_hint, ROWS_MAX), 1)
         # A record alone in its batch may be larger than all of it is meant to be, with what is put around it besides.
         size = max(min(size_hint * 2, BYTES_MAX), BYTES_MIN, needed + 256)
         # Likewise its headers, which take two bytes each at least.
-        return RowsInMaking(self, rows, size, max(rows * HEADERS_A_ROW, needed // 2))
+        return ArrowBatchBuilder(self, rows, size, max(rows * HEADERS_A_ROW, needed // 2))
 
     def constant(self, name: str, rows: int) -> pa.Array:
         """A column that is the same in every row."""
@@ -192,8 +192,8 @@ class BatchMaker:
     def _repeated(self, name: str, rows: int) -> pa.Array:
         # From plain memory: of a Python value Arrow asks pandas whether it is one of its own, and imports it to be able to.
         if name == "partition":
-            numbers = np.full(rows, self.place.partition, np.int32)
+            numbers = np.full(rows, self.topic_partition.partition, np.int32)
             return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(numbers)], 0)
-        text = self.place.topic.encode()
+        text = self.topic_partition.topic.encode()
         starts = np.arange(rows + 1, dtype=np.int32) * len(text)
         return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(starts), pa.py_buffer(text * rows)], 0)

@@ -15,7 +15,7 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
 from penstock.spark.errors import MalformedValueError, OptionError
-from penstock.spark.malformed import Malformed
+from penstock.spark.malformed import MalformedValue
 
 Convert = Callable[[Any], Any]
 
@@ -140,7 +140,7 @@ class AnyAvroFormat:
         self._convert = column.convert
         self._kind = kind
         self._fails = fails
-        self.malformed: list[Malformed] | None = None
+        self.malformed: list[MalformedValue] | None = None
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
         """As `ValueFormat` says."""
@@ -176,7 +176,7 @@ class AnyAvroFormat:
                 "null to have null in its place"
             ) from error
         if self.malformed is not None:
-            self.malformed.append(Malformed(row, f"not Avro of the schema given: {why}"))
+            self.malformed.append(MalformedValue(row, f"not Avro of the schema given: {why}"))
 
 
 def any_avro_type(schema: str) -> str:

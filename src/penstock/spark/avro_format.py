@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.kernels import avro_decode as kernel
 from penstock.spark.errors import MalformedValueError, OptionError
-from penstock.spark.malformed import Malformed
+from penstock.spark.malformed import MalformedValue
 
 
 class BeyondProgramError(Exception):
@@ -136,7 +136,7 @@ class AvroProgram:
         others = [branch for branch in branches if branch != "null"]
         if len(others) != 1 or len(branches) != 2:
             raise BeyondProgramError(f"{where} is a union of other than null and one type")
-        place = len(self.steps)
+        step = len(self.steps)
         other = self._named.get(others[0], others[0]) if isinstance(others[0], str) else others[0]
         is_record = isinstance(other, dict) and other.get("type") == "record"
         if is_record:
@@ -144,7 +144,7 @@ class AvroProgram:
         column = len(self.widths) - 1 if is_record else -1
         self.steps.append((kernel.NULLABLE, column, branches.index("null"), 0))
         node = self._record(other, where, column) if is_record else self._read(others[0], where)
-        self.steps[place] = (*self.steps[place][:3], len(self.steps) - place - 1)
+        self.steps[step] = (*self.steps[step][:3], len(self.steps) - step - 1)
         return node
 
 
@@ -158,7 +158,7 @@ class AvroFormat:
         if self._root.arrow != kind:
             raise OptionError(f"valueSchema makes values {self._root.arrow}, but the schema of the read has {kind}")
         self._fails = fails
-        self.malformed: list[Malformed] | None = None
+        self.malformed: list[MalformedValue] | None = None
         starts = [0, *np.cumsum([len(symbol) for symbol in self._program.symbols])]
         self._symbols, self._symbol_starts = b"".join(self._program.symbols), np.array(starts, np.int32)
         self._steps = np.array(self._program.steps, np.int64)
@@ -180,7 +180,7 @@ class AvroFormat:
         if bad >= 0 and self.malformed is not None:
             before = np.full((rows + 7) // 8, 255, np.uint8) if valid is None else np.frombuffer(valid, np.uint8)[: len(validity)]
             lost = np.unpackbits(before & ~validity, bitorder="little")[:rows]
-            self.malformed += [Malformed(int(row), "not Avro of the schema given") for row in np.flatnonzero(lost)]
+            self.malformed += [MalformedValue(int(row), "not Avro of the schema given") for row in np.flatnonzero(lost)]
         children = [_array(node, columns, rows) for node in self._root.fields or ()]
         return pa.Array.from_buffers(self._root.arrow, rows, [pa.py_buffer(validity)], children=children)
 

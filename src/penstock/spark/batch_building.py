@@ -27,10 +27,10 @@ _ROW_BYTES_MAX: Final = 64 << 20
 _FIELDS: Final = ("key", "value", "headers", "topic", "partition")
 
 
-class Built(NamedTuple):
+class ProduceBatch(NamedTuple):
     """A batch to be sent, complete but for its sequence number."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     data: bytearray
     rows: int
 
@@ -45,7 +45,7 @@ class BatchBuilder:
         self._partitions_of = partitions_of
         self._turn = turn
 
-    def build(self, rows: pa.RecordBatch, producer: ProducerIdentity, now_ms: int) -> Iterator[Built]:
+    def build(self, rows: pa.RecordBatch, producer: ProducerIdentity, now_ms: int) -> Iterator[ProduceBatch]:
         """The batches that hold these rows; within a partition rows keep their order."""
         if not rows.num_rows:
             return
@@ -54,23 +54,23 @@ class BatchBuilder:
         values = _binary(_column(rows, "value"), "value", rows.num_rows)
         headers = _column(rows, "headers")
         columns = RecordColumns(keys, values, None if headers is None else _headers(headers))
-        for place, chosen in self._placed(rows, keys):
-            yield from self._cut(place, columns, chosen, producer, now_ms)
+        for topic_partition, chosen in self._placed(rows, keys):
+            yield from self._cut(topic_partition, columns, chosen, producer, now_ms)
 
     def _placed(self, rows: pa.RecordBatch, keys: BinaryColumn) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
         """The rows of each partition, by their places in the batch."""
         asked = _column(rows, "partition")
-        for topic, places in self._topics(rows):
+        for topic, row_numbers in self._topics(rows):
             chosen = self._partitions(topic, keys, rows.num_rows)
-            chosen = chosen if places is None else chosen[places]
+            chosen = chosen if row_numbers is None else chosen[row_numbers]
             if asked is not None and asked.null_count < len(asked):
-                wanted = asked if places is None else asked.take(pa.array(places))
+                wanted = asked if row_numbers is None else asked.take(pa.array(row_numbers))
                 chosen = _as_asked(TopicPartition(topic, self._partitions_of(topic)), chosen, wanted)
             order = np.argsort(chosen, kind="stable")
             ordered = chosen[order]
             cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
             for begin, end in pairwise(cuts):
-                picked = order[begin:end] if places is None else places[order[begin:end]]
+                picked = order[begin:end] if row_numbers is None else row_numbers[order[begin:end]]
                 yield TopicPartition(topic, int(ordered[begin])), np.ascontiguousarray(picked, np.int64)
 
     def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
@@ -96,8 +96,13 @@ class BatchBuilder:
         return chosen
 
     def _cut(
-        self, place: TopicPartition, columns: RecordColumns, rows: NDArray[np.int64], producer: ProducerIdentity, now_ms: int
-    ) -> Iterator[Built]:
+        self,
+        topic_partition: TopicPartition,
+        columns: RecordColumns,
+        rows: NDArray[np.int64],
+        producer: ProducerIdentity,
+        now_ms: int,
+    ) -> Iterator[ProduceBatch]:
         size = self._batch_bytes
         begin = 0
         while begin < len(rows):
@@ -107,10 +112,10 @@ class BatchBuilder:
                 # A single row that is larger than a batch should be: it gets one of its own.
                 size *= 4
                 if size > _ROW_BYTES_MAX:
-                    raise RowError(f"a row for {place} has more than {_ROW_BYTES_MAX >> 20} MiB, which no topic takes")
+                    raise RowError(f"a row for {topic_partition} has more than {_ROW_BYTES_MAX >> 20} MiB, which no topic takes")
                 continue
             del data[HEADER_SIZE + used :]
-            yield Built(place, self._sealed(data, end - begin, producer, now_ms), end - begin)
+            yield ProduceBatch(topic_partition, self._sealed(data, end - begin, producer, now_ms), end - begin)
             begin, size = end, self._batch_bytes
 
     def _sealed(self, data: bytearray, count: int, producer: ProducerIdentity, now_ms: int) -> bytearray:

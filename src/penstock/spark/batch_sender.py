@@ -25,7 +25,7 @@ from penstock.kafka.client import (
 )
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from penstock.spark.batch_building import Built, with_sequence
+from penstock.spark.batch_building import ProduceBatch, with_sequence
 from penstock.spark.errors import FencedTaskError
 from penstock.spark.write_options import WriteOptions
 
@@ -51,17 +51,17 @@ class _InFlight(NamedTuple):
 
     connection: BlockingConnection
     sent: SentRequest
-    batches: list[Built]
+    batches: list[ProduceBatch]
 
 
 class BatchSender:
     """Sends batches in the order in which they are given; `finish` waits until all are stored."""
 
-    def __init__(self, cluster: BlockingClient, options: WriteOptions, transactional_id: str | None) -> None:
-        self._cluster = cluster
+    def __init__(self, client: BlockingClient, options: WriteOptions, transactional_id: str | None) -> None:
+        self._client = client
         self._options = options
         self._transactional_id = transactional_id
-        self._waiting: deque[Built] = deque()
+        self._waiting: deque[ProduceBatch] = deque()
         self._waiting_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
         self._sequences: dict[TopicPartition, int] = {}
@@ -70,14 +70,14 @@ class BatchSender:
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; one that is not there is made if the broker does so."""
         if topic not in self._topics:
-            self._topics[topic] = self._cluster.topic_to_write(topic)
+            self._topics[topic] = self._client.topic_to_write(topic)
         return len(self._topics[topic].leaders)
 
-    def send(self, batches: Iterable[Built]) -> None:
+    def send(self, batches: Iterable[ProduceBatch]) -> None:
         """Send some batches, sooner or later."""
         for batch in batches:
-            sequence = self._sequences.get(batch.place, 0)
-            self._sequences[batch.place] = (sequence + batch.rows) & 0x7FFFFFFF
+            sequence = self._sequences.get(batch.topic_partition, 0)
+            self._sequences[batch.topic_partition] = (sequence + batch.rows) & 0x7FFFFFFF
             with_sequence(batch.data, sequence)
             self._waiting.append(batch)
             self._waiting_bytes += len(batch.data)
@@ -108,22 +108,22 @@ class BatchSender:
                 _log.info("sending again: %s", error)
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX_S)
-            self._topics = {name: self._cluster.topic_to_write(name) for name in self._topics}
+            self._topics = {name: self._client.topic_to_write(name) for name in self._topics}
 
     def _send_next(self) -> None:
         """One request to one leader: a batch a partition at most, in the order of the queue."""
         leader: Address | None = None
-        chosen: dict[TopicPartition, Built] = {}
+        chosen: dict[TopicPartition, ProduceBatch] = {}
         size = 0
         for batch in self._waiting:
-            of_batch = self._leader(batch.place)
+            of_batch = self._leader(batch.topic_partition)
             leader = leader or of_batch
-            if of_batch != leader or batch.place in chosen or (chosen and size + len(batch.data) > REQUEST_BYTES):
+            if of_batch != leader or batch.topic_partition in chosen or (chosen and size + len(batch.data) > REQUEST_BYTES):
                 break
-            chosen[batch.place] = batch
+            chosen[batch.topic_partition] = batch
             size += len(batch.data)
         assert leader is not None, "there is something to send"
-        connection = self._cluster.connect(leader)
+        connection = self._client.connect(leader)
         sent = connection.send(
             keys.PRODUCE, self._request(chosen), version=connection.version_of(keys.PRODUCE, PRODUCE_VERSION_MAX)
         )
@@ -131,11 +131,11 @@ class BatchSender:
             self._waiting_bytes -= len(self._waiting.popleft().data)
         self._in_flight.append(_InFlight(connection, sent, list(chosen.values())))
 
-    def _request(self, chosen: dict[TopicPartition, Built]) -> ProduceRequest:
+    def _request(self, chosen: dict[TopicPartition, ProduceBatch]) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
-        for place, batch in chosen.items():
-            topic = topics.setdefault(place.topic, TopicProduceData(name=place.topic))
-            topic.partition_data.append(PartitionProduceData(index=place.partition, records=memoryview(batch.data)))
+        for topic_partition, batch in chosen.items():
+            topic = topics.setdefault(topic_partition.topic, TopicProduceData(name=topic_partition.topic))
+            topic.partition_data.append(PartitionProduceData(index=topic_partition.partition, records=memoryview(batch.data)))
         timeout_ms = int(self._options.client.request_timeout_s * 1000)
         return ProduceRequest(
             transactional_id=self._transactional_id, acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=list(topics.values())
@@ -151,21 +151,23 @@ class BatchSender:
             for one in topic.partition_responses
         }
         self._in_flight.popleft()
-        failed = [batch for batch in batches if codes.get(batch.place, (errors.UNKNOWN_SERVER_ERROR, ""))[0] not in _STORED]
+        failed = [
+            batch for batch in batches if codes.get(batch.topic_partition, (errors.UNKNOWN_SERVER_ERROR, ""))[0] not in _STORED
+        ]
         if not failed:
             return
         self._in_flight.appendleft(_InFlight(connection, sent, failed))
-        code, reason = codes.get(failed[0].place, (errors.UNKNOWN_SERVER_ERROR, "it is not in the answer"))
+        code, reason = codes.get(failed[0].topic_partition, (errors.UNKNOWN_SERVER_ERROR, "it is not in the answer"))
         if code in _FENCED and self._transactional_id is not None:
             raise FencedTaskError(
                 f"the transaction of this task is over ({errors.error_name(code)}): another attempt has taken its place, or it "
                 "took longer than transactionTimeoutMs"
             )
-        raise RequestRefusedError(f"the rows for {failed[0].place} were not stored", code, reason or "")
+        raise RequestRefusedError(f"the rows for {failed[0].topic_partition} were not stored", code, reason or "")
 
     def _take_back(self, error: PenstockError) -> None:
         """Everything that is on its way and not known to be stored is to be sent again, in order."""
-        unsure: list[Built] = []
+        unsure: list[ProduceBatch] = []
         for number, (connection, sent, batches) in enumerate(self._in_flight):
             is_answered = number == 0 or isinstance(error, BrokerUnreachableError)  # or will never be
             unsure += batches if is_answered else self._unstored(connection, sent, batches)
@@ -173,9 +175,9 @@ class BatchSender:
         self._waiting.extendleft(reversed(unsure))
         self._waiting_bytes += sum(len(batch.data) for batch in unsure)
         # Answers may be left on them that belong to nobody now.
-        self._cluster.close()
+        self._client.close()
 
-    def _unstored(self, connection: BlockingConnection, sent: SentRequest, batches: list[Built]) -> list[Built]:
+    def _unstored(self, connection: BlockingConnection, sent: SentRequest, batches: list[ProduceBatch]) -> list[ProduceBatch]:
         """What of a later request is not stored; if that cannot be told any more, all of it."""
         try:
             answer = connection.receive(sent, ProduceResponse)
@@ -187,12 +189,12 @@ class BatchSender:
             for one in topic.partition_responses
             if one.error_code in _STORED
         }
-        return [batch for batch in batches if batch.place not in stored]
+        return [batch for batch in batches if batch.topic_partition not in stored]
 
-    def _leader(self, place: TopicPartition) -> Address:
-        leader = self._topics[place.topic].leaders.get(place.partition)
+    def _leader(self, topic_partition: TopicPartition) -> Address:
+        leader = self._topics[topic_partition.topic].leaders.get(topic_partition.partition)
         if leader is None:
-            raise RequestRefusedError(f"partition {place}", errors.LEADER_NOT_AVAILABLE)
+            raise RequestRefusedError(f"partition {topic_partition}", errors.LEADER_NOT_AVAILABLE)
         return leader
 
 

@@ -17,7 +17,7 @@ from penstock.kafka.client import BlockingClient, BlockingConnection, ReceiveBuf
 from penstock.kafka.protocol import ZERO_UUID, private_keys
 from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse, FoundPiece
 from penstock.kernels.arrow_decode import find_end
-from penstock.spark.fetching import FetchSource, Stretch
+from penstock.spark.fetching import BatchSpan, FetchSource
 from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 
@@ -29,32 +29,32 @@ _log = logging.getLogger(__name__)
 class DirectSource(FetchSource):
     """A range of offsets, from files as long as that works, and fetched otherwise."""
 
-    def __init__(self, cluster: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
-        super().__init__(cluster, options, wanted)
+    def __init__(self, client: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
+        super().__init__(client, options, wanted)
         self._is_direct = wanted.topic_id != ZERO_UUID
         self._files = OpenFiles()
 
-    def stretches(self) -> Iterator[Stretch]:
+    def spans(self) -> Iterator[BatchSpan]:
         """As `ByteSource` says."""
         try:
-            yield from super().stretches()
+            yield from super().spans()
         finally:
             self._files.close()
 
-    def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
+    def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> BatchSpan:
         found = self._read_pieces(position, buffer) if self._is_direct else None
         return super()._fetch_some(position, buffer) if found is None else found
 
-    def _read_pieces(self, position: int, buffer: ReceiveBuffer) -> Stretch | None:
+    def _read_pieces(self, position: int, buffer: ReceiveBuffer) -> BatchSpan | None:
         """What follows `position`, from files; None if it has to be fetched."""
         if self._leader is None or position >= self._wanted.stop:
             return None
         try:
-            connection = self._cluster.connect(self._leader)
+            connection = self._client.connect(self._leader)
             answer = self._find(connection, position)
         except PenstockError:
             # Whatever it is, the fetch that comes next meets it too, and knows what to do about it.
-            self._cluster.forget(self._leader)
+            self._client.forget(self._leader)
             return None
         if answer is None or not answer.pieces:
             return None
@@ -62,7 +62,7 @@ class DirectSource(FetchSource):
         try:
             self._files.read(answer.pieces, view)
         except OSError as error:
-            _log.info("reading %s by fetching, not from files: %s", self._wanted.place, error)
+            _log.info("reading %s by fetching, not from files: %s", self._wanted.topic_partition, error)
             self._is_direct = False
             return None
         end, used = find_end(view)
@@ -70,7 +70,7 @@ class DirectSource(FetchSource):
             return None
         self._record_bytes = max(used / max(end - position, 1), 1.0)
         aborted = [(one.producer_id, one.first_offset) for one in answer.aborted_transactions]
-        return Stretch(view.toreadonly(), aborted, position, end)
+        return BatchSpan(view.toreadonly(), aborted, position, end)
 
     def _find(self, connection: BlockingConnection, position: int) -> FindPiecesResponse | None:
         if connection.version_of(private_keys.FIND_PIECES) < 0:
@@ -78,7 +78,7 @@ class DirectSource(FetchSource):
             return None
         request = FindPiecesRequest(
             topic_id=self._wanted.topic_id,
-            partition=self._wanted.place.partition,
+            partition=self._wanted.topic_partition.partition,
             offset=position,
             bytes_max=self._bytes_wanted(position),
             isolation_level=int(self._options.is_committed),

@@ -36,9 +36,9 @@ BY_NAME_MAX: Final = 12
 _log = logging.getLogger(__name__)
 
 
-class Stretch(NamedTuple):
+class BatchSpan(NamedTuple):
     """Whole batches one after another; the transactions among them that were aborted; the first offset that is meant, and the
-    one to go on with. The data holds until the stretch after the next is asked for."""
+    one to go on with. The data holds until the span after the next is asked for."""
 
     data: memoryview
     aborted: list[tuple[int, int]]
@@ -49,7 +49,7 @@ class Stretch(NamedTuple):
 class ByteSource(Protocol):
     """Where the stored batches of a range come from."""
 
-    def stretches(self) -> Iterator[Stretch]:
+    def spans(self) -> Iterator[BatchSpan]:
         """All batches that hold offsets of the range, in order."""
         ...
 
@@ -57,8 +57,8 @@ class ByteSource(Protocol):
 class FetchSource:
     """A range of offsets, fetched from whoever leads the partition."""
 
-    def __init__(self, cluster: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
-        self._cluster = cluster
+    def __init__(self, client: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
+        self._client = client
         self._options = options
         self._wanted = wanted
         self._leader: Address | None = wanted.leader
@@ -66,44 +66,44 @@ class FetchSource:
         self._record_bytes: float = RECORD_BYTES_GUESS
         self._is_stopped = False
 
-    def stretches(self) -> Iterator[Stretch]:
+    def spans(self) -> Iterator[BatchSpan]:
         """As `ByteSource` says."""
         buffers = ReceiveBuffer(), ReceiveBuffer()
-        stretch = self._fetch(self._wanted.start, buffers[0])
-        if stretch.next_offset >= self._wanted.stop:
-            yield stretch
+        span = self._fetch(self._wanted.start, buffers[0])
+        if span.next_offset >= self._wanted.stop:
+            yield span
             return
         with ThreadPoolExecutor(1, "fetch") as executor:
-            coming: Future[Stretch] | None = None
+            coming: Future[BatchSpan] | None = None
             number = 0
             try:
                 while True:
-                    if stretch.next_offset < self._wanted.stop:
+                    if span.next_offset < self._wanted.stop:
                         number += 1
-                        coming = executor.submit(self._fetch, stretch.next_offset, buffers[number % 2])
-                    yield stretch
+                        coming = executor.submit(self._fetch, span.next_offset, buffers[number % 2])
+                    yield span
                     if coming is None:
                         return
-                    stretch = coming.result()
+                    span = coming.result()
                     coming = None
             finally:
                 # A task that is killed, or fails, does not wait for an answer that nobody will read.
                 self._is_stopped = True
                 if coming is not None and not coming.done() and self._leader is not None:
-                    self._cluster.forget(self._leader)
+                    self._client.forget(self._leader)
 
-    def _fetch(self, position: int, buffer: ReceiveBuffer) -> Stretch:
+    def _fetch(self, position: int, buffer: ReceiveBuffer) -> BatchSpan:
         """What follows `position`: at least one whole batch, or nothing if the rest of the range is gone and may be."""
         try:
             return self._fetch_some(position, buffer)
         except DataLossError as error:
             LostDataPolicy(self._options.fails_on_data_loss).report(str(error))
-            return Stretch(memoryview(b""), [], position, self._wanted.stop)
+            return BatchSpan(memoryview(b""), [], position, self._wanted.stop)
 
-    def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> Stretch:
+    def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> BatchSpan:
         deadline = time.monotonic() + self._options.poll_timeout_s
         while position < self._wanted.stop:
-            data = self._cluster.retry(lambda position=position: self._ask(position, buffer))  # type: ignore[misc] # bound now
+            data = self._client.retry(lambda position=position: self._ask(position, buffer))  # type: ignore[misc] # bound now
             if data.error_code == errors.OFFSET_OUT_OF_RANGE:
                 position = self._skip_lost(position)
                 continue
@@ -113,14 +113,14 @@ class FetchSource:
                 if used:
                     self._record_bytes = max(used / max(end - position, 1), 1.0)
                     aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-                    return Stretch(records[:used], aborted, position, max(end, position))
+                    return BatchSpan(records[:used], aborted, position, max(end, position))
                 self._bytes_max = min(max(self._bytes_max, len(records)) * 2, FRAME_BYTES_MAX // 2)
             elif time.monotonic() >= deadline:
                 raise BrokerUnreachableError(
-                    f"offset {position} of {self._wanted.place} was not to be had within {self._options.poll_timeout_s:g} s "
-                    "(kafkaConsumer.pollTimeoutMs)"
+                    f"offset {position} of {self._wanted.topic_partition} did not arrive within "
+                    f"{self._options.poll_timeout_s:g} s (kafkaConsumer.pollTimeoutMs)"
                 )
-        return Stretch(memoryview(b""), [], position, position)
+        return BatchSpan(memoryview(b""), [], position, position)
 
     def _ask(self, position: int, buffer: ReceiveBuffer) -> PartitionData:
         """One fetch. Errors that may pass are raised, so that it is tried again, at whoever leads by then."""
@@ -132,21 +132,21 @@ class FetchSource:
             (data,) = (partition for topic in answer.responses for partition in topic.partitions)
             code = answer.error_code or data.error_code
             if code and code != errors.OFFSET_OUT_OF_RANGE:
-                raise RequestRefusedError(f"fetching offset {position} of {self._wanted.place}", code)
+                raise RequestRefusedError(f"fetching offset {position} of {self._wanted.topic_partition}", code)
         except PenstockError:
             if self._leader is not None:
-                self._cluster.forget(self._leader)
+                self._client.forget(self._leader)
             self._leader = None
             raise
         return data
 
     def _call(self, leader: Address, position: int, buffer: ReceiveBuffer) -> FetchResponse:
-        connection = self._cluster.connect(leader)
+        connection = self._client.connect(leader)
         wanted = self._wanted
         version = connection.version_of(keys.FETCH, limit=18 if wanted.topic_id != ZERO_UUID else BY_NAME_MAX)
         bytes_max = self._bytes_wanted(position)
-        asked = FetchPartition(partition=wanted.place.partition, fetch_offset=position, partition_max_bytes=bytes_max)
-        topic = FetchTopic(topic=wanted.place.topic, topic_id=wanted.topic_id, partitions=[asked])
+        asked = FetchPartition(partition=wanted.topic_partition.partition, fetch_offset=position, partition_max_bytes=bytes_max)
+        topic = FetchTopic(topic=wanted.topic_partition.topic, topic_id=wanted.topic_id, partitions=[asked])
         request = FetchRequest(
             max_wait_ms=self._options.fetch_wait_ms,
             min_bytes=1,
@@ -163,27 +163,30 @@ class FetchSource:
         return int(min(max(left, FETCH_BYTES_MIN), self._bytes_max))
 
     def _find_leader(self) -> Address:
-        place = self._wanted.place
-        topic = self._cluster.ask_topics([place.topic]).get(place.topic)
-        if topic is None or place.partition not in topic.leaders:
-            raise DataLossError(f"{place} was deleted while offsets {self._wanted.start} to {self._wanted.stop} were to be read")
+        topic_partition = self._wanted.topic_partition
+        topic = self._client.ask_topics([topic_partition.topic]).get(topic_partition.topic)
+        if topic is None or topic_partition.partition not in topic.leaders:
+            raise DataLossError(
+                f"{topic_partition} was deleted while offsets {self._wanted.start} to {self._wanted.stop} were to be read"
+            )
         if topic.id != self._wanted.topic_id:
             raise DataLossError(
-                f"topic {place.topic!r} was deleted and created again while it was read; its old records are gone"
+                f"topic {topic_partition.topic!r} was deleted and created again while it was read; its old records are gone"
             )
-        self._leader = topic.leaders[place.partition]
+        self._leader = topic.leaders[topic_partition.partition]
         return self._leader
 
     def _skip_lost(self, position: int) -> int:
         """Where to go on after offsets that are gone, if that is allowed."""
         wanted, committed = self._wanted, self._options.is_committed
         first, end = (
-            self._cluster.offsets({wanted.place: which}, committed=committed)[wanted.place] for which in (EARLIEST, LATEST)
+            self._client.offsets({wanted.topic_partition: which}, committed=committed)[wanted.topic_partition]
+            for which in (EARLIEST, LATEST)
         )
         found = min(first, wanted.stop) if position < first else wanted.stop
         what = (
-            f"offsets {position} to {found - 1} of {wanted.place} are gone: the partition has {first} up to {end}. Retention or "
-            "trimming was faster than the query"
+            f"offsets {position} to {found - 1} of {wanted.topic_partition} are gone: the partition has {first} up to {end}. "
+            "Retention or trimming was faster than the query"
         )
         if self._options.fails_on_data_loss:
             raise DataLossError(what)

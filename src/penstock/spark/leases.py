@@ -52,7 +52,7 @@ Offsets = Mapping[TopicPartition, int]
 _log = logging.getLogger(__name__)
 
 
-class Wanted(NamedTuple):
+class LeasedPositions(NamedTuple):
     """What a stream has still to read, and what is known of its topics."""
 
     positions: dict[TopicPartition, int]
@@ -71,22 +71,22 @@ def new_lease_id() -> bytes:
 
 
 def take_lease(
-    cluster: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
+    client: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int]:
     """Take a lease, or move it, in one attempt; where its partitions begin from then on."""
-    has_ids = all(topics[place.topic].id != ZERO_UUID for place in positions)
-    if not has_ids or cluster.any_node().version_of(private_keys.TAKE_LEASE) < 0:
+    has_ids = all(topics[topic_partition.topic].id != ZERO_UUID for topic_partition in positions)
+    if not has_ids or client.any_node().version_of(private_keys.TAKE_LEASE) < 0:
         raise NoLeasesError("the broker knows no leases")
     by_topic: dict[str, list[LeasedPartition]] = {}
-    for place, offset in positions.items():
-        by_topic.setdefault(place.topic, []).append(LeasedPartition(partition=place.partition, offset=offset))
+    for topic_partition, offset in positions.items():
+        by_topic.setdefault(topic_partition.topic, []).append(LeasedPartition(partition=topic_partition.partition, offset=offset))
     request = TakeLeaseRequest(
         lease_id=lease_id,
-        owner=f"{cluster.options.client_id} on {socket.gethostname()}",
+        owner=f"{client.options.client_id} on {socket.gethostname()}",
         duration_ms=int(duration_s * 1000),
         topics=[LeasedTopic(topic_id=topics[name].id, partitions=partitions) for name, partitions in by_topic.items()],
     )
-    answer = cluster.call(private_keys.TAKE_LEASE, request, TakeLeaseResponse)
+    answer = client.call(private_keys.TAKE_LEASE, request, TakeLeaseResponse)
     if answer.error_code:
         raise RequestRefusedError("the broker gives no lease", answer.error_code, answer.error_message or "")
     names = {topics[name].id: name for name in by_topic}
@@ -96,14 +96,14 @@ def take_lease(
 
 
 def hold(
-    cluster: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
+    client: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int] | None:
     """As `take_lease`, trying again while what fails may pass. None if there is no lease to be had: then it is done without, and
     what is lost is told of when it is to be read."""
     if not positions:
         return None
     try:
-        return cluster.retry(lambda: take_lease(cluster, lease_id, duration_s, positions, topics))
+        return client.retry(lambda: take_lease(client, lease_id, duration_s, positions, topics))
     except NoLeasesError:
         return None
     except PenstockError as error:
@@ -114,17 +114,17 @@ def hold(
 def is_late(wanted: Offsets, begins: Offsets) -> bool:
     """Whether something was deleted between the look at where partitions begin and the lease. Since then nothing is, so whoever
     looks again sees what stays."""
-    return any(begins[place] > offset for place, offset in wanted.items())
+    return any(begins[topic_partition] > offset for topic_partition, offset in wanted.items())
 
 
 class LeaseKeeper:
     """The lease of a stream. `hold` it where the stream stands, again whenever it has moved on, and `release` it at the end."""
 
     def __init__(self, options: ClientOptions, duration_s: float = STREAM_S) -> None:
-        self._cluster = BlockingClient(replace(options, request_timeout_s=min(options.request_timeout_s, REQUEST_TIMEOUT_S)))
+        self._client = BlockingClient(replace(options, request_timeout_s=min(options.request_timeout_s, REQUEST_TIMEOUT_S)))
         self._duration_s = duration_s
         self._id = new_lease_id()
-        self._wanted = Wanted({}, {})
+        self._wanted = LeasedPositions({}, {})
         self._taking = threading.Lock()  # so that what is wanted last is also asked for last
         self._has_moved = threading.Event()
         self._is_stopped = threading.Event()
@@ -132,11 +132,14 @@ class LeaseKeeper:
         self._is_needless = False
 
     def hold(
-        self, cluster: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]
+        self, client: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]
     ) -> dict[TopicPartition, int] | None:
         """Hold everything from these offsets on. What was not held before is when this returns, and then it is told where
         partitions begin. Where a stream has only moved on the lease follows in a moment: until then it holds more."""
-        wanted = Wanted({place: offset for place, offset in positions.items() if place.topic in topics}, dict(topics))
+        wanted = LeasedPositions(
+            {topic_partition: offset for topic_partition, offset in positions.items() if topic_partition.topic in topics},
+            dict(topics),
+        )
         if wanted.positions == self._wanted.positions or self._is_needless:
             return None
         is_held = self._covers(wanted.positions)
@@ -147,7 +150,7 @@ class LeaseKeeper:
         else:
             try:
                 with self._taking:
-                    begins = cluster.retry(lambda: take_lease(cluster, self._id, self._duration_s, *wanted))
+                    begins = client.retry(lambda: take_lease(client, self._id, self._duration_s, *wanted))
             except NoLeasesError:
                 self._is_needless = True
                 return None
@@ -158,10 +161,10 @@ class LeaseKeeper:
             self._thread.start()
         return begins
 
-    def cover(self, cluster: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]) -> None:
+    def cover(self, client: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]) -> None:
         """Hold these too, if they are not held already."""
         if not self._covers(positions):
-            self.hold(cluster, {**self._wanted.positions, **positions}, {**self._wanted.topics, **topics})
+            self.hold(client, {**self._wanted.positions, **positions}, {**self._wanted.topics, **topics})
 
     def release(self) -> None:
         """Let go of everything. If that fails the lease ends by itself a little later."""
@@ -172,19 +175,19 @@ class LeaseKeeper:
         self._thread.join(REQUEST_TIMEOUT_S)
         try:
             if not self._thread.is_alive():
-                self._cluster.call(private_keys.RELEASE_LEASE, ReleaseLeaseRequest(lease_id=self._id), ReleaseLeaseResponse)
+                self._client.call(private_keys.RELEASE_LEASE, ReleaseLeaseRequest(lease_id=self._id), ReleaseLeaseResponse)
         except PenstockError as error:
             _log.info("a lease is left to expire: %s", error)
         finally:
-            self._cluster.close()
+            self._client.close()
 
     def _covers(self, positions: Offsets) -> bool:
         held = self._wanted.positions
-        return all(place in held and held[place] <= offset for place, offset in positions.items())
+        return all(topic_partition in held and held[topic_partition] <= offset for topic_partition, offset in positions.items())
 
     def _keep(self) -> None:
         """Renew it in time, and move it when there is news, though not without a pause."""
-        held: Wanted | None = None
+        held: LeasedPositions | None = None
         while not self._is_stopped.wait(MOVE_PAUSE_S):
             self._has_moved.wait(self._duration_s / RENEWALS)
             self._has_moved.clear()
@@ -195,19 +198,19 @@ class LeaseKeeper:
                     held = None
                     with self._taking:
                         wanted = self._wanted
-                        take_lease(self._cluster, self._id, self._duration_s, *wanted)
+                        take_lease(self._client, self._id, self._duration_s, *wanted)
                     held = wanted
             except PenstockError as error:
                 _log.info("the lease is not renewed: %s", error)
 
     def _renew(self) -> bool:
         """Let the lease live on as it is, also if one of its topics is gone. False if it is over."""
-        answer = self._cluster.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=self._id), RenewLeaseResponse)
+        answer = self._client.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=self._id), RenewLeaseResponse)
         return answer.error_code == errors.NONE
 
 
 @contextmanager
-def renewing(cluster: BlockingClient, leader: Address, lease_id: bytes) -> Iterator[None]:
+def renewing(client: BlockingClient, leader: Address, lease_id: bytes) -> Iterator[None]:
     """Keep the lease of a batch read alive while one of its tasks reads from a node."""
     if not lease_id:
         yield
@@ -216,9 +219,9 @@ def renewing(cluster: BlockingClient, leader: Address, lease_id: bytes) -> Itera
     if now - _renewed.get(lease_id, float("-inf")) > BATCH_S / RENEWALS / 2:
         _renewed.clear()  # a process reads for one query at a time, mostly
         _renewed[lease_id] = now
-        _renew(cluster, leader, lease_id)
+        _renew(client, leader, lease_id)
     is_over = threading.Event()
-    known = (is_over, cluster.options, leader, lease_id)
+    known = (is_over, client.options, leader, lease_id)
     thread = threading.Thread(target=_renew_until, args=known, name="lease", daemon=True)
     thread.start()
     try:
@@ -234,18 +237,18 @@ _renewed: dict[bytes, float] = {}
 
 def _renew_until(is_over: threading.Event, options: ClientOptions, leader: Address, lease_id: bytes) -> None:
     while not is_over.wait(BATCH_S / RENEWALS):
-        cluster = BlockingClient(options)
-        _renew(cluster, leader, lease_id)
-        cluster.close()
+        client = BlockingClient(options)
+        _renew(client, leader, lease_id)
+        client.close()
 
 
-def _renew(cluster: BlockingClient, leader: Address, lease_id: bytes) -> None:
+def _renew(client: BlockingClient, leader: Address, lease_id: bytes) -> None:
     """One attempt: if it fails, the next comes early enough."""
     try:
-        connection = cluster.connect(leader)
+        connection = client.connect(leader)
         answer = connection.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=lease_id), RenewLeaseResponse)
         if answer.error_code:
             _log.info("a lease is not renewed: %s", answer.error_message)
     except PenstockError as error:
-        cluster.forget(leader)
+        client.forget(leader)
         _log.info("a lease is not renewed: %s", error)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 
-class Malformed(NamedTuple):
+class MalformedValue(NamedTuple):
     """A value that could not be decoded: its row in the batch, and why."""
 
     row: int

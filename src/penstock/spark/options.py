@@ -14,7 +14,7 @@ from penstock.spark import kafka_options
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import boolean, choice, number
 
-Wanted = Literal["batch", "stream", "any"]
+ReadMode = Literal["batch", "stream", "any"]
 
 # groupIdPrefix and fetchOffset.* steer parts of the Kafka source that are not here: consumer groups of its own making, and its
 # own way of trying again. They do no harm.
@@ -110,7 +110,7 @@ class ReadOptions:
     fails_on_malformed: bool = False
 
 
-def read_options(given: Mapping[str, str], wanted: Wanted) -> ReadOptions:
+def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
     """Read and check all options of a batch or streaming read, or those of either where it is not known yet which it is."""
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options)
@@ -190,15 +190,15 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
             raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from error
         return Subscription(pattern=text)
     elif given[0] == "assign":
-        places = _json_object("assign", text)
-        if places and all(isinstance(numbers, list) and numbers for numbers in places.values()):
-            found = [TopicPartition(topic, _partition("assign", one)) for topic, numbers in places.items() for one in numbers]
+        by_topic = _json_object("assign", text)
+        if by_topic and all(isinstance(numbers, list) and numbers for numbers in by_topic.values()):
+            found = [TopicPartition(topic, _partition("assign", one)) for topic, numbers in by_topic.items() for one in numbers]
             return Subscription(partitions=tuple(sorted(set(found))))
         raise OptionError(f'assign is {text!r}; it takes partitions by topic, such as {{"topicA":[0,1]}}')
     raise OptionError(f"{given[0]} is empty; name what to read")
 
 
-def _starting(options: Mapping[str, str], wanted: Wanted) -> Position:
+def _starting(options: Mapping[str, str], wanted: ReadMode) -> Position:
     default = "earliest" if wanted == "batch" else "latest"
     found = _position(options, "starting", default)
     if wanted == "batch" and found.timestamp_ms is None and found.timestamps_ms is None:
@@ -223,15 +223,15 @@ def _position(options: Mapping[str, str], which: str, default: str) -> Position:
         return Position(timestamp_ms=number(options, f"{which}Timestamp", 0, least=0))
     by_time = f"{which}OffsetsByTimestamp"
     if by_time.lower() in options:
-        return Position(timestamps_ms=_places(by_time, options[by_time.lower()], least=0))
+        return Position(timestamps_ms=_partition_offsets(by_time, options[by_time.lower()], least=0))
     name = f"{which}Offsets"
     text = options.get(name.lower(), default).strip()
     if text.lower() in ("earliest", "latest"):
         return Position(end=EARLIEST if text.lower() == "earliest" else LATEST)
-    return Position(offsets=_places(name, text, least=EARLIEST))
+    return Position(offsets=_partition_offsets(name, text, least=EARLIEST))
 
 
-def _places(name: str, text: str, *, least: int) -> dict[TopicPartition, int]:
+def _partition_offsets(name: str, text: str, *, least: int) -> dict[TopicPartition, int]:
     """Numbers by topic and partition, such as {"topicA":{"0":23,"1":-1}}."""
     found = {}
     for topic, partitions in _json_object(name, text).items():

@@ -29,7 +29,7 @@ class Planner:
     def look(self, *, must_exist: bool = True) -> list[TopicPartition]:
         """The partitions to read as of now."""
         asked = self._options.subscription
-        names = asked.names or {place.topic for place in asked.partitions}
+        names = asked.names or {topic_partition.topic for topic_partition in asked.partitions}
         if asked.pattern is not None:
             pattern = re.compile(asked.pattern)
             everything = self._client.known_topics(None)
@@ -42,7 +42,7 @@ class Planner:
         missing = sorted(set(asked.partitions) - set(there))
         if missing and must_exist:
             raise OptionError(f"assign names {_listed(missing)}, which do not exist; the topics have {_listed(there)}")
-        return [place for place in there if place in asked.partitions]
+        return [topic_partition for topic_partition in there if topic_partition in asked.partitions]
 
     def topic_ids(self) -> dict[str, str]:
         """The ids of the topics, of those that have one."""
@@ -50,7 +50,7 @@ class Planner:
 
     def offset(self, positions: Mapping[TopicPartition, int]) -> StreamOffset:
         """Positions together with the ids of their topics."""
-        names = {place.topic for place in positions}
+        names = {topic_partition.topic for topic_partition in positions}
         return StreamOffset(dict(positions), {name: id for name, id in self.topic_ids().items() if name in names})
 
     def report_replaced(self, ids: Mapping[str, str], error: type[PenstockError] = DataLossError) -> list[str]:
@@ -69,91 +69,103 @@ class Planner:
     def report_vanished(
         self,
         positions: Mapping[TopicPartition, int],
-        places: Iterable[TopicPartition],
+        topic_partitions: Iterable[TopicPartition],
         error: type[PenstockError] = DataLossError,
     ) -> list[TopicPartition]:
         """Report partitions that were read and do not exist any more. Returns them if that is tolerated."""
-        vanished = sorted(set(positions) - set(places))
+        vanished = sorted(set(positions) - set(topic_partitions))
         if vanished:
-            left = ", ".join(f"{place} from offset {positions[place]} on" for place in vanished)
+            left = ", ".join(f"{topic_partition} from offset {positions[topic_partition]} on" for topic_partition in vanished)
             self.lost_data.report(f"partitions that are read do not exist any more: {left}", error)
         return vanished
 
-    def ends(self, places: Iterable[TopicPartition], end: int) -> Offsets:
+    def ends(self, topic_partitions: Iterable[TopicPartition], end: int) -> Offsets:
         """EARLIEST or LATEST of some partitions."""
-        wanted = dict.fromkeys(places, end)
+        wanted = dict.fromkeys(topic_partitions, end)
         return self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
 
-    def starting(self, places: list[TopicPartition]) -> Offsets:
+    def starting(self, topic_partitions: list[TopicPartition]) -> Offsets:
         """Where reading begins."""
-        return self._resolve(places, self._options.starting, "starting")
+        return self._resolve(topic_partitions, self._options.starting, "starting")
 
-    def ending(self, places: list[TopicPartition]) -> Offsets:
+    def ending(self, topic_partitions: list[TopicPartition]) -> Offsets:
         """Where a batch read ends."""
-        return self._resolve(places, self._options.ending, "ending")
+        return self._resolve(topic_partitions, self._options.ending, "ending")
 
     def ranges(
         self, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int], tasks_min: int | None = None
     ) -> list[OffsetRange]:
         """What tasks read, cut as the options say, or into at least `tasks_min` ranges."""
         ranges = []
-        for place, stop in sorted(ending.items()):
-            topic = self.topics[place.topic]
-            ranges.append(OffsetRange(place, starting[place], stop, topic.leaders[place.partition], topic.id))
+        for topic_partition, stop in sorted(ending.items()):
+            topic = self.topics[topic_partition.topic]
+            ranges.append(
+                OffsetRange(topic_partition, starting[topic_partition], stop, topic.leaders[topic_partition.partition], topic.id)
+            )
         if tasks_min is not None:
             return split_ranges(ranges, tasks_min, None)
         return split_ranges(ranges, self._options.partitions_min, self._options.records_per_partition_max)
 
     def scan(self) -> list[OffsetRange]:
         """The ranges of a batch read, held under a lease if there is one to be had."""
-        places = self.look()
-        starting, ending = self.starting(places), self.ending(places)
+        topic_partitions = self.look()
+        starting, ending = self.starting(topic_partitions), self.ending(topic_partitions)
         if not self._options.is_leased:
             return self.ranges(starting, ending)
         lease = new_lease_id()
-        wanted = {place: offset for place, offset in starting.items() if offset < ending[place]}
+        wanted = {topic_partition: offset for topic_partition, offset in starting.items() if offset < ending[topic_partition]}
         begins = hold(self._client, lease, BATCH_S, wanted, self.topics)
         if begins is None:
             return self.ranges(starting, ending)
         if is_late(wanted, begins):
-            starting = self.starting(places)
+            starting = self.starting(topic_partitions)
         return [one._replace(lease=lease) for one in self.ranges(starting, ending)]
 
-    def check_start(self, start: StreamOffset, places: list[TopicPartition]) -> None:
+    def check_start(self, start: StreamOffset, topic_partitions: list[TopicPartition]) -> None:
         """Whether a stream that has come to `start` can go on with the partitions there are now."""
-        known, read = {place.topic for place in start.positions}, {place.topic for place in places}
+        known, read = (
+            {topic_partition.topic for topic_partition in start.positions},
+            {topic_partition.topic for topic_partition in topic_partitions},
+        )
         subscription = self._options.subscription
         if known and subscription.pattern is None:
-            asked = set(subscription.names) | {place.topic for place in subscription.partitions}
+            asked = set(subscription.names) | {topic_partition.topic for topic_partition in subscription.partitions}
             if not known & asked:
                 raise CheckpointError(
                     f"the checkpoint belongs to a query on {_listed(known)}, this one reads {_listed(asked)}; use another "
                     "checkpointLocation, or the topic of before"
                 )
         self.report_replaced({name: id for name, id in start.topic_ids.items() if name in known & read})
-        self.report_vanished(start.positions, places)
+        self.report_vanished(start.positions, topic_partitions)
 
     def batch(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         """The ranges of one micro-batch, whether it was planned just now or before a restart."""
         if end.begun is not None:
             start = StreamOffset(end.begun, end.topic_ids)
-        places = self.look(must_exist=False)
-        self.check_start(start, places)
-        now = self.offset(dict.fromkeys(places, 0))
+        topic_partitions = self.look(must_exist=False)
+        self.check_start(start, topic_partitions)
+        now = self.offset(dict.fromkeys(topic_partitions, 0))
         ending: Offsets = {}
-        for place, stop in end.positions.items():
-            if place not in places or end.is_other_topic(now, place.topic):
-                self.lost_data.report(f"offsets up to {stop} of {place} were planned to be read, and the partition is gone")
-            else:
-                ending[place] = stop
-        fresh = [place for place in ending if place not in start.positions or start.is_other_topic(now, place.topic)]
-        starting = {**start.positions, **self._first_offsets(fresh, start)}
-        for place, stop in list(ending.items()):
-            if starting[place] > stop:
+        for topic_partition, stop in end.positions.items():
+            if topic_partition not in topic_partitions or end.is_other_topic(now, topic_partition.topic):
                 self.lost_data.report(
-                    f"{place} ends at offset {stop}, but the query has read up to {starting[place]}: it was cut or is another"
+                    f"offsets up to {stop} of {topic_partition} were planned to be read, and the partition is gone"
                 )
-                starting[place] = stop
+            else:
+                ending[topic_partition] = stop
+        fresh = [
+            topic_partition
+            for topic_partition in ending
+            if topic_partition not in start.positions or start.is_other_topic(now, topic_partition.topic)
+        ]
+        starting = {**start.positions, **self._first_offsets(fresh, start)}
+        for topic_partition, stop in list(ending.items()):
+            if starting[topic_partition] > stop:
+                self.lost_data.report(
+                    f"{topic_partition} ends at offset {stop}, but the query has read up to {starting[topic_partition]}: it was "
+                    "truncated or recreated"
+                )
+                starting[topic_partition] = stop
         return self.ranges(starting, ending)
 
     def _first_offsets(self, fresh: list[TopicPartition], start: StreamOffset) -> Offsets:
@@ -161,39 +173,40 @@ class Planner:
         if not fresh:
             return {}
         found = self.ends(fresh, EARLIEST)
-        for place, offset in found.items():
-            if offset > 0 and place not in start.positions:
-                self.lost_data.report(f"{place} is new to the query and begins at offset {offset}, not at 0")
+        for topic_partition, offset in found.items():
+            if offset > 0 and topic_partition not in start.positions:
+                self.lost_data.report(f"{topic_partition} is new to the query and begins at offset {offset}, not at 0")
         return found
 
-    def _resolve(self, places: list[TopicPartition], position: Position, which: str) -> Offsets:
+    def _resolve(self, topic_partitions: list[TopicPartition], position: Position, which: str) -> Offsets:
         if position.timestamp_ms is not None:
-            return self._at_times(dict.fromkeys(places, position.timestamp_ms), which)
+            return self._at_times(dict.fromkeys(topic_partitions, position.timestamp_ms), which)
         if position.timestamps_ms is not None:
-            _check_complete(f"{which}OffsetsByTimestamp", position.timestamps_ms, places)
+            _check_complete(f"{which}OffsetsByTimestamp", position.timestamps_ms, topic_partitions)
             return self._at_times(position.timestamps_ms, which)
         if position.offsets is None:
-            return self.ends(places, position.end)
-        _check_complete(f"{which}Offsets", position.offsets, places)
+            return self.ends(topic_partitions, position.end)
+        _check_complete(f"{which}Offsets", position.offsets, topic_partitions)
         return self._at_offsets(position.offsets, which)
 
     def _at_offsets(self, wanted: Mapping[TopicPartition, int], which: str) -> Offsets:
         first, last = self.ends(wanted, EARLIEST), self.ends(wanted, LATEST)
         found = {}
-        for place, offset in wanted.items():
+        for topic_partition, offset in wanted.items():
             if offset in (EARLIEST, LATEST):
-                found[place] = (first if offset == EARLIEST else last)[place]
+                found[topic_partition] = (first if offset == EARLIEST else last)[topic_partition]
                 continue
-            found[place] = min(max(offset, first[place]), last[place])
-            if found[place] != offset:
+            found[topic_partition] = min(max(offset, first[topic_partition]), last[topic_partition])
+            if found[topic_partition] != offset:
                 self.lost_data.report(
-                    f"{which}Offsets asks for offset {offset} of {place}, which has {first[place]} up to {last[place]}"
+                    f"{which}Offsets asks for offset {offset} of {topic_partition}, which has {first[topic_partition]} up to "
+                    f"{last[topic_partition]}"
                 )
         return found
 
     def _at_times(self, wanted: Mapping[TopicPartition, int], which: str) -> Offsets:
         found = self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
-        later = [place for place, offset in found.items() if offset == NO_OFFSET]
+        later = [topic_partition for topic_partition, offset in found.items() if offset == NO_OFFSET]
         if later and which == "starting" and not self._options.falls_to_latest:
             raise OptionError(
                 f"no record of {_listed(later)} is from {wanted[later[0]]} (ms since 1970) or later; set "
@@ -202,8 +215,8 @@ class Planner:
         return {**found, **self.ends(later, LATEST)}
 
 
-def _check_complete(name: str, given: Mapping[TopicPartition, int], places: list[TopicPartition]) -> None:
-    missing, extra = sorted(set(places) - set(given)), sorted(set(given) - set(places))
+def _check_complete(name: str, given: Mapping[TopicPartition, int], topic_partitions: list[TopicPartition]) -> None:
+    missing, extra = sorted(set(topic_partitions) - set(given)), sorted(set(given) - set(topic_partitions))
     if missing or extra:
         said = [f"{_listed(missing)} are missing"] if missing else []
         said += [f"{_listed(extra)} are not read"] if extra else []

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.core.memory import keep_freed_memory
 from penstock.kafka.client import BlockingClient, ClientOptions
 from penstock.kernels.arrow_decode import BatchDecoder
-from penstock.spark.arrow_batches import BatchMaker, RowsInMaking
+from penstock.spark.arrow_batches import ArrowBatchBuilder, ArrowBatchFactory
 from penstock.spark.columns import Layout
 from penstock.spark.decompression import Decompressor
 from penstock.spark.direct_reading import DirectSource
@@ -21,7 +21,7 @@ from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.value_formats import value_format
 
-CLUSTERS_MAX: Final = 4
+CLIENTS_MAX: Final = 4
 
 T = TypeVar("T")
 
@@ -36,40 +36,40 @@ def read_range_with_dead(
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
     """The records of a range that can be decoded, and with each batch those that cannot (DEAD_SCHEMA), if there are any. Keys of
     dead records are known only if the layout has the column."""
-    return _decode(_source(options, wanted), options, layout, wanted, RowsInMaking.finish_with_dead)
+    return _decode(_source(options, wanted), options, layout, wanted, ArrowBatchBuilder.finish_with_dead)
 
 
 def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range, wherever its bytes come from."""
-    return _decode(source, options, layout, wanted, RowsInMaking.finish)
+    return _decode(source, options, layout, wanted, ArrowBatchBuilder.finish)
 
 
 def _source(options: ReadOptions, wanted: OffsetRange) -> ByteSource:
     keep_freed_memory()
-    return (DirectSource if options.is_direct else FetchSource)(_cluster(options.client), options, wanted)
+    return (DirectSource if options.is_direct else FetchSource)(_task_client(options.client), options, wanted)
 
 
 def _decode(
-    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[RowsInMaking], T]
+    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
 ) -> Iterator[T]:
-    with renewing(_cluster(options.client), wanted.leader, wanted.lease):
+    with renewing(_task_client(options.client), wanted.leader, wanted.lease):
         yield from _decode_all(source, options, layout, wanted, finish)
 
 
 def _decode_all(
-    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[RowsInMaking], T]
+    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
 ) -> Iterator[T]:
     form = value_format(options.value_format, layout.value_type, options.value_schema, fails=options.fails_on_malformed)
-    maker = BatchMaker(layout, wanted.place, form)
+    factory = ArrowBatchFactory(layout, wanted.topic_partition, form)
     decoder = BatchDecoder(wanted.start, wanted.stop, Decompressor(), options.is_committed, options.checks_crcs)
     rows = None
     left = wanted.size
-    for stretch in source.stretches():
-        decoder.feed(stretch.data, stretch.aborted, stretch.first_offset)
+    for span in source.spans():
+        decoder.feed(span.data, span.aborted, span.first_offset)
         more = True
         while more:
             if rows is None:
-                rows = maker.start(len(stretch.data), decoder.needed, left)
+                rows = factory.start(len(span.data), decoder.needed, left)
             more = decoder.fill(rows.room)
             if more:
                 left -= rows.room.rows
@@ -83,18 +83,18 @@ def _decode_all(
 
 
 # Connections outlive a task: the processes that run tasks are used for many, one after another.
-_clusters: dict[ClientOptions, BlockingClient] = {}
+_clients: dict[ClientOptions, BlockingClient] = {}
 
 
-def _cluster(options: ClientOptions) -> BlockingClient:
-    found = _clusters.pop(options, None) or BlockingClient(options)
-    _clusters[options] = found
-    while len(_clusters) > CLUSTERS_MAX:
-        _clusters.pop(next(iter(_clusters))).close()
+def _task_client(options: ClientOptions) -> BlockingClient:
+    found = _clients.pop(options, None) or BlockingClient(options)
+    _clients[options] = found
+    while len(_clients) > CLIENTS_MAX:
+        _clients.pop(next(iter(_clients))).close()
     return found
 
 
 @atexit.register
 def _hang_up() -> None:
-    while _clusters:
-        _clusters.popitem()[1].close()
+    while _clients:
+        _clients.popitem()[1].close()

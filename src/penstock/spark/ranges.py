@@ -22,7 +22,7 @@ class OffsetRange(NamedTuple):
     """Offsets from `start` up to `stop` of one partition, who led it when it was planned, and the topic's id then. Whoever reads
     it renews the `lease`, if it has one."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     start: int
     stop: int
     leader: Address
@@ -95,15 +95,15 @@ def limit_offsets(
 ) -> dict[TopicPartition, int]:
     """Ends that take at most about `most` offsets, shared by how much each partition has left; every one that has some gets
     at least one, so that none is starved."""
-    left = {place: max(end - start.get(place, end), 0) for place, end in latest.items()}
+    left = {topic_partition: max(end - start.get(topic_partition, end), 0) for topic_partition, end in latest.items()}
     total = sum(left.values())
     if total <= most:
         return dict(latest)
     found = {}
-    for place, end in latest.items():
-        share = most * left[place] / total
+    for topic_partition, end in latest.items():
+        share = most * left[topic_partition] / total
         step = math.ceil(share) if share < 1 else math.floor(share)
-        found[place] = min(start.get(place, end) + step, end)
+        found[topic_partition] = min(start.get(topic_partition, end) + step, end)
     return found
 
 

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWrote(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """What a task tells the driver: of which query it is, and the transaction that holds its rows; none if it had none."""
 
     query: str
@@ -45,14 +45,14 @@ class TaskWrote(WriterCommitMessage):
     rows: int
 
 
-class _TaskWriter:
+class _SinkTask:
     """What a task does, for batches and streams alike. It is pickled to the tasks."""
 
     def __init__(self, options: WriteOptions, job: str) -> None:
         self._options = options
         self._job = job
 
-    def write(self, batches: Iterator[RecordBatch]) -> TaskWrote:
+    def write(self, batches: Iterator[RecordBatch]) -> TaskCommitMessage:
         """Write the rows of one task; they are stored when this returns, and visible when the driver commits."""
         context = TaskContext.get()
         assert context is not None, "tasks run in Spark"
@@ -61,7 +61,7 @@ class _TaskWriter:
         transaction = task_transaction(self._options, _prefix(query) if is_exact else None)
         for batch in batches:
             transaction.send(self._options.topic, batch)
-        return TaskWrote(query, transaction.finish(), transaction.rows)
+        return TaskCommitMessage(query, transaction.finish(), transaction.rows)
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -69,9 +69,9 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = _settle_guarantee(options)
-        self._task = _TaskWriter(self._options, job=f"job-{uuid4().hex}")
+        self._task = _SinkTask(self._options, job=f"job-{uuid4().hex}")
 
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskCommitMessage:
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -86,9 +86,9 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = _settle_guarantee(options)
-        self._task = _TaskWriter(self._options, job=f"job-{uuid4().hex}")
+        self._task = _SinkTask(self._options, job=f"job-{uuid4().hex}")
 
-    def write(self, iterator: Iterator[RecordBatch]) -> TaskWrote:
+    def write(self, iterator: Iterator[RecordBatch]) -> TaskCommitMessage:
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -98,7 +98,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         abort_rows(self._options, _told(messages))
 
 
-def commit_rows(options: WriteOptions, told: list[TaskWrote], batch: int) -> None:
+def commit_rows(options: WriteOptions, told: list[TaskCommitMessage], batch: int) -> None:
     """Make the rows of all tasks visible at once, if that was not done before."""
     if options.guarantee == AT_LEAST_ONCE or not told:
         return
@@ -125,7 +125,7 @@ def _forget_job(record: CommitRecord) -> None:
         _log.info("the record of a finished job stays: %s", error)
 
 
-def abort_rows(options: WriteOptions, told: list[TaskWrote]) -> None:
+def abort_rows(options: WriteOptions, told: list[TaskCommitMessage]) -> None:
     """Abort what tasks have written. A commit that took effect is not undone: its transactions are over."""
     if options.guarantee == AT_LEAST_ONCE or not told:
         return
@@ -160,5 +160,5 @@ def _batch_of(record: bytes | None) -> int | None:
     return number
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskWrote]:
-    return [message for message in messages if isinstance(message, TaskWrote)]
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
+    return [message for message in messages if isinstance(message, TaskCommitMessage)]

@@ -32,7 +32,7 @@ from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartiti
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
 from penstock.spark.leases import LeaseKeeper, is_late
-from penstock.spark.options import ReadOptions, Wanted, read_options
+from penstock.spark.options import ReadMode, ReadOptions, read_options
 from penstock.spark.planner import Planner
 from penstock.spark.ranges import StreamOffset, limit_offsets, share_tasks
 from penstock.spark.value_formats import value_format, value_type_of
@@ -78,7 +78,7 @@ class PenstockDataSource(DataSource):
         check_schema(schema.names, options.topic)
         return options
 
-    def _read(self, schema: StructType, wanted: Wanted) -> tuple[ReadOptions, Layout]:
+    def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
         options = read_options(self.options, wanted)
         found = layout(schema, options)
         value_format(options.value_format, found.value_type, options.value_schema, fails=False)  # to fail here, not in a task
@@ -93,11 +93,11 @@ class PenstockReader(DataSourceReader):
         self._layout = columns
 
     def partitions(self) -> list[InputPartition]:
-        cluster = BlockingClient(self._options.client)
+        client = BlockingClient(self._options.client)
         try:
-            return [InputPartition([one]) for one in Planner(self._options, cluster).scan()]
+            return [InputPartition([one]) for one in Planner(self._options, client).scan()]
         finally:
-            cluster.close()
+            client.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._layout, partition)
@@ -109,8 +109,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: Layout) -> None:
         self._options = options
         self._layout = columns
-        self._open: Planner | None = None
-        self._cluster: BlockingClient | None = None
+        self._open_planner: Planner | None = None
+        self._client: BlockingClient | None = None
         self._lease: LeaseKeeper | None = None
         self._initial: StreamOffset | None = None
         self._latest: StreamOffset | None = None
@@ -127,11 +127,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark asks more than once, and "latest" would be another offset each time.
         if self._initial is None:
             planner = self._planner()
-            places = planner.look()
-            starting = planner.starting(places)
+            topic_partitions = planner.look()
+            starting = planner.starting(topic_partitions)
             begins = self._hold(starting)
             if begins is not None and is_late(starting, begins):
-                starting = planner.starting(places)
+                starting = planner.starting(topic_partitions)
             self._initial = planner.offset(starting)
         return self._initial.to_json()
 
@@ -152,8 +152,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner.check_start(begun, list(latest.positions))
         starting = self._starting(begun, latest)
         # Spark asks for the next batch when the last one is committed: what comes before this is not needed any more.
-        self._hold({place: starting[place] for place in latest.positions})
-        left = sum(max(end - starting[place], 0) for place, end in latest.positions.items())
+        self._hold({topic_partition: starting[topic_partition] for topic_partition in latest.positions})
+        left = sum(max(end - starting[topic_partition], 0) for topic_partition, end in latest.positions.items())
         if isinstance(limit, (ReadMinRows, ReadMaxRows)) and self._waits_for_more(left):
             return start
         self._triggered_at = time.monotonic()
@@ -172,9 +172,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.is_leased:
             first: dict[TopicPartition, int] = {}
             for one in ranges:
-                first.setdefault(one.place, one.start)
-            assert self._cluster is not None
-            self._keeper().cover(self._cluster, first, planner.topics)  # a batch of before a restart is planned by this alone
+                first.setdefault(one.topic_partition, one.start)
+            assert self._client is not None
+            self._keeper().cover(self._client, first, planner.topics)  # a batch of before a restart is planned by this alone
         return [InputPartition(one) for one in share_tasks(ranges, self._options.partitions_min)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -183,30 +183,30 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         if self._options.consumer is not None:
             self._planner()
-            assert self._cluster is not None
-            self._cluster.commit(self._options.consumer, StreamOffset.from_json(end).positions)
+            assert self._client is not None
+            self._client.commit(self._options.consumer, StreamOffset.from_json(end).positions)
 
     def stop(self) -> None:
         if self._lease is not None:
             self._lease.release()
         self._lease = None
-        if self._cluster is not None:
-            self._cluster.close()
-        self._open = self._cluster = None
+        if self._client is not None:
+            self._client.close()
+        self._open_planner = self._client = None
 
     def _planner(self) -> Planner:
-        if self._open is None:
-            self._cluster = BlockingClient(self._options.client)
-            self._open = Planner(self._options, self._cluster)
-        return self._open
+        if self._open_planner is None:
+            self._client = BlockingClient(self._options.client)
+            self._open_planner = Planner(self._options, self._client)
+        return self._open_planner
 
     def _hold(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int] | None:
         """Keep what comes from these positions on from being deleted; where partitions begin then, if that is news."""
         if not self._options.is_leased:
             return None
         planner = self._planner()
-        assert self._cluster is not None
-        return self._keeper().hold(self._cluster, positions, planner.topics)
+        assert self._client is not None
+        return self._keeper().hold(self._client, positions, planner.topics)
 
     def _keeper(self) -> LeaseKeeper:
         if self._lease is None:
@@ -220,7 +220,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _starting(self, start: StreamOffset, latest: StreamOffset) -> Mapping[TopicPartition, int]:
         """Where each partition goes on; new ones begin at their beginning."""
-        fresh = [place for place in latest.positions if place not in start.positions or start.is_other_topic(latest, place.topic)]
+        fresh = [
+            topic_partition
+            for topic_partition in latest.positions
+            if topic_partition not in start.positions or start.is_other_topic(latest, topic_partition.topic)
+        ]
         return {**start.positions, **self._planner().ends(fresh, EARLIEST)}
 
     def _waits_for_more(self, left: int) -> bool:

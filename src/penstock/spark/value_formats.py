@@ -10,7 +10,7 @@ import pyarrow.json
 
 from penstock.spark.avro_format import AvroFormat, BeyondProgramError, avro_type
 from penstock.spark.errors import MalformedValueError, OptionError
-from penstock.spark.malformed import Malformed
+from penstock.spark.malformed import MalformedValue
 
 Decode = Callable[[int, int], pa.Array]
 
@@ -20,7 +20,7 @@ class ValueFormat(Protocol):
 
     wrapping: tuple[bytes, bytes, bytes] | None
     """What stands before and after each value, and in place of a null, in the text to decode."""
-    malformed: list[Malformed] | None
+    malformed: list[MalformedValue] | None
     """Where there is a list, `decode` adds the values to it that are null only because they could not be decoded."""
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
@@ -41,7 +41,7 @@ class JsonFormat:
     def __init__(self, kind: pa.DataType, *, fails: bool) -> None:
         self._kind = kind
         self._fails = fails
-        self.malformed: list[Malformed] | None = None
+        self.malformed: list[MalformedValue] | None = None
         self._parse = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema([pa.field("v", kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
         )
@@ -68,7 +68,7 @@ class JsonFormat:
 
 
 def decode_all_but_bad(
-    decode: Decode, rows: int, kind: pa.DataType, offsets: Any, name: str, *, malformed: list[Malformed] | None = None
+    decode: Decode, rows: int, kind: pa.DataType, offsets: Any, name: str, *, malformed: list[MalformedValue] | None = None
 ) -> pa.Array:
     """Decode rows together; if that does not work, by halves, until the bad ones are alone. Those are null and noted in
     `malformed`, or an error that names the first by its offset, where `offsets` are given."""
@@ -97,7 +97,7 @@ def decode_all_but_bad(
         else:
             parts.append(pa.nulls(1, kind))
             if malformed is not None:
-                malformed.append(Malformed(first, f"not {name} of type {kind}: {why}"))
+                malformed.append(MalformedValue(first, f"not {name} of type {kind}: {why}"))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 

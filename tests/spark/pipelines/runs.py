@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.pipelines.progress import Display
+from penstock.spark.pipelines.progress import ProgressDisplay
 from penstock.spark.pipelines.runner import Runner
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import read_spec
@@ -49,7 +49,7 @@ class Runs:
     def run(self, spec: PipelineSpec, **how: Any) -> dict[str, Any]:
         """Run it once, to its end; what it reported."""
         said = io.StringIO()
-        runner = Runner(spec, lambda: self.spark, Display(said), once=True, **{"takes_over": True, **how})
+        runner = Runner(spec, lambda: self.spark, ProgressDisplay(said), once=True, **{"takes_over": True, **how})
         try:
             runner.run()
         finally:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from penstock.spark.pipelines.job import BatchDone, Checked, Job
+from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.spec import Origin, PipelineSpec, RunSpec
 from penstock.spark.pipelines.spec_file import Declaration
@@ -59,7 +59,7 @@ def started(spark: SparkSession, spec: PipelineSpec) -> Job:
     job = make_job(spec)
     assert job.plan()
     try:
-        if isinstance(job, Checked):
+        if isinstance(job, CheckableJob):
             job.check(spark)
         job.start(spark)
     except BaseException:
@@ -68,7 +68,7 @@ def started(spark: SparkSession, spec: PipelineSpec) -> Job:
     return job
 
 
-def run(spark: SparkSession, spec: PipelineSpec) -> list[BatchDone]:
+def run(spark: SparkSession, spec: PipelineSpec) -> list[BatchResult]:
     """Run a pipeline to the end of its topics; what its batches did."""
     job = started(spark, spec)
     done = []

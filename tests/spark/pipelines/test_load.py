@@ -14,7 +14,7 @@ from penstock.spark.pipelines import load_files
 from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, SpecError
 from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.load_files import cut_file
-from penstock.spark.pipelines.load_places import Bucket, Disk, InputFile, place_of
+from penstock.spark.pipelines.load_locations import InputFile, LocalFiles, ObjectFiles, location_of
 from penstock.spark.pipelines.load_reading import PartReader
 from penstock.spark.pipelines.spec import FilesSpec
 from penstock.spark.tables.files import LocalStore, file_store
@@ -131,12 +131,12 @@ def test_a_path_in_a_bucket_names_an_object_a_directory_or_a_pattern(tmp_path: P
     store = LocalStore(str(tmp_path))  # lists as a bucket does
     for name in ("in/a.csv", "in/deep/er/b.csv", "in/_c.csv", "in/other.txt", "index/a.csv"):
         store.create(name, b"1")
-    place = place_of(path, {})
-    assert isinstance(place, Bucket)
-    objects = Bucket(store, place.key).find((".csv",))
+    location = location_of(path, {})
+    assert isinstance(location, ObjectFiles)
+    objects = ObjectFiles(store, location.key).find((".csv",))
     assert [one.path.removeprefix(f"{tmp_path}/") for one in objects] == found
     for one in objects:
-        with Bucket(store, place.key).open(one.path) as stream:
+        with ObjectFiles(store, location.key).open(one.path) as stream:
             assert stream.read() == b"1"
 
 
@@ -162,11 +162,11 @@ def test_a_csv_file_is_cut_at_line_ends_that_are_no_part_of_values(tmp_path: Pat
     rows = [(one, "x" * (one % 13) + ("\n" if one % 3 else '""') + "y") for one in range(60)]
     path.write_text("n,t\n" + "".join(f'{number},"{text}"\n' for number, text in rows))
     spec = FilesSpec(str(path), "csv", "n INT, t STRING")
-    place = Disk(str(path))
-    (file,) = place.find(())
-    parts = cut_file(spec, place, file)
+    location = LocalFiles(str(path))
+    (file,) = location.find(())
+    parts = cut_file(spec, location, file)
     assert len(parts) > 5
-    reader = PartReader(spec, place, pa.schema([("n", pa.int32()), ("t", pa.string())]))
+    reader = PartReader(spec, location, pa.schema([("n", pa.int32()), ("t", pa.string())]))
     found = [row for part in parts for good, bad in reader.read(part) for row in good.to_pylist() if bad is None]
     assert [(row["n"], row["t"].replace('"', '""')) for row in found] == rows
     assert [part.stop for part in parts[:-1]] == [part.start for part in parts[1:]]
@@ -175,6 +175,6 @@ def test_a_csv_file_is_cut_at_line_ends_that_are_no_part_of_values(tmp_path: Pat
 def test_files_have_a_stable_order_and_unfinished_ones_are_left(tmp_path: Path) -> None:
     for name in ("b.json", "a.json", ".hidden.json", "_temporary.json", "c.txt"):
         (tmp_path / name).write_text("{}")
-    found = Disk(str(tmp_path)).find((".json",))
+    found = LocalFiles(str(tmp_path)).find((".json",))
     assert [os.path.basename(one.path) for one in found] == ["a.json", "b.json"]
     assert found[0] == InputFile(str(tmp_path / "a.json"), 2, os.stat(tmp_path / "a.json").st_mtime_ns)

@@ -18,7 +18,7 @@ from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.spec import TableSpec
 from penstock.spark.tables.errors import TableLogError, TableOptionError, TableSchemaError
 from penstock.spark.tables.parquet import Parquet
-from penstock.spark.tables.parquet_log import Entry, entry_path
+from penstock.spark.tables.parquet_log import LogEntry, entry_path
 from penstock.spark.tables.progress import Progress
 from penstock.spark.tables.table import Table, TableFencedError, open_table
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
@@ -290,7 +290,7 @@ def test_a_damaged_entry_is_told_from_a_good_one(tmp_path: Path) -> None:
     table.commit(write(table, rows(0, 10)), FIRST, None)
     path = tmp_path / "lake" / entry_path(1)
     data = path.read_bytes()
-    assert Entry.from_bytes(data, "x").to_bytes() == data
+    assert LogEntry.from_bytes(data, "x").to_bytes() == data
     path.write_bytes(data[:-9] + b"x" + data[-8:])
     with pytest.raises(TableLogError, match="damaged"):
         again(table)

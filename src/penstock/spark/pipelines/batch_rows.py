@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Tally(NamedTuple):
+class ReadCounts(NamedTuple):
     """What was read of a batch: rows, and the ranges with values that could not be decoded, with how many."""
 
     rows: int
@@ -81,8 +81,8 @@ class BatchRows:
             fits = False
         return pruned if fits else self.views
 
-    def tally(self) -> Tally:
+    def tally(self) -> ReadCounts:
         """What the tasks of the last action have read."""
         counts: Counts = self.counts.value
-        found = [(one, counts.get((one.place, one.start, one.stop), (0, 0))) for one in self._ranges]
-        return Tally(sum(rows + dead for _, (rows, dead) in found), [(one, dead) for one, (_, dead) in found if dead])
+        found = [(one, counts.get((one.topic_partition, one.start, one.stop), (0, 0))) for one in self._ranges]
+        return ReadCounts(sum(rows + dead for _, (rows, dead) in found), [(one, dead) for one, (_, dead) in found if dead])

@@ -38,10 +38,10 @@ class Checkpoint:
                 continue
             found = StreamOffset.from_json(json.loads(line))
             ids.update(found.topic_ids)
-            for place, offset in found.positions.items():
-                ends[place] = min(offset, ends.get(place, offset))
-            for place, offset in (found.begun or {}).items():
-                begun[place] = min(offset, begun.get(place, offset))
+            for topic_partition, offset in found.positions.items():
+                ends[topic_partition] = min(offset, ends.get(topic_partition, offset))
+            for topic_partition, offset in (found.begun or {}).items():
+                begun[topic_partition] = min(offset, begun.get(topic_partition, offset))
         return StreamOffset(ends, ids, begun or None)
 
     def _read(self, name: str) -> str | None:

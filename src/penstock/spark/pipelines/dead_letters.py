@@ -43,7 +43,7 @@ def letters(dead: pa.RecordBatch, pipeline: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([dead.column("key"), dead.column("value"), headers], names=["key", "value", "headers"])
 
 
-class SendDead:
+class DeadLetterTask:
     """A task that reads ranges again and sends what cannot be decoded of them."""
 
     def __init__(self, view: View, ranges: list[OffsetRange], options: WriteOptions, prefix: str, pipeline: str) -> None:
@@ -90,7 +90,7 @@ def send_dead(
     for at, view in enumerate(views):
         own = [one for one in wanted if view.holds(one)]
         if own:
-            task = SendDead(view, own, options, f"{prefix}dead-{at}/", spec.name)
+            task = DeadLetterTask(view, own, options, f"{prefix}dead-{at}/", spec.name)
             reports += unpack_reports(spark.range(0, len(own), 1, len(own)).mapInArrow(task, REPORT).collect())
     return reports
 
@@ -104,7 +104,7 @@ def first_bad_row(spec: PipelineSpec, views: Sequence[View], ranges: Iterable[Of
         for dead in dead_of(read_range_with_dead(view.options, view.layout, one)):
             row = dead.slice(0, 1).to_pylist()[0]
             return BadRowError(
-                f"the value at offset {row['offset']} of {one.place} is {row['reason']}. Nothing of this batch is committed; set "
-                "dead_letters to a topic to put such rows aside, or mend the schema"
+                f"the value at offset {row['offset']} of {one.topic_partition} is {row['reason']}. Nothing of this batch is "
+                "committed; set dead_letters to a topic to keep such rows there, or correct the schema"
             )
     return BadRowError(f"pipeline {spec.name!r} has read a value that cannot be decoded")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, PenstockError
 
 
-class Fault(NamedTuple):
+class SpecFault(NamedTuple):
     """One thing that is wrong in a file: where it stands, which field it is, and what is wrong with it."""
 
     file: str
@@ -25,7 +25,7 @@ class SpecError(ConfigError):
 
     code = "pipeline_file"
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[SpecFault]) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
 

@@ -38,13 +38,13 @@ def target_options(spec: PipelineSpec, topic: str | None = None) -> WriteOptions
 class Fence:
     """A pipeline's record, held by one run."""
 
-    def __init__(self, spec: PipelineSpec, cluster: BlockingClient) -> None:
+    def __init__(self, spec: PipelineSpec, client: BlockingClient) -> None:
         self.name = spec.name
         self.run = spec.run.id or uuid4().hex
         key = f"pipeline/{spec.name}"
         self.prefix = f"{key}/{self.run[:12]}/"  # of the ids of this run's transactions
-        self._client = cluster
-        self._record = CommitRecord(cluster, key, f"{key}/")
+        self._client = client
+        self._record = CommitRecord(client, key, f"{key}/")
         self._content: dict[str, Any] = {}
         self._is_kept = True
 

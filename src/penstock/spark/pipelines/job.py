@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchDone:
+class BatchResult:
     """One batch, committed: what it took and what it made."""
 
     rows_read: int
@@ -31,7 +31,7 @@ class Job(Protocol):
         """Look where the target stands, and fence whoever else writes to it under this pipeline's name."""
         ...
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """Take one batch from the source to the target and commit it; None if there is nothing to take."""
         ...
 
@@ -45,7 +45,7 @@ class Job(Protocol):
 
 
 @runtime_checkable
-class Checked(Job, Protocol):
+class CheckableJob(Job, Protocol):
     """A job that can tell before anything runs whether it would: schemas, queries, the columns of its target."""
 
     def check(self, spark: SparkSession) -> None:

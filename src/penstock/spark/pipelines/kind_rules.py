@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.kafka.client import LATEST
-from penstock.spark.pipelines.errors import Fault
+from penstock.spark.pipelines.errors import SpecFault
 from penstock.spark.pipelines.spec import PipelineSpec
 
 _TO_TOPIC: Final = ("load",)
@@ -14,7 +14,7 @@ _TO_TABLE: Final = ("export", "compact", "audit")
 _Blame = Callable[[str, str], None]
 
 
-def check_kind(spec: PipelineSpec, faults: list[Fault]) -> None:
+def check_kind(spec: PipelineSpec, faults: list[SpecFault]) -> None:
     """Note what does not fit the kind."""
     if not spec.kind:
         return

@@ -12,9 +12,9 @@ from penstock.kafka.client import OpenTransaction
 from penstock.spark.pipelines.batch_rows import CountsParam
 from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
-from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.job import BatchResult, Job
 from penstock.spark.pipelines.load_files import Part
-from penstock.spark.pipelines.load_inputs import FileInputs, Inputs, Pending, Reader, TableInputs
+from penstock.spark.pipelines.load_inputs import FileInputs, LoadInputs, PartReading, PendingFile, TableInputs
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -38,10 +38,10 @@ def load_job(spec: PipelineSpec) -> Job:
     return LoadJob(spec)
 
 
-class ReadParts:
+class ReadPartsTask:
     """A task that reads the parts whose numbers it is given, and counts what it could not read."""
 
-    def __init__(self, reader: Reader, parts: list[Part], counts: Any) -> None:
+    def __init__(self, reader: PartReading, parts: list[Part], counts: Any) -> None:
         self._reader = reader
         self._parts = parts
         self._counts = counts
@@ -57,10 +57,10 @@ class ReadParts:
                 self._counts.add({self._parts[number]: (rows, dead)})
 
 
-class SendDeadParts:
+class DeadPartsTask:
     """A task that reads parts again and sends what could not be read of them."""
 
-    def __init__(self, reader: Reader, parts: list[Part], sending: tuple[WriteOptions, str], pipeline: str) -> None:
+    def __init__(self, reader: PartReading, parts: list[Part], sending: tuple[WriteOptions, str], pipeline: str) -> None:
         self._reader = reader
         self._parts = parts
         self._options, self._prefix = sending
@@ -85,7 +85,7 @@ class LoadJob:
         self.spec = spec
         self._target = TopicTarget(spec)
         self._spark: SparkSession | None = None
-        self._inputs: Inputs | None = None
+        self._inputs: LoadInputs | None = None
         self._counts: Any = None
         self._ledger: dict[str, dict[str, Any]] = {}
         self._left = 0
@@ -95,7 +95,7 @@ class LoadJob:
         return plan_lines(self.spec)
 
     def check(self, spark: SparkSession) -> None:
-        """As `Checked` says."""
+        """As `CheckableJob` says."""
         self._target.check()
         inputs = self._open(spark)
         topic_rows(
@@ -108,15 +108,15 @@ class LoadJob:
         self._inputs = self._open(spark)
         self._counts = spark.sparkContext.accumulator({}, CountsParam())
         self._target.open(has_dead_letters=self.spec.source.files is not None and self.spec.source.files.format != "parquet")
-        make_topic(self._target.cluster, LEDGER, 1, {"cleanup.policy": "compact"})
-        found = read_last_values(self._target.cluster, LEDGER, self._key(""))
+        make_topic(self._target.client, LEDGER, 1, {"cleanup.policy": "compact"})
+        found = read_last_values(self._target.client, LEDGER, self._key(""))
         self._ledger = {name.removeprefix(self._key("")): json.loads(value) for name, value in found.items()}
         first = {} if self._ledger else self._inputs.snapshot()
         if first:
             self._target.commit([TaskReport(self._note(first))], {"files": len(first)})
             self._ledger = first
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         assert self._spark is not None
         assert self._inputs is not None
@@ -130,7 +130,7 @@ class LoadJob:
         reports.append(TaskReport(self._note(changes)))
         self._target.commit(reports, {"files": len({*self._ledger, *changes})})
         self._ledger.update(changes)
-        return BatchDone(rows_read, sum(one.rows for one in reports), sum(one.dead for one in reports))
+        return BatchResult(rows_read, sum(one.rows for one in reports), sum(one.dead for one in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says: rows of files that have been looked into, where files tell how many they have."""
@@ -140,17 +140,17 @@ class LoadJob:
         """As `Job` says."""
         self._target.close()
 
-    def _open(self, spark: SparkSession) -> Inputs:
+    def _open(self, spark: SparkSession) -> LoadInputs:
         return FileInputs(self.spec, spark) if self.spec.source.files is not None else TableInputs(self.spec)
 
     def _key(self, path: str) -> str:
         return f"{self.spec.name}\0{path}"
 
-    def _choose(self, inputs: Inputs) -> list[Pending]:
+    def _choose(self, inputs: LoadInputs) -> list[PendingFile]:
         """The next parts: as many as tasks have use for, and not many more rows than a batch should have."""
         assert self._spark is not None
         most = self._spark.sparkContext.defaultParallelism * PARTS_A_TASK
-        chosen: list[Pending] = []
+        chosen: list[PendingFile] = []
         count = rows = self._left = 0
         for one in inputs.pending(self._ledger):
             taken = 0
@@ -165,9 +165,9 @@ class LoadJob:
                 break
         return chosen
 
-    def _send(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> tuple[list[TaskReport], int]:
+    def _send(self, spark: SparkSession, inputs: LoadInputs, parts: list[Part]) -> tuple[list[TaskReport], int]:
         self._counts.value = {}
-        task = ReadParts(inputs.reader, parts, self._counts)
+        task = ReadPartsTask(inputs.reader, parts, self._counts)
         frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, inputs.columns)
         reports = self._target.send(topic_rows(self.spec, frame, "source"))
         found: dict[Part, tuple[int, int]] = self._counts.value
@@ -176,7 +176,7 @@ class LoadJob:
             reports += self._send_dead(spark, inputs, bad)
         return reports, sum(rows + dead for rows, dead in found.values())
 
-    def _send_dead(self, spark: SparkSession, inputs: Inputs, parts: list[Part]) -> list[TaskReport]:
+    def _send_dead(self, spark: SparkSession, inputs: LoadInputs, parts: list[Part]) -> list[TaskReport]:
         if self.spec.dead_letters.stops:
             dead = next(bad for _, bad in inputs.reader.read(parts[0]) if bad is not None)
             row = dead.slice(0, 1).to_pylist()[0]
@@ -184,7 +184,7 @@ class LoadJob:
                 f"row {row['offset']} of part {row['partition']} of {row['topic']} cannot be read: {row['reason']}. Nothing of "
                 "this batch is committed; set dead_letters to a topic to put such rows aside, or mend the file"
             )
-        task = SendDeadParts(inputs.reader, parts, self._target.dead_sending(), self.spec.name)
+        task = DeadPartsTask(inputs.reader, parts, self._target.dead_sending(), self.spec.name)
         return unpack_reports(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, REPORT).collect())
 
     def _note(self, changes: dict[str, dict[str, Any]]) -> OpenTransaction:
@@ -197,7 +197,7 @@ class LoadJob:
             schema=pa.schema([("key", pa.binary()), ("value", pa.binary())]),
         )
         name = f"{self._target.fence.prefix}ledger"
-        sending = TaskTransaction(self._target.cluster, self._target.options, name, 0)
+        sending = TaskTransaction(self._target.client, self._target.options, name, 0)
         sending.send(LEDGER, rows)
         transaction = sending.finish()
         assert transaction is not None, "there is something to note"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.spark.pipelines.load_places import InputFile, Place
+from penstock.spark.pipelines.load_locations import FileLocation, InputFile
 from penstock.spark.pipelines.spec import FilesSpec
 
 PART_BYTES: Final = 32 << 20
@@ -29,24 +29,24 @@ class Part(NamedTuple):
     rows: int
 
 
-def cut_file(spec: FilesSpec, place: Place, file: InputFile) -> list[Part]:
+def cut_file(spec: FilesSpec, location: FileLocation, file: InputFile) -> list[Part]:
     """The parts of a file. The same bytes give the same parts."""
     if spec.format == "parquet":
-        with place.open(file.path) as stream, pq.ParquetFile(stream) as parquet:
+        with location.open(file.path) as stream, pq.ParquetFile(stream) as parquet:
             groups = parquet.metadata.num_row_groups
             return [Part(file.path, at, at, at + 1, parquet.metadata.row_group(at).num_rows) for at in range(groups)]
-    cuts = [0, *_line_starts(place, file, has_quotes=spec.format == "csv"), file.size]
+    cuts = [0, *_line_starts(location, file, has_quotes=spec.format == "csv"), file.size]
     return [Part(file.path, at, start, stop, 0) for at, (start, stop) in enumerate(pairwise(cuts)) if stop > start]
 
 
-def _line_starts(place: Place, file: InputFile, *, has_quotes: bool) -> Iterator[int]:
+def _line_starts(location: FileLocation, file: InputFile, *, has_quotes: bool) -> Iterator[int]:
     """Where lines begin, about one each PART_BYTES. A line break between quotes belongs to a value, and ends no line."""
     if file.size <= PART_BYTES:
         return
     wanted = PART_BYTES
     at = 0
     is_quoted = False
-    with place.open(file.path) as stream:
+    with location.open(file.path) as stream:
         while at < file.size and wanted < file.size:
             block: Any = np.frombuffer(stream.read(_BLOCK_BYTES), np.uint8)
             if not len(block):
@@ -64,7 +64,7 @@ def _line_starts(place: Place, file: InputFile, *, has_quotes: bool) -> Iterator
             at += len(block)
 
 
-def parquet_schema(place: Place, path: str) -> pa.Schema:
+def parquet_schema(location: FileLocation, path: str) -> pa.Schema:
     """The columns of a Parquet file."""
-    with place.open(path) as stream:
+    with location.open(path) as stream:
         return pq.read_schema(stream)

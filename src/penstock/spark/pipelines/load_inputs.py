@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.spark.pipelines.errors import ChangedInputError
 from penstock.spark.pipelines.load_files import SUFFIXES, Part, cut_file, parquet_schema
-from penstock.spark.pipelines.load_places import InputFile, Place, place_of
+from penstock.spark.pipelines.load_locations import FileLocation, InputFile, location_of
 from penstock.spark.pipelines.load_reading import PartReader, Read, header_of
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.tables.errors import TableOptionError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Pending(NamedTuple):
+class PendingFile(NamedTuple):
     """A file with parts that are not loaded yet; `state` is what is kept of it, but for how many parts are."""
 
     path: str
@@ -33,7 +33,7 @@ class Pending(NamedTuple):
     parts: list[Part]
     total: int
 
-    def cut(self, count: int) -> Pending:
+    def cut(self, count: int) -> PendingFile:
         """Only the first parts of it."""
         return self._replace(parts=self.parts[:count])
 
@@ -43,7 +43,7 @@ class Pending(NamedTuple):
         return self.parts[-1].number + 1 if self.parts else self.total
 
 
-class Reader(Protocol):
+class PartReading(Protocol):
     """Reads parts in tasks."""
 
     def read(self, part: Part) -> Iterator[Read]:
@@ -51,17 +51,17 @@ class Reader(Protocol):
         ...
 
 
-class Inputs(Protocol):
+class LoadInputs(Protocol):
     """What there is to load."""
 
     columns: StructType
-    reader: Reader
+    reader: PartReading
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """What is to be in the ledger before anything is loaded: all there is to load, if that is settled then."""
         ...
 
-    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
+    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:
         """What is not loaded yet, in a stable order."""
         ...
 
@@ -73,18 +73,18 @@ class FileInputs:
         assert spec.source.files is not None
         self._spec = spec
         self._files = spec.source.files
-        self._place = self._open_place()
+        self._location = self._open_location()
         self._cut: dict[InputFile, list[Part]] = {}
         self._told: set[InputFile] = set()
         self.columns, schema = self._schema()
-        self.reader: Reader = PartReader(self._files, self._place, schema)
+        self.reader: PartReading = PartReader(self._files, self._location, schema)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """As `Inputs` says: files may still come."""
+        """As `LoadInputs` says: files may still come."""
         return {}
 
-    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
-        """As `Inputs` says."""
+    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:
+        """As `LoadInputs` says."""
         for file in self._find():
             known = ledger.get(file.path)
             if known is not None and known["state"] != file.state:
@@ -94,22 +94,22 @@ class FileInputs:
                 continue
             parts = self._parts(file)
             done = known["done"] if known is not None else 0
-            yield Pending(file.path, {"state": file.state, "parts": len(parts)}, parts[done:], len(parts))
+            yield PendingFile(file.path, {"state": file.state, "parts": len(parts)}, parts[done:], len(parts))
 
-    def _open_place(self) -> Place:
+    def _open_location(self) -> FileLocation:
         path = self._spec.path(self._files.path)
         try:
-            return place_of(path, self._files.options)
+            return location_of(path, self._files.options)
         except TableOptionError as error:
             raise self._spec.fault("source.files.path", str(error)) from error
 
     def _find(self) -> list[InputFile]:
-        return self._place.find(SUFFIXES[self._files.format])
+        return self._location.find(SUFFIXES[self._files.format])
 
     def _parts(self, file: InputFile) -> list[Part]:
         if file not in self._cut:
             self._check(file)
-            self._cut[file] = cut_file(self._files, self._place, file)
+            self._cut[file] = cut_file(self._files, self._location, file)
         return self._cut[file]
 
     def _report_change(self, file: InputFile, known: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ class FileInputs:
                     raise self._spec.fault(
                         "source.files.path", f"there is no file {self._files.path} yet to tell the columns; give a schema"
                     )
-                columns = from_arrow_schema(parquet_schema(self._place, found[0].path))
+                columns = from_arrow_schema(parquet_schema(self._location, found[0].path))
             return columns, to_arrow_schema(columns, timezone="UTC")
         except (PySparkException, pa.ArrowException) as error:
             reason = str(error).strip().splitlines()[0]
@@ -151,9 +151,9 @@ class FileInputs:
         if self._files.format == "json" or (self._files.format == "csv" and not self._files.header):
             return
         if self._files.format == "parquet":
-            there = parquet_schema(self._place, file.path).names
+            there = parquet_schema(self._location, file.path).names
         else:
-            there = header_of(self._files, self._place, file.path) or []
+            there = header_of(self._files, self._location, file.path) or []
         missing = [name for name in self.columns.names if name not in there]
         if missing:
             raise self._spec.fault(
@@ -169,7 +169,7 @@ class TablePartReader:
     files: dict[str, Any]
 
     def read(self, part: Part) -> Iterator[Read]:
-        """As `Reader` says."""
+        """As `PartReading` says."""
         for rows in self.reader.read(self.files[part.path]):
             yield rows, None
 
@@ -193,20 +193,20 @@ class TableInputs:
         self.columns = from_arrow_schema(schema)
         reader = replace(self._table.reader(), schema=to_arrow_schema(self.columns, timezone="UTC"))
         self._files: dict[str, Any] = {}
-        self.reader: Reader = TablePartReader(reader, self._files)
+        self.reader: PartReading = TablePartReader(reader, self._files)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """As `Inputs` says."""
+        """As `LoadInputs` says."""
         return {
             one.path: {"state": [one.rows, one.size, list(one.values)], "parts": 1, "done": 0} for one in self._table.data_files()
         }
 
-    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[Pending]:
-        """As `Inputs` says."""
+    def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:
+        """As `LoadInputs` says."""
         from penstock.spark.tables.task_writer import DataFile
 
         for path, known in sorted(ledger.items()):
             if known["done"] < known["parts"]:
                 rows, size, values = known["state"]
                 self._files[path] = DataFile(path, rows, size, tuple(values))
-                yield Pending(path, {"state": known["state"], "parts": 1}, [Part(path, 0, 0, 1, rows)], 1)
+                yield PendingFile(path, {"state": known["state"], "parts": 1}, [Part(path, 0, 0, 1, rows)], 1)

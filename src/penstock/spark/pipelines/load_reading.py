@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, Malformed
+from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, MalformedValue
 from penstock.spark.pipelines.load_files import Part
-from penstock.spark.pipelines.load_places import Place
+from penstock.spark.pipelines.load_locations import FileLocation
 from penstock.spark.pipelines.spec import FilesSpec
 from penstock.spark.pipelines.value_decoding import decode_column
 from penstock.spark.value_formats import JsonFormat
@@ -30,14 +30,14 @@ class PartReader:
     """Reads parts of files of one kind to one schema. It is pickled to tasks."""
 
     files: FilesSpec
-    place: Place
+    location: FileLocation
     schema: pa.Schema
 
     def read(self, part: Part) -> Iterator[Read]:
         """Batches of good rows, each with its bad ones (DEAD_SCHEMA, the path in place of a topic), if there are any."""
         if self.files.format == "parquet":
             return self._parquet(part)
-        with self.place.open(part.path) as stream:
+        with self.location.open(part.path) as stream:
             stream.seek(part.start)
             text = stream.read(part.stop - part.start)
         if self.files.format == "csv":
@@ -45,7 +45,7 @@ class PartReader:
         return self._json(part, text)
 
     def _parquet(self, part: Part) -> Iterator[Read]:
-        with self.place.open(part.path) as stream, pq.ParquetFile(stream) as parquet:
+        with self.location.open(part.path) as stream, pq.ParquetFile(stream) as parquet:
             for batch in parquet.iter_batches(ROWS, row_groups=[part.number], columns=self.schema.names):
                 yield (
                     pa.RecordBatch.from_arrays(
@@ -61,7 +61,7 @@ class PartReader:
         form = JsonFormat(pa.struct([]) if is_raw else kind, fails=False)
         for at in range(0, len(lines), ROWS):
             some = lines.slice(at, ROWS)
-            bad: list[Malformed] = []
+            bad: list[MalformedValue] = []
             form.malformed = bad
             decoded = decode_column(form, some)
             columns = [some] if is_raw else decoded.flatten()
@@ -69,7 +69,7 @@ class PartReader:
             yield _without(rows, bad), _dead(part, at, some, bad)
 
     def _csv(self, part: Part, text: bytes) -> Iterator[Read]:
-        names = header_of(self.files, self.place, part.path) or self.schema.names
+        names = header_of(self.files, self.location, part.path) or self.schema.names
         wrong: list[tuple[int, str, str]] = []
 
         def keep(row: Any) -> str:
@@ -108,18 +108,18 @@ class PartReader:
             except pa.ArrowInvalid:
                 columns.append(_cast_each(column, field, bad))
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        faults = [Malformed(row, reason) for row, reason in sorted(bad.items())]
+        faults = [MalformedValue(row, reason) for row, reason in sorted(bad.items())]
         if not faults:
             return made, None
         texts = pa.array([_line(rows, one.row, self.files.delimiter) for one in faults], pa.binary())
-        return _without(made, faults), _dead(part, at, texts, [Malformed(n, one.reason) for n, one in enumerate(faults)])
+        return _without(made, faults), _dead(part, at, texts, [MalformedValue(n, one.reason) for n, one in enumerate(faults)])
 
 
-def header_of(files: FilesSpec, place: Place, path: str) -> list[str] | None:
+def header_of(files: FilesSpec, location: FileLocation, path: str) -> list[str] | None:
     """The names in the first line of a file; None if it has no such line."""
     if not files.header:
         return None
-    with place.open(path) as stream:
+    with location.open(path) as stream:
         text = stream.read(HEADER_BYTES).decode(errors="replace")
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=files.delimiter), [])
 
@@ -142,14 +142,14 @@ def _line(rows: pa.RecordBatch, row: int, delimiter: str) -> bytes:
     return text.getvalue().encode()
 
 
-def _without(rows: pa.RecordBatch, bad: list[Malformed]) -> pa.RecordBatch:
+def _without(rows: pa.RecordBatch, bad: list[MalformedValue]) -> pa.RecordBatch:
     if not bad:
         return rows
-    places = {one.row for one in bad}
-    return rows.filter(pa.array([row not in places for row in range(rows.num_rows)]))
+    bad_rows = {one.row for one in bad}
+    return rows.filter(pa.array([row not in bad_rows for row in range(rows.num_rows)]))
 
 
-def _dead(part: Part, at: int, texts: pa.Array, bad: list[Malformed]) -> pa.RecordBatch | None:
+def _dead(part: Part, at: int, texts: pa.Array, bad: list[MalformedValue]) -> pa.RecordBatch | None:
     if not bad:
         return None
     return _letters(part, [(at + one.row, texts[one.row].as_py(), one.reason) for one in bad])

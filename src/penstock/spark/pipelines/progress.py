@@ -7,14 +7,14 @@ import time
 from collections import deque
 from typing import Final, TextIO
 
-from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.job import BatchResult
 
 LINE_EVERY_S: Final = 10.0
 TERMINAL_EVERY_S: Final = 0.5
 SPEED_OVER_S: Final = 10.0
 
 
-class Speed:
+class RateMeter:
     """Rows a second over the last few seconds."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Speed:
         return sum(rows for _, rows in self._done) / max(span, 0.1)
 
 
-class Display:
+class ProgressDisplay:
     """Standard error for a person or for a log."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -70,7 +70,7 @@ class Display:
         self._stream.flush()
 
 
-def figures(batches: int, total: BatchDone, rows_per_s: float, lag_rows: int) -> str:
+def figures(batches: int, total: BatchResult, rows_per_s: float, lag_rows: int) -> str:
     """The line that is shown."""
     parts = [f"{batches:,} batches", f"{total.rows_read:,} rows read", f"{total.rows_written:,} written"]
     if total.dead_letters:

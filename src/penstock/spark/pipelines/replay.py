@@ -14,7 +14,7 @@ from penstock.kafka.client import BlockingClient, TopicPartition
 from penstock.spark.columns import Layout
 from penstock.spark.options import Position, ReadOptions
 from penstock.spark.pipelines.fence import Fence, target_options
-from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.job import BatchResult, Job
 from penstock.spark.pipelines.kinds import make_job_of
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
@@ -37,7 +37,7 @@ def replay_job(spec: PipelineSpec) -> Job:
     return TopicReplay(spec) if spec.target.topic is not None else TableReplay(spec)
 
 
-class ReplayRanges:
+class ReplayTask:
     """A task that copies ranges: stored batches to record batches, with no row of Java in between."""
 
     def __init__(
@@ -57,7 +57,7 @@ class ReplayRanges:
             for number in batch.column(0).to_pylist():
                 one = self._ranges[number]
                 for rows in read_range(self._read, _RECORDS, one):
-                    transaction.send(self._options.topic, self._placed(rows, one.place.partition))
+                    transaction.send(self._options.topic, self._placed(rows, one.topic_partition.partition))
                     count += rows.num_rows
         yield TaskReport(transaction.finish(), rows_read=count, rows=count).packed()
 
@@ -83,7 +83,7 @@ class TopicReplay:
         return plan_lines(self.spec)
 
     def check(self, spark: SparkSession) -> None:
-        """As `Checked` says."""
+        """As `CheckableJob` says."""
         self._target.check()
 
     def start(self, spark: SparkSession) -> None:
@@ -91,26 +91,26 @@ class TopicReplay:
         self._spark = spark
         record = self._target.open(has_dead_letters=False)
         self._fixed = _fixed_range(self.spec, self._source, record)
-        sizes = {place.topic: 0 for place in self._source.positions}
-        for place in self._source.positions:
-            sizes[place.topic] += 1
-        target = self._target.cluster.topics([self._target.topic])[self._target.topic]
+        sizes = {topic_partition.topic: 0 for topic_partition in self._source.positions}
+        for topic_partition in self._source.positions:
+            sizes[topic_partition.topic] += 1
+        target = self._target.client.topics([self._target.topic])[self._target.topic]
         # The same partition keeps the order of rows as it was; keys are then together as they were, too.
         self._keeps_partition = list(sizes.values()) == [len(target.leaders)]
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         assert self._spark is not None
         ranges = self._source.next_ranges(self.spec.rows_max)
         if not ranges:
             return None
         sending = self._target.options, f"{self._target.fence.prefix}rows/"
-        task = ReplayRanges(self._source.options, ranges, sending, self._keeps_partition)
+        task = ReplayTask(self._source.options, ranges, sending, self._keeps_partition)
         reports = unpack_reports(self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(task, REPORT).collect())
         after = positions_to_json(self._source.after(ranges))
         self._target.commit(reports, {**self._fixed, "offsets": after, "ids": self._source.ids})
         self._source.advance(ranges)
-        return BatchDone(sum(one.rows_read for one in reports), sum(one.rows for one in reports))
+        return BatchResult(sum(one.rows_read for one in reports), sum(one.rows for one in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says."""
@@ -134,25 +134,25 @@ class TableReplay:
         return self._job.plan()
 
     def check(self, spark: SparkSession) -> None:
-        """As `Checked` says."""
+        """As `CheckableJob` says."""
         check = getattr(self._job, "check", None)
         if check is not None:
             check(spark)
 
     def start(self, spark: SparkSession) -> None:
         """As `Job` says."""
-        client = target_options(self.spec).client
-        with closing(BlockingClient(client)) as cluster, closing(TopicSource(self.spec, cluster)) as source:
-            fence = Fence(self.spec, cluster)
+        options = target_options(self.spec).client
+        with closing(BlockingClient(options)) as client, closing(TopicSource(self.spec, client)) as source:
+            fence = Fence(self.spec, client)
             fixed = _fixed_range(self.spec, source, fence.take())
-            if cluster.commits_together():
+            if client.commits_together():
                 fence.commit([], fixed)
             start, end = (Position(offsets=positions_from_json(fixed[name])) for name in ("begun", "ends"))
         self._job.close()
         self._job = make_job_of("export", replace(self.spec, source=replace(self.spec.source, start=start, end=end)))
         self._job.start(spark)
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         return self._job.step()
 

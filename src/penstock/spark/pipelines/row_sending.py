@@ -50,7 +50,7 @@ def unpack_reports(rows: Iterable[Iterable[object]]) -> list[TaskReport]:
     return found
 
 
-class SendRows:
+class SendRowsTask:
     """A task that sends the rows it is given to one topic."""
 
     def __init__(self, options: WriteOptions, prefix: str) -> None:

@@ -20,9 +20,9 @@ from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
 from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError
 from penstock.spark.pipelines.fence import target_options
-from penstock.spark.pipelines.job import BatchDone, Checked, Job
+from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job
-from penstock.spark.pipelines.progress import Display, Speed, figures
+from penstock.spark.pipelines.progress import ProgressDisplay, RateMeter, figures
 from penstock.spark.pipelines.spec import PipelineSpec, RunSpec, TriggerSpec
 from penstock.spark.pipelines.state_topic import StateReport, is_alive, read_states
 
@@ -48,7 +48,7 @@ class Runner:
         self,
         spec: PipelineSpec,
         open_session: Callable[[], SparkSession],
-        display: Display,
+        display: ProgressDisplay,
         *,
         once: bool = False,
         takes_over: bool = False,
@@ -61,8 +61,8 @@ class Runner:
         self._takes_over = takes_over
         self._stopping = threading.Event()
         self._report = StateReport(target_options(spec).client, self._first_state())
-        self._speed = Speed()
-        self._totals = BatchDone(0, 0)
+        self._speed = RateMeter()
+        self._totals = BatchResult(0, 0)
         self._batches = 0
         self._lag = 0
         self._handlers: dict[signal.Signals, Any] = {}
@@ -103,7 +103,7 @@ class Runner:
         spark = self._open_session()
         self._listen_to_signals()
         self._report.tell(spark_ui=_ui_of(spark))
-        if isinstance(job, Checked):
+        if isinstance(job, CheckableJob):
             check_or_close(job, spark)
         failures = 0
         while not self._stopping.is_set():
@@ -147,9 +147,9 @@ class Runner:
                 self._stopping.wait(idle_s)
                 idle_s = min(idle_s * 2, IDLE_MAX_S)
 
-    def _count(self, done: BatchDone, took_s: float) -> None:
+    def _count(self, done: BatchResult, took_s: float) -> None:
         before = self._totals
-        self._totals = BatchDone(
+        self._totals = BatchResult(
             before.rows_read + done.rows_read,
             before.rows_written + done.rows_written,
             before.dead_letters + done.dead_letters,
@@ -189,8 +189,8 @@ class Runner:
     def _refuse_second_copy(self) -> None:
         if self._takes_over:
             return
-        with closing(BlockingClient(target_options(self.spec).client)) as cluster:
-            other = read_states(cluster).get(self.spec.name)
+        with closing(BlockingClient(target_options(self.spec).client)) as client:
+            other = read_states(client).get(self.spec.name)
         if other is not None and is_alive(other, int(time.time() * 1000)) and not _is_dead_here(other):
             raise AlreadyRunningError(
                 f"pipeline {self.spec.name!r} runs already, on {other.get('host')} as process {other.get('pid')}; stop that one, "
@@ -244,7 +244,7 @@ class Runner:
         }
 
 
-def check_or_close(job: Checked, spark: SparkSession) -> None:
+def check_or_close(job: CheckableJob, spark: SparkSession) -> None:
     """Ask a job whether it would run, and close it if not."""
     try:
         job.check(spark)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
-from penstock.spark.pipelines.errors import Fault
+from penstock.spark.pipelines.errors import SpecFault
 from penstock.spark.pipelines.spec import Origin
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Section:
     """A mapping at a path of the file."""
 
-    def __init__(self, fields: Any, path: str, origin: Origin, faults: list[Fault]) -> None:
+    def __init__(self, fields: Any, path: str, origin: Origin, faults: list[SpecFault]) -> None:
         self.path = path
         self._origin = origin
         self._faults = faults

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.spark.options import Position
-from penstock.spark.pipelines.errors import Fault, SpecError
+from penstock.spark.pipelines.errors import SpecError, SpecFault
 
 KINDS: Final[Mapping[str, str]] = {
     "export": "penstock.spark.tables.export:export_job",
@@ -28,13 +28,13 @@ class Origin(NamedTuple):
     file: str
     lines: Mapping[str, int]
 
-    def fault(self, path: str, what: str) -> Fault:
+    def fault(self, path: str, what: str) -> SpecFault:
         """Something wrong with a field; the line is its own, or that of the nearest thing around it."""
         at = path
         while at and at not in self.lines:
             cut = max(at.rfind("."), at.rfind("["))
             at = at[: max(cut, 0)]
-        return Fault(self.file, self.lines.get(at, 1), path, what)
+        return SpecFault(self.file, self.lines.get(at, 1), path, what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.spark.pipelines.errors import Fault, SpecError
+from penstock.spark.pipelines.errors import SpecError, SpecFault
 from penstock.spark.pipelines.spec import Origin
 
 
@@ -34,7 +34,7 @@ def read_file(path: str) -> Declaration:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise SpecError([Fault(path, 1, "", f"cannot be read: {reason}; `penstock pipeline init` writes one")]) from error
+        raise SpecError([SpecFault(path, 1, "", f"cannot be read: {reason}; `penstock pipeline init` writes one")]) from error
     return _read_python(path, text) if path.endswith(".py") else read_yaml(path, text)
 
 
@@ -43,19 +43,19 @@ def read_yaml(path: str, text: str) -> Declaration:
     import yaml
 
     lines: dict[str, int] = {}
-    faults: list[Fault] = []
+    faults: list[SpecFault] = []
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
-            raise SpecError([Fault(path, 1, "", "it is empty; `penstock pipeline init` writes one to begin with")])
+            raise SpecError([SpecFault(path, 1, "", "it is empty; `penstock pipeline init` writes one to begin with")])
         fields = _value(loader, node, "", Origin(path, lines), faults)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = f"this is not YAML: {error.problem or error}"
-        raise SpecError([Fault(path, mark.line + 1 if mark else 1, "", what)]) from error
+        raise SpecError([SpecFault(path, mark.line + 1 if mark else 1, "", what)]) from error
     except (yaml.YAMLError, ValueError) as error:
-        raise SpecError([Fault(path, 1, "", f"this is not YAML: {error}")]) from error
+        raise SpecError([SpecFault(path, 1, "", f"this is not YAML: {error}")]) from error
     finally:
         loader.dispose()
     if faults:
@@ -63,7 +63,7 @@ def read_yaml(path: str, text: str) -> Declaration:
     return Declaration(fields, Origin(path, lines))
 
 
-def _value(loader: Any, node: Any, at: str, origin: Origin, faults: list[Fault]) -> Any:
+def _value(loader: Any, node: Any, at: str, origin: Origin, faults: list[SpecFault]) -> Any:
     """The value of a node, the lines of everything in it noted."""
     lines: dict[str, int] = origin.lines  # type: ignore[assignment] # it is being filled
     lines.setdefault(at, node.start_mark.line + 1)
@@ -77,7 +77,9 @@ def _value(loader: Any, node: Any, at: str, origin: Origin, faults: list[Fault])
         inner = f"{at}.{key}" if at else key
         line = key_node.start_mark.line + 1
         if key in found:
-            faults.append(Fault(origin.file, line, inner, f"it is there twice, first in line {lines[inner]}; keep one of them"))
+            faults.append(
+                SpecFault(origin.file, line, inner, f"it is there twice, first in line {lines[inner]}; keep one of them")
+            )
             continue
         lines[inner] = line
         found[key] = _value(loader, value_node, inner, origin, faults)
@@ -88,12 +90,12 @@ def _read_python(path: str, text: str) -> Declaration:
     try:
         tree = ast.parse(text, path)
     except SyntaxError as error:
-        raise SpecError([Fault(path, error.lineno or 1, "", f"this is not Python: {error.msg}")]) from error
+        raise SpecError([SpecFault(path, error.lineno or 1, "", f"this is not Python: {error.msg}")]) from error
     module = load_module(path)
     made = getattr(module, "pipeline", None)
     if not isinstance(made, Pipeline):
         what = "it must set `pipeline = Pipeline({...})`, with Pipeline from penstock.spark.pipelines"
-        raise SpecError([Fault(path, 1, "pipeline", what)])
+        raise SpecError([SpecFault(path, 1, "pipeline", what)])
     return Declaration(made.declaration, Origin(path, _python_lines(tree)))
 
 
@@ -105,14 +107,16 @@ def load_module(path: str) -> Any:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, where)
     if spec is None or spec.loader is None:
-        raise SpecError([Fault(path, 1, "", "it is no file of Python")])
+        raise SpecError([SpecFault(path, 1, "", "it is no file of Python")])
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise SpecError([Fault(path, _line_of(error, str(where)), "", f"it fails: {type(error).__name__}: {error}")]) from error
+        raise SpecError(
+            [SpecFault(path, _line_of(error, str(where)), "", f"it fails: {type(error).__name__}: {error}")]
+        ) from error
     return module
 
 

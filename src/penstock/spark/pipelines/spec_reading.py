@@ -14,7 +14,7 @@ from penstock.kafka.client import EARLIEST, LATEST, TopicPartition
 from penstock.spark import kafka_options
 from penstock.spark import write_options as sink_options
 from penstock.spark.options import Position, read_options
-from penstock.spark.pipelines.errors import Fault, SpecError
+from penstock.spark.pipelines.errors import SpecError, SpecFault
 from penstock.spark.pipelines.kind_rules import check_kind
 from penstock.spark.pipelines.section import Section, duration_s
 from penstock.spark.pipelines.spec import (
@@ -56,7 +56,7 @@ def read_spec(path: str) -> PipelineSpec:
 
 def check(declaration: Declaration) -> PipelineSpec:
     """The pipeline of a declaration; SpecError with all that is wrong in it."""
-    faults: list[Fault] = []
+    faults: list[SpecFault] = []
     found = _pipeline(Section(declaration.fields, "", declaration.origin, faults), declaration.origin)
     check_kind(found, faults)
     if faults:

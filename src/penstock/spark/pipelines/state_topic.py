@@ -87,27 +87,29 @@ class StateReport:
             _log.warning("the state of pipeline %s could not be reported: %s", self.state["name"], error)
 
 
-def read_states(cluster: BlockingClient) -> dict[str, dict[str, Any]]:
+def read_states(client: BlockingClient) -> dict[str, dict[str, Any]]:
     """The last word of every pipeline, by name."""
-    return {name: json.loads(value) for name, value in read_last_values(cluster, TOPIC).items()}
+    return {name: json.loads(value) for name, value in read_last_values(client, TOPIC).items()}
 
 
-def read_last_values(cluster: BlockingClient, topic: str, prefix: str = "") -> dict[str, bytes]:
+def read_last_values(client: BlockingClient, topic: str, prefix: str = "") -> dict[str, bytes]:
     """The last value of every key of a topic of one partition; none of keys whose last value is null."""
     from penstock.spark.columns import Layout
     from penstock.spark.range_read import read_range
 
-    found = cluster.known_topics([topic])
+    found = client.known_topics([topic])
     if topic not in found:
         return {}
-    place = TopicPartition(topic, 0)
-    start, stop = (cluster.offsets({place: end}, committed=True, topics=found)[place] for end in (EARLIEST, LATEST))
-    options = ReadOptions(cluster.options, Subscription((topic,)), Position(), Position(end=LATEST), is_committed=True)
+    topic_partition = TopicPartition(topic, 0)
+    start, stop = (
+        client.offsets({topic_partition: end}, committed=True, topics=found)[topic_partition] for end in (EARLIEST, LATEST)
+    )
+    options = ReadOptions(client.options, Subscription((topic,)), Position(), Position(end=LATEST), is_committed=True)
     layout = Layout(pa.schema([("key", pa.binary()), ("value", pa.binary())]))
     last: dict[str, bytes] = {}
     if stop <= start:
         return last
-    for batch in read_range(options, layout, OffsetRange(place, start, stop, found[topic].leaders[0], found[topic].id)):
+    for batch in read_range(options, layout, OffsetRange(topic_partition, start, stop, found[topic].leaders[0], found[topic].id)):
         for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
             name = (key or b"").decode("utf-8", "replace")
             if value is None:

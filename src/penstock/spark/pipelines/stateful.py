@@ -18,15 +18,15 @@ from penstock.spark.columns import TYPES
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.checkpoint import Checkpoint
 from penstock.spark.pipelines.errors import LostStateError, StreamFailedError
-from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.job import BatchResult
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.query import Query
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import reading_options
-from penstock.spark.pipelines.stream_targets import Standing, StreamBatch, StreamTarget, stream_target
+from penstock.spark.pipelines.stream_targets import CommittedBatch, StreamBatch, StreamTarget, stream_target
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_source import TopicSource, positions_to_json
-from penstock.spark.pipelines.value_decoding import DecodeValues
+from penstock.spark.pipelines.value_decoding import DecodeTask
 from penstock.spark.pipelines.views import META, View
 from penstock.spark.ranges import OffsetRange
 
@@ -46,9 +46,9 @@ class StatefulTransform:
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self._target: StreamTarget | None = None
-        self._standing = Standing()
+        self._standing = CommittedBatch()
         self._source = TopicSource(spec)
-        self._done: queue.SimpleQueue[BatchDone] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[BatchResult] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._rows: BatchRows | None = None
@@ -86,7 +86,7 @@ class StatefulTransform:
             writer = writer.trigger(processingTime=f"{round((trigger.every_s or 0) * 1000)} milliseconds")
         self._query = writer.start()
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         assert self._query is not None
         while True:
@@ -126,7 +126,7 @@ class StatefulTransform:
         if self._target is not None:
             self._target.close()
 
-    def _find_checkpoint(self, spark: SparkSession, standing: Standing) -> tuple[Checkpoint, Standing]:
+    def _find_checkpoint(self, spark: SparkSession, standing: CommittedBatch) -> tuple[Checkpoint, CommittedBatch]:
         """The checkpoint that goes with what the target holds; LostStateError if that is gone or another's."""
         found = Checkpoint(spark, f"{self.spec.checkpoint}/{standing.generation}")
         if standing.query is None or found.query_id() == standing.query:
@@ -145,7 +145,9 @@ class StatefulTransform:
         """The stream of one view. Values are decoded after they were read, where bad ones can be counted."""
         spec = self.spec
         starting = {
-            place: at for place, at in self._source.positions.items() if view.topics is None or place.topic in view.topics
+            topic_partition: at
+            for topic_partition, at in self._source.positions.items()
+            if view.topics is None or topic_partition.topic in view.topics
         }
         given = {
             "kafka.isolation.level": "read_committed",
@@ -168,7 +170,7 @@ class StatefulTransform:
         if not view.is_decoded:
             return raw
         assert self._rows is not None
-        return raw.mapInArrow(DecodeValues(view, self._rows.counts), view.columns)
+        return raw.mapInArrow(DecodeTask(view, self._rows.counts), view.columns)
 
     def _take(self, rows: DataFrame, batch: int) -> None:
         """One batch of the query, to the target; what fails is kept for who waits."""
@@ -187,7 +189,7 @@ class StatefulTransform:
             return  # it is in the target already: Spark had not noted that before it was ended
         self._rows.counts.value = {}
         ranges = self._ranges(batch)
-        ends = {one.place: one.stop for one in ranges}
+        ends = {one.topic_partition: one.stop for one in ranges}
         after = replace(
             self._standing,
             offsets={**self._source.positions, **ends},
@@ -203,7 +205,7 @@ class StatefulTransform:
 
     def _bad_places(self) -> set[TopicPartition]:
         assert self._rows is not None
-        return {TopicPartition(*place) for place in self._rows.counts.value}
+        return {TopicPartition(*topic_partition) for topic_partition in self._rows.counts.value}
 
     def _ranges(self, batch: int) -> list[OffsetRange]:
         """What a batch has read."""
@@ -214,9 +216,9 @@ class StatefulTransform:
         starts = before.positions if before is not None else end.begun or self._source.positions
         leaders = self._source.leaders()
         return [
-            OffsetRange(place, starts.get(place, 0), stop, *leaders[place])
-            for place, stop in sorted(end.positions.items())
-            if stop > starts.get(place, 0) and place in leaders
+            OffsetRange(topic_partition, starts.get(topic_partition, 0), stop, *leaders[topic_partition])
+            for topic_partition, stop in sorted(end.positions.items())
+            if stop > starts.get(topic_partition, 0) and topic_partition in leaders
         ]
 
 

@@ -36,7 +36,7 @@ def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table
         columns = from_arrow_schema(schema)
         files = opened.data_files()
         reader = replace(opened.reader(), schema=to_arrow_schema(columns, timezone="UTC"))
-        return spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(ReadTableFiles(reader, files), columns)
+        return spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(ReadTableTask(reader, files), columns)
     except PySparkException as error:
         raise spec.fault(field, str(error).strip().splitlines()[0]) from error
     except PenstockError as error:
@@ -44,7 +44,7 @@ def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table
 
 
 @dataclass(frozen=True)
-class ReadTableFiles:
+class ReadTableTask:
     """A task that reads the files of a table whose numbers it is given."""
 
     reader: TableReader

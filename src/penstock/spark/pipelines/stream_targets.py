@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.dead_letters import send_dead
-from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.job import BatchResult
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_source import positions_from_json, positions_to_json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CommittedBatch:
     """What a target's last commit says: up to where topics are read, by which query, and which of its batches that was.
     `generation` counts how often the state was given up."""
 
@@ -42,18 +42,18 @@ class StreamBatch(NamedTuple):
     rows: DataFrame
     ranges: list[OffsetRange]
     find_bad: Callable[[], set[TopicPartition]]
-    after: Standing
+    after: CommittedBatch
 
     def bad_ranges(self) -> list[OffsetRange]:
         """What has to be looked through for values that could not be decoded."""
         bad = self.find_bad()
-        return [one for one in self.ranges if one.place in bad]
+        return [one for one in self.ranges if one.topic_partition in bad]
 
 
 class StreamTarget(Protocol):
     """The target of a streaming query."""
 
-    def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
+    def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
         """Make ready for such rows, take the pipeline over, and tell where it stands."""
         ...
 
@@ -61,7 +61,7 @@ class StreamTarget(Protocol):
         """The source was found to have these topics; what comes next are batches."""
         ...
 
-    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
+    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
         """Write a batch; all of it is seen, and its standing known, or nothing."""
         ...
 
@@ -86,11 +86,11 @@ class TopicStreamTarget:
         self._field = result_field
         self._target = TopicTarget(spec)
 
-    def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
+    def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
         """As `StreamTarget` says."""
         topic_rows(self._spec, result, self._field)
         record = self._target.open(has_dead_letters=has_dead_letters)
-        return Standing(
+        return CommittedBatch(
             positions_from_json(record.get("offsets", {})),
             record.get("ids", {}),
             record.get("query"),
@@ -101,7 +101,7 @@ class TopicStreamTarget:
     def begin(self, ids: Mapping[str, str]) -> None:
         """As `StreamTarget` says: dead letters are in the same commit, so nothing has to be known of earlier ones."""
 
-    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
+    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
         """As `StreamTarget` says."""
         told = self._target.send(topic_rows(self._spec, batch.rows, self._field))
         dead = batch.bad_ranges()
@@ -116,7 +116,7 @@ class TopicStreamTarget:
             "generation": after.generation,
         }
         self._target.commit(told, changes)
-        return BatchDone(_read(batch), sum(one.rows for one in told), sum(one.dead for one in told))
+        return BatchResult(_read(batch), sum(one.rows for one in told), sum(one.dead for one in told))
 
     def close(self) -> None:
         """As `StreamTarget` says."""
@@ -136,7 +136,7 @@ class TableStreamTarget:
         self._dead = DeadLetters(spec, self._target.fence)
         self._record: Mapping[str, Any] | None = None  # as it was found; None where nothing is decoded
 
-    def open(self, result: DataFrame, *, has_dead_letters: bool) -> Standing:
+    def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
         """As `StreamTarget` says."""
         from penstock.spark.tables.transformed import frame_schema
 
@@ -144,17 +144,17 @@ class TableStreamTarget:
         self._record = record if has_dead_letters else None
         progress = self._target.progress
         if progress is None:
-            return Standing()
+            return CommittedBatch()
         query, batch, generation = progress.query.split("/") if progress.query else ("", "-1", "0")
-        return Standing(progress.offsets, progress.topic_ids, query or None, int(batch), int(generation))
+        return CommittedBatch(progress.offsets, progress.topic_ids, query or None, int(batch), int(generation))
 
     def begin(self, ids: Mapping[str, str]) -> None:
         """As `StreamTarget` says. The table does not know topics that it has no rows of yet, and their letters may be handed on
         already: so ids of the source, not of the table."""
         if self._record is not None:
-            self._dead.start(self._target.cluster, ids, self._record)
+            self._dead.start(self._target.client, ids, self._record)
 
-    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchDone:
+    def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
         """As `StreamTarget` says."""
         from penstock.spark.tables.export_task import ExportTask
         from penstock.spark.tables.record_columns import topic_reads
@@ -175,7 +175,7 @@ class TableStreamTarget:
         query = f"{after.query}/{after.batch}/{after.generation}"
         self._target.commit(files, after.offsets, after.ids, query=query)
         self._target.maintain(spark)
-        return BatchDone(_read(batch), sum(one.rows for one in files), letters)
+        return BatchResult(_read(batch), sum(one.rows for one in files), letters)
 
     def close(self) -> None:
         """As `StreamTarget` says."""

@@ -26,27 +26,27 @@ IMPORTANT: Final = "penstock.important.consumers"
 
 
 def make_topic(
-    cluster: BlockingClient, name: str, partitions: int | None = None, settings: Mapping[str, str] | None = None
+    client: BlockingClient, name: str, partitions: int | None = None, settings: Mapping[str, str] | None = None
 ) -> bool:
     """Make a topic if it is not there; whether it was made now. Without a number of partitions it has the broker's default."""
-    if name in cluster.known_topics([name]):
+    if name in client.known_topics([name]):
         return False
 
     def attempt() -> bool:
         configs = [CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()]
         wanted = CreatableTopic(name=name, num_partitions=partitions or -1, replication_factor=-1, configs=configs)
-        answer = cluster.call(keys.CREATE_TOPICS, CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
+        answer = client.call(keys.CREATE_TOPICS, CreateTopicsRequest(topics=[wanted]), CreateTopicsResponse)
         for item in answer.topics:
             if item.error_code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):
                 raise RequestRefusedError(f"topic {name!r} cannot be made", item.error_code, item.error_message or "")
         return all(item.error_code == errors.NONE for item in answer.topics)
 
-    made = cluster.retry(attempt)
-    cluster.topics([name])  # until it is known everywhere
+    made = client.retry(attempt)
+    client.topics([name])  # until it is known everywhere
     return made
 
 
-def keep_until_read(cluster: BlockingClient, topics: Iterable[str], consumer: str) -> None:
+def keep_until_read(client: BlockingClient, topics: Iterable[str], consumer: str) -> None:
     """Have topics keep messages until a consumer has read them, whatever their retention."""
     change = IncrementalAlterableConfig(name=IMPORTANT, config_operation=APPEND, value=consumer)
     resources = [
@@ -56,7 +56,7 @@ def keep_until_read(cluster: BlockingClient, topics: Iterable[str], consumer: st
 
     def attempt() -> None:
         request = IncrementalAlterConfigsRequest(resources=resources)
-        answer = cluster.call(keys.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
+        answer = client.call(keys.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse)
         for item in answer.responses:
             if item.error_code:
                 raise RequestRefusedError(
@@ -65,4 +65,4 @@ def keep_until_read(cluster: BlockingClient, topics: Iterable[str], consumer: st
                     item.error_message or "vital needs a Penstock broker, and the right to change the topic",
                 )
 
-    cluster.retry(attempt)
+    client.retry(attempt)

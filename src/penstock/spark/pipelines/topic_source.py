@@ -47,34 +47,34 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
 class TopicSource:
     """Where a pipeline stands in its topics. `begin` once; then `next_ranges`, and `advance` when those are committed."""
 
-    def __init__(self, spec: PipelineSpec, cluster: BlockingClient | None = None) -> None:
+    def __init__(self, spec: PipelineSpec, client: BlockingClient | None = None) -> None:
         self.spec = spec
         self.options = source_options(spec)
         self.positions: Offsets = {}
         self.ids: dict[str, str] = {}
         self.ends: Offsets | None = None  # where it ends by itself; None: never
-        self._cluster = BlockingClient(self.options.client) if cluster is None else cluster
+        self._client = BlockingClient(self.options.client) if client is None else client
         lost_data = LostDataPolicy(not spec.source.skips_lost_data, "source.lost_data", "skip")
-        self._planner = Planner(self.options, self._cluster, lost_data)
+        self._planner = Planner(self.options, self._client, lost_data)
         self._lease = LeaseKeeper(self.options.client) if self.options.is_leased else None
         self._latest: Offsets = {}
 
     def begin(self, committed: Mapping[TopicPartition, int] | None, ids: Mapping[str, str] | None = None) -> None:
         """Stand where the target says, or where the file says if the target has nothing. ChangedInputError if that does not fit
         the topics there are."""
-        places = self._planner.look()
+        topic_partitions = self._planner.look()
         if not committed:
-            self.positions = self._planner.starting(places)
+            self.positions = self._planner.starting(topic_partitions)
         else:
             self.positions = dict(committed)
             self.check_topics(ids or {})
-            self._check_gone(places)
+            self._check_gone(topic_partitions)
         self.ids = {**(ids or {}), **self._planner.topic_ids()}
-        self._take_new(places)
+        self._take_new(topic_partitions)
         if self.spec.kind == "replay" or self.spec.trigger.once:
             self.end_at(None)  # what comes from now on is not waited for
         if self.spec.vital:
-            keep_until_read(self._cluster, {place.topic for place in places}, self.spec.consumer)
+            keep_until_read(self._client, {topic_partition.topic for topic_partition in topic_partitions}, self.spec.consumer)
         self._hold()
         self._tell_consumer()
 
@@ -86,22 +86,22 @@ class TopicSource:
     def check_topics(self, ids: Mapping[str, str]) -> None:
         """ChangedInputError if a topic is not the one that it was: its id tells."""
         for topic in self._planner.report_replaced(ids, ChangedInputError):
-            for place in [place for place in self.positions if place.topic == topic]:
-                del self.positions[place]
+            for topic_partition in [topic_partition for topic_partition in self.positions if topic_partition.topic == topic]:
+                del self.positions[topic_partition]
 
     def next_ranges(self, rows_max: int, tasks_min: int = 1) -> list[OffsetRange]:
         """What to read next, at most about `rows_max` offsets, in at least `tasks_min` pieces if there is so much; none if there
         is nothing."""
-        places = self._planner.look(must_exist=False)
+        topic_partitions = self._planner.look(must_exist=False)
         self.check_topics(self.ids)
         self.ids.update(self._planner.topic_ids())
-        self._check_gone(places)
-        self._take_new(places)
+        self._check_gone(topic_partitions)
+        self._take_new(topic_partitions)
         self._hold()
-        first = self._planner.ends(places, EARLIEST)
-        self._latest = self._planner.ends(places, LATEST)
-        for place in places:
-            self._check_there(place, first[place], self._latest[place])
+        first = self._planner.ends(topic_partitions, EARLIEST)
+        self._latest = self._planner.ends(topic_partitions, LATEST)
+        for topic_partition in topic_partitions:
+            self._check_there(topic_partition, first[topic_partition], self._latest[topic_partition])
         latest = self._bounded()
         ends = limit_offsets(self.positions, latest, rows_max)
         return self._planner.ranges(self.positions, ends, tasks_min)
@@ -115,7 +115,7 @@ class TopicSource:
         """Where it will stand when these are committed."""
         found = dict(self.positions)
         for one in ranges:
-            found[one.place] = max(found.get(one.place, 0), one.stop)
+            found[one.topic_partition] = max(found.get(one.topic_partition, 0), one.stop)
         return found
 
     def stand_at(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -137,55 +137,64 @@ class TopicSource:
 
     def lag_rows(self) -> int:
         """How many offsets there were, when last looked, beyond what is committed."""
-        return sum(max(end - self.positions.get(place, 0), 0) for place, end in self._bounded().items())
+        return sum(max(end - self.positions.get(topic_partition, 0), 0) for topic_partition, end in self._bounded().items())
 
     def is_over(self) -> bool:
         """Whether it has come to its end, if it has one."""
-        return self.ends is not None and all(self.positions.get(place, 0) >= end for place, end in self.ends.items())
+        return self.ends is not None and all(
+            self.positions.get(topic_partition, 0) >= end for topic_partition, end in self.ends.items()
+        )
 
     def close(self) -> None:
         """Let go of what was held, and hang up."""
         if self._lease is not None:
             self._lease.release()
-        self._cluster.close()
+        self._client.close()
 
     def _hold(self) -> None:
         """Whatever is not committed yet stays until it is, as far as automatic deletion is concerned."""
         if self._lease is not None:
-            self._lease.hold(self._cluster, self.positions, self._planner.topics)
+            self._lease.hold(self._client, self.positions, self._planner.topics)
 
     def _tell_consumer(self) -> None:
         """The target is what counts: positions that the broker does not take are told again with the next batch."""
         try:
-            self._cluster.commit(self.spec.consumer, self.positions)
+            self._client.commit(self.spec.consumer, self.positions)
         except PenstockError as error:
             _log.warning("consumer %s stays behind in the broker for now: %s", self.spec.consumer, error)
 
     def _bounded(self) -> Offsets:
         if self.ends is None:
             return self._latest
-        return {place: min(end, self.ends[place]) for place, end in self._latest.items() if place in self.ends}
+        return {
+            topic_partition: min(end, self.ends[topic_partition])
+            for topic_partition, end in self._latest.items()
+            if topic_partition in self.ends
+        }
 
-    def _check_gone(self, places: list[TopicPartition]) -> None:
-        for place in self._planner.report_vanished(self.positions, places, ChangedInputError):
-            del self.positions[place]
+    def _check_gone(self, topic_partitions: list[TopicPartition]) -> None:
+        for topic_partition in self._planner.report_vanished(self.positions, topic_partitions, ChangedInputError):
+            del self.positions[topic_partition]
 
-    def _take_new(self, places: list[TopicPartition]) -> None:
+    def _take_new(self, topic_partitions: list[TopicPartition]) -> None:
         """Partitions that have come into being since are read from their beginning."""
-        fresh = [place for place in places if place not in self.positions]
+        fresh = [topic_partition for topic_partition in topic_partitions if topic_partition not in self.positions]
         if fresh:
             self.positions.update(self._planner.ends(fresh, EARLIEST))
 
-    def _check_there(self, place: TopicPartition, first: int, last: int) -> None:
-        position = self.positions[place]
+    def _check_there(self, topic_partition: TopicPartition, first: int, last: int) -> None:
+        position = self.positions[topic_partition]
         if position < first:
-            what = f"{place} begins at offset {first}, but was read only up to {position}: retention or trimming took the rest"
+            what = (
+                f"{topic_partition} begins at offset {first}, but was read only up to {position}: retention or trimming deleted "
+                "the rest"
+            )
             self._planner.lost_data.report(what)
-            self.positions[place] = first
-        elif position > last and (self.ends is None or position < self.ends.get(place, 0)):
-            what = f"{place} ends at offset {last}, but was read up to {position}: it was cut or is another"
+            self.positions[topic_partition] = first
+        elif position > last and (self.ends is None or position < self.ends.get(topic_partition, 0)):
+            what = f"{topic_partition} ends at offset {last}, but was read up to {position}: it was truncated or recreated"
             self._planner.lost_data.report(what, ChangedInputError)
-            self.positions[place] = last
+            self.positions[topic_partition] = last
 
 
 def positions_to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.kafka.client import BlockingClient
 from penstock.spark.pipelines.fence import Fence, target_options
-from penstock.spark.pipelines.row_sending import REPORT, SendRows, TaskReport, unpack_reports
+from penstock.spark.pipelines.row_sending import REPORT, SendRowsTask, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.write_options import WriteOptions
@@ -31,13 +31,13 @@ class TopicTarget:
         self.spec = spec
         self.topic = spec.target.topic
         self.options: WriteOptions = target_options(spec, self.topic)
-        self.cluster = BlockingClient(self.options.client)
-        self.fence = Fence(spec, self.cluster)
+        self.client = BlockingClient(self.options.client)
+        self.fence = Fence(spec, self.client)
         self._checked_at = time.monotonic()
 
     def check(self) -> None:
         """SpecError if the broker cannot do what is asked of it."""
-        if not self.cluster.commits_together():
+        if not self.client.commits_together():
             raise self.spec.fault(
                 "target.topic",
                 f"the broker at {self.spec.brokers} is not Penstock: it cannot commit rows and positions as one; use a table",
@@ -46,14 +46,14 @@ class TopicTarget:
     def open(self, *, has_dead_letters: bool) -> Mapping[str, Any]:
         """Make topics that are missing, and take the pipeline over; what its record held."""
         self.check()
-        make_topic(self.cluster, self.topic, self.spec.target.partitions)
+        make_topic(self.client, self.topic, self.spec.target.partitions)
         if has_dead_letters and self.spec.dead_letters.topic is not None:
-            make_topic(self.cluster, self.spec.dead_letters.topic)
+            make_topic(self.client, self.spec.dead_letters.topic)
         return self.fence.take()
 
     def send(self, rows: DataFrame) -> list[TaskReport]:
         """Send the rows of a DataFrame, seen by nobody yet."""
-        task = SendRows(self.options, f"{self.fence.prefix}rows/")
+        task = SendRowsTask(self.options, f"{self.fence.prefix}rows/")
         return unpack_reports(rows.mapInArrow(task, REPORT).collect())
 
     def dead_sending(self) -> tuple[WriteOptions, str]:
@@ -74,4 +74,4 @@ class TopicTarget:
 
     def close(self) -> None:
         """Hang up. What was sent and not committed is taken back by whoever comes next."""
-        self.cluster.close()
+        self.client.close()

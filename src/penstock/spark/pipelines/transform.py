@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.dead_letters import send_dead
-from penstock.spark.pipelines.job import BatchDone, Checked, Job
+from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job_of
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -35,7 +35,7 @@ class TransformJob:
         return plan_lines(self.spec)
 
     def check(self, spark: SparkSession) -> None:
-        """As `Checked` says."""
+        """As `CheckableJob` says."""
         self._job = self._chosen(spark)
 
     def start(self, spark: SparkSession) -> None:
@@ -43,7 +43,7 @@ class TransformJob:
         self._job = self._job or self._chosen(spark)
         self._job.start(spark)
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         assert self._job is not None
         return self._job.step()
@@ -76,7 +76,7 @@ class TransformJob:
             topic_rows(self.spec, rows.frame([]), rows.query.field)
             return StatelessTransform(self.spec, rows)
         job = make_job_of("export", self.spec)
-        if isinstance(job, Checked):
+        if isinstance(job, CheckableJob):
             job.check(spark)
         return job
 
@@ -101,7 +101,7 @@ class StatelessTransform:
         record = self._target.open(has_dead_letters=any(view.is_decoded for view in self._rows.views))
         self._source.begin(positions_from_json(record.get("offsets", {})), record.get("ids"))
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         assert self._spark is not None
         assert self._rows.query is not None
@@ -118,7 +118,7 @@ class StatelessTransform:
         changes = {"offsets": positions_to_json(self._source.after(ranges)), "ids": self._source.ids}
         self._target.commit(told, changes)
         self._source.advance(ranges)
-        return BatchDone(tally.rows, sum(one.rows for one in told), sum(one.dead for one in told))
+        return BatchResult(tally.rows, sum(one.rows for one in told), sum(one.dead for one in told))
 
     def lag_rows(self) -> int:
         """As `Job` says."""

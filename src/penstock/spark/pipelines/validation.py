@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from penstock.kafka.client import BlockingClient, BrokerUnreachableError
-from penstock.spark.pipelines.errors import Fault, SpecError
+from penstock.spark.pipelines.errors import SpecError, SpecFault
 from penstock.spark.pipelines.fence import target_options
-from penstock.spark.pipelines.job import Checked
+from penstock.spark.pipelines.job import CheckableJob
 from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.spec import PipelineSpec
 
@@ -24,16 +24,16 @@ CONNECT_S: Final = 10.0
 
 def check_broker(spec: PipelineSpec) -> None:
     """SpecError if the broker has not what the file names, or cannot do what it asks."""
-    client = replace(target_options(spec).client, api_timeout_s=CONNECT_S)
-    faults: list[Fault] = []
-    with closing(BlockingClient(client)) as cluster:
+    options = replace(target_options(spec).client, api_timeout_s=CONNECT_S)
+    faults: list[SpecFault] = []
+    with closing(BlockingClient(options)) as client:
         try:
-            there = set(cluster.known_topics(None))
+            there = set(client.known_topics(None))
         except BrokerUnreachableError as error:
             what = f"{error}; is a node running there? `penstock up` starts one"
             raise BrokerUnreachableError(str(spec.origin.fault("brokers", what))) from error
         faults += _missing_topics(spec, there)
-        if spec.target.topic is not None and not cluster.commits_together():
+        if spec.target.topic is not None and not client.commits_together():
             what = f"the broker at {spec.brokers} is not Penstock: it cannot commit rows and positions as one; use a table"
             faults.append(spec.origin.fault("target.topic", what))
     if faults:
@@ -44,13 +44,13 @@ def check_with_spark(spec: PipelineSpec, spark: SparkSession) -> None:
     """SpecError, or what else is wrong, if the pipeline would not run: schemas, queries, the columns of the target."""
     job = make_job(spec)
     try:
-        if isinstance(job, Checked):
+        if isinstance(job, CheckableJob):
             job.check(spark)
     finally:
         job.close()
 
 
-def _missing_topics(spec: PipelineSpec, there: set[str]) -> Iterable[Fault]:
+def _missing_topics(spec: PipelineSpec, there: set[str]) -> Iterable[SpecFault]:
     for number, topic in enumerate(spec.source.topics):
         if topic not in there:
             near = get_close_matches(topic, there, n=1, cutoff=0.6)

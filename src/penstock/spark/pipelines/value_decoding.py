@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.malformed import Malformed
+from penstock.spark.malformed import MalformedValue
 from penstock.spark.pipelines.views import View, spread
 from penstock.spark.value_formats import ValueFormat, value_format
 
 
-class DecodeValues:
+class DecodeTask:
     """A task that decodes the first column of its rows. Places with bad values are added to the accumulator `counts`."""
 
     def __init__(self, view: View, counts: Any) -> None:
@@ -30,20 +30,20 @@ class DecodeValues:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            bad: list[Malformed] = []
+            bad: list[MalformedValue] = []
             form.malformed = bad
             decoded = decode_column(form, batch.column(0))
             rows = pa.RecordBatch.from_arrays([decoded, *batch.columns[1:]], names=batch.schema.names)
             if bad:
-                places = [one.row for one in bad]
+                bad_rows = [one.row for one in bad]
                 topics, partitions = (
-                    batch.column("topic").take(pa.array(places)),
-                    batch.column("partition").take(pa.array(places)),
+                    batch.column("topic").take(pa.array(bad_rows)),
+                    batch.column("partition").take(pa.array(bad_rows)),
                 )
                 for topic, partition in set(zip(topics.to_pylist(), partitions.to_pylist(), strict=True)):
                     self._counts.add({(topic, partition): (0, 1)})
                 is_good = np.ones(batch.num_rows, bool)
-                is_good[places] = False
+                is_good[bad_rows] = False
                 rows = rows.filter(pa.array(is_good))
             yield spread(rows, self._names)
 

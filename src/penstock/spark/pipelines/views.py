@@ -47,7 +47,7 @@ class View:
 
     def holds(self, one: OffsetRange) -> bool:
         """Whether a range is of this view."""
-        return self.topics is None or one.place.topic in self.topics
+        return self.topics is None or one.topic_partition.topic in self.topics
 
     def pruned(self, used: set[str]) -> View:
         """The same with only some columns. Values are still decoded in full: whether one is bad must not depend on the query."""
@@ -65,7 +65,7 @@ class View:
     def frame(self, spark: SparkSession, ranges: Iterable[OffsetRange], counts: Any = None) -> DataFrame:
         """The rows of ranges that can be decoded. What was read of each is added to the accumulator `counts`."""
         own = [one for one in ranges if self.holds(one)]
-        task = ReadRanges(self, own, counts)
+        task = ReadRangesTask(self, own, counts)
         return spark.range(0, len(own), 1, max(len(own), 1)).mapInArrow(task, self.columns)
 
     def stand_in(self, spark: SparkSession) -> DataFrame:
@@ -76,7 +76,7 @@ class View:
         return stream.select([lit(None).cast(field.dataType).alias(field.name) for field in self.columns.fields])
 
 
-class ReadRanges:
+class ReadRangesTask:
     """A task that reads the ranges whose numbers it is given, and spreads decoded values out."""
 
     def __init__(self, view: View, ranges: list[OffsetRange], counts: Any) -> None:
@@ -99,7 +99,7 @@ class ReadRanges:
                     dead += 0 if bad is None else bad.num_rows
                     yield spread(good, self._spread).select(self._names) if self._is_decoded else good
                 if self._counts is not None:
-                    self._counts.add({(one.place, one.start, one.stop): (rows, dead)})
+                    self._counts.add({(one.topic_partition, one.start, one.stop): (rows, dead)})
 
 
 def spread(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:

@@ -15,13 +15,13 @@ import pyarrow as pa
 from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartition
 from penstock.kafka.protocol import keys
 from penstock.kafka.protocol.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
-from penstock.spark.pipelines.job import BatchDone, Job
+from penstock.spark.pipelines.job import BatchResult, Job
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.planner import Planner
 from penstock.spark.ranges import OffsetRange, split_ranges
-from penstock.spark.tables.audit_report import PlaceReport, Rows
-from penstock.spark.tables.audit_task import Found, Scope, Stretch, Sum, TableTask, TopicTask
+from penstock.spark.tables.audit_report import PartitionReport, Rows
+from penstock.spark.tables.audit_task import AuditCounts, AuditScope, BucketDigest, OffsetBucket, TableTask, TopicTask
 from penstock.spark.tables.errors import AuditDifferenceError, TableSchemaError
 from penstock.spark.tables.record_columns import TopicRead, table_schema, topic_reads
 from penstock.spark.tables.schemas import plan_change
@@ -32,8 +32,8 @@ from penstock.spark.tables.tasks import run_tasks, tasks_at_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STRETCH_MIN: Final = 4096
-STRETCHES_MAX: Final = 20_000
+BUCKET_OFFSETS_MIN: Final = 4096
+BUCKETS_MAX: Final = 20_000
 EXAMINED_MAX: Final = 64
 TOPIC_RESOURCE: Final = 2
 _NEEDED: Final = ("_partition", "_offset")
@@ -89,27 +89,27 @@ class AuditJob:
         self._spark = spark
         self.check(spark)
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says."""
         assert self._spark is not None, "it was started"
         if self._is_done:
             return None
         self._is_done = True
-        comparison = _Comparison(self.spec, self._spark, self._table, self._reads)
-        places, dead = comparison.run()
-        differing = [one for one in places if one.differs]
+        comparison = _TopicTableComparison(self.spec, self._spark, self._table, self._reads)
+        topic_partitions, dead = comparison.run()
+        differing = [one for one in topic_partitions if one.differs]
         self.report = [f"audit {self.spec.name}: {self.spec.source} against {self._table}"]
-        for one in places:
+        for one in topic_partitions:
             self.report += one.lines()
         if dead:
             self.report.append(f"  {dead:,} records cannot be decoded, and are not expected in the table")
-        records, rows = sum(one.records for one in places), sum(one.rows for one in places)
+        records, rows = sum(one.records for one in topic_partitions), sum(one.rows for one in topic_partitions)
         if differing:
-            self.report.append(f"  {len(differing)} of {len(places)} partitions differ")
+            self.report.append(f"  {len(differing)} of {len(topic_partitions)} partitions differ")
             raise AuditDifferenceError("\n".join(self.report))
         self.report.append(f"  topic and table agree: {records:,} records, each once")
         sys.stdout.write("\n".join(self.report) + "\n")
-        return BatchDone(records + dead, rows, dead)
+        return BatchResult(records + dead, rows, dead)
 
     def lag_rows(self) -> int:
         """As `Job` says."""
@@ -119,7 +119,7 @@ class AuditJob:
         """Nothing stays open."""
 
 
-class _Comparison:
+class _TopicTableComparison:
     """The two sides and what is compared of them."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession, table: Table, reads: dict[str, TopicRead]) -> None:
@@ -134,74 +134,76 @@ class _Comparison:
         self._schema = pa.schema([one for one in held if one.name in wanted.names])
         self._topic = spec.source.topics[0] if "_topic" not in held.names else None
 
-    def run(self) -> tuple[list[PlaceReport], int]:
+    def run(self) -> tuple[list[PartitionReport], int]:
         """Compare; a report for each partition, and how many records cannot be decoded."""
         ranges, reports = self._bounds()
         total = sum(one.size for one in ranges)
-        size = max(STRETCH_MIN, total // STRETCHES_MAX)
-        scope = Scope(self._schema, {one.place: (one.start, one.stop) for one in ranges}, size)
+        size = max(BUCKET_OFFSETS_MIN, total // BUCKETS_MAX)
+        scope = AuditScope(self._schema, {one.topic_partition: (one.start, one.stop) for one in ranges}, size)
         in_topic = self._look_at_topic(scope, ranges)
         in_table = self._look_at_table(scope)
         dead = sum(one.dead for one in in_topic)
         records, rows = _total(in_topic), _total(in_table)
-        for (place, _), one in records.items():
-            reports[place].records += one.rows
-        for (place, _), one in rows.items():
-            reports[place].rows += one.rows
+        for (topic_partition, _), one in records.items():
+            reports[topic_partition].records += one.rows
+        for (topic_partition, _), one in rows.items():
+            reports[topic_partition].rows += one.rows
         for found in in_table:
-            for place, count in found.outside.items():
-                if place in reports:
-                    reports[place].outside += count
+            for topic_partition, count in found.outside.items():
+                if topic_partition in reports:
+                    reports[topic_partition].outside += count
         differing = sorted(key for key in {*records, *rows} if records.get(key) != rows.get(key))
-        for place, _ in differing[EXAMINED_MAX:]:
-            reports[place].unexplained += 1
+        for topic_partition, _ in differing[EXAMINED_MAX:]:
+            reports[topic_partition].unexplained += 1
         self._examine(scope, ranges, differing[:EXAMINED_MAX], reports)
-        return [reports[place] for place in sorted(reports)], dead
+        return [reports[topic_partition] for topic_partition in sorted(reports)], dead
 
-    def _bounds(self) -> tuple[list[OffsetRange], dict[TopicPartition, PlaceReport]]:
+    def _bounds(self) -> tuple[list[OffsetRange], dict[TopicPartition, PartitionReport]]:
         """What both sides should hold: from where the topic begins to where the table's commits say it is read up to."""
         options = next(iter(self._reads.values())).options
-        with closing(BlockingClient(options.client)) as cluster:
-            planner = Planner(replace(options, fails_on_data_loss=False), cluster)
-            places = planner.look()
-            first, last = planner.ends(places, EARLIEST), planner.ends(places, LATEST)
-            start = planner.starting(places)
-            compacted = _compacted(cluster, planner.topics)
+        with closing(BlockingClient(options.client)) as client:
+            planner = Planner(replace(options, fails_on_data_loss=False), client)
+            topic_partitions = planner.look()
+            first, last = planner.ends(topic_partitions, EARLIEST), planner.ends(topic_partitions, LATEST)
+            start = planner.starting(topic_partitions)
+            compacted = _compacted(client, planner.topics)
             committed = self._committed()
             ranges, reports = [], {}
-            for place in places:
-                topic = planner.topics[place.topic]
-                low = max(first[place], start[place])
+            for topic_partition in topic_partitions:
+                topic = planner.topics[topic_partition.topic]
+                low = max(first[topic_partition], start[topic_partition])
                 # A partition that the pipeline of its topic has not come to yet has no rows to be missed.
-                written = low if any(one.topic == place.topic for one in committed) else last[place]
-                high = max(min(last[place], committed.get(place, written)), low)
-                ranges.append(OffsetRange(place, low, high, topic.leaders[place.partition], topic.id))
-                reports[place] = PlaceReport(place, low, high, is_compacted=place.topic in compacted)
+                written = low if any(one.topic == topic_partition.topic for one in committed) else last[topic_partition]
+                high = max(min(last[topic_partition], committed.get(topic_partition, written)), low)
+                ranges.append(OffsetRange(topic_partition, low, high, topic.leaders[topic_partition.partition], topic.id))
+                reports[topic_partition] = PartitionReport(
+                    topic_partition, low, high, is_compacted=topic_partition.topic in compacted
+                )
         return ranges, reports
 
     def _committed(self) -> dict[TopicPartition, int]:
         """Where the pipelines that write the table have come to."""
         found: dict[TopicPartition, int] = {}
         for progress in self._table.every_progress().values():
-            for place, offset in progress.offsets.items():
-                found[place] = max(found.get(place, 0), offset)
+            for topic_partition, offset in progress.offsets.items():
+                found[topic_partition] = max(found.get(topic_partition, 0), offset)
         return found
 
-    def _look_at_topic(self, scope: Scope, ranges: Iterable[OffsetRange]) -> list[Found]:
+    def _look_at_topic(self, scope: AuditScope, ranges: Iterable[OffsetRange]) -> list[AuditCounts]:
         tasks = split_ranges(ranges, tasks_at_once(self._spark), self._spec.rows_max)
         return run_tasks(self._spark, TopicTask(self._reads, scope), tasks)
 
-    def _look_at_table(self, scope: Scope) -> list[Found]:
+    def _look_at_table(self, scope: AuditScope) -> list[AuditCounts]:
         return run_tasks(
             self._spark, TableTask(self._table.reader(), scope, self._topic), _shared(self._files, 4 * tasks_at_once(self._spark))
         )
 
     def _examine(
         self,
-        scope: Scope,
+        scope: AuditScope,
         ranges: Sequence[OffsetRange],
-        differing: Sequence[Stretch],
-        reports: dict[TopicPartition, PlaceReport],
+        differing: Sequence[OffsetBucket],
+        reports: dict[TopicPartition, PartitionReport],
     ) -> None:
         """Find out which rows of stretches differ."""
         if not differing:
@@ -210,8 +212,8 @@ class _Comparison:
         pieces = [
             one._replace(start=max(one.start, number * scope.size), stop=min(one.stop, (number + 1) * scope.size))
             for one in ranges
-            for place, number in differing
-            if place == one.place
+            for topic_partition, number in differing
+            if topic_partition == one.topic_partition
         ]
         records, rows = _joined(self._look_at_topic(closer, pieces)), _joined(self._look_at_table(closer))
         width = len(self._schema.names)
@@ -220,16 +222,16 @@ class _Comparison:
             reports[key[0]].compare(records.get(key, nothing), rows.get(key, nothing), self._schema.names)
 
 
-def _total(found: Iterable[Found]) -> dict[Stretch, Sum]:
-    total: dict[Stretch, Sum] = {}
+def _total(found: Iterable[AuditCounts]) -> dict[OffsetBucket, BucketDigest]:
+    total: dict[OffsetBucket, BucketDigest] = {}
     for one in found:
         for key, part in one.sums.items():
             total[key] = total[key] + part if key in total else part
     return total
 
 
-def _joined(found: Iterable[Found]) -> dict[Stretch, Rows]:
-    parts: dict[Stretch, list[Rows]] = {}
+def _joined(found: Iterable[AuditCounts]) -> dict[OffsetBucket, Rows]:
+    parts: dict[OffsetBucket, list[Rows]] = {}
     for one in found:
         for key, some in one.rows.items():
             parts.setdefault(key, []).extend(some)
@@ -250,14 +252,14 @@ def _shared(files: Sequence[DataFile], tasks: int) -> list[list[DataFile]]:
     return groups
 
 
-def _compacted(cluster: BlockingClient, topics: Iterable[str]) -> set[str]:
+def _compacted(client: BlockingClient, topics: Iterable[str]) -> set[str]:
     """The topics from which compaction removes records."""
     wanted = [
         DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["cleanup.policy"])
         for name in topics
     ]
-    answer = cluster.retry(
-        lambda: cluster.call(keys.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=wanted), DescribeConfigsResponse)
+    answer = client.retry(
+        lambda: client.call(keys.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=wanted), DescribeConfigsResponse)
     )
     return {
         one.resource_name

@@ -18,10 +18,10 @@ Rows = tuple[NDArray[np.int64], Digests]
 
 
 @dataclass
-class PlaceReport:
+class PartitionReport:
     """One partition: what was compared, and what differs."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     start: int
     stop: int
     records: int = 0
@@ -57,7 +57,7 @@ class PlaceReport:
         """For a person."""
         span = f"offsets {self.start:,} to {self.stop - 1:,}" if self.stop > self.start else "nothing to compare"
         verdict = "differs" if self.differs else "agrees"
-        found = [f"  {self.place}: {verdict}; {span}: {self.records:,} records, {self.rows:,} rows"]
+        found = [f"  {self.topic_partition}: {verdict}; {span}: {self.records:,} records, {self.rows:,} rows"]
         if self.outside:
             found.append(
                 f"    {self.outside:,} rows of the table are older than the topic, or newer than the last commit: not compared"

@@ -20,48 +20,50 @@ from penstock.spark.tables.schemas import conform
 from penstock.spark.tables.table import TableReader
 from penstock.spark.tables.task_writer import DataFile
 
-Stretch = tuple[TopicPartition, int]
+OffsetBucket = tuple[TopicPartition, int]
 """A partition, and the number of a stretch of its offsets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class BucketDigest:
     """How many rows a stretch has, and for each column the sum of their digests."""
 
     rows: int
     digests: tuple[int, ...]
 
-    def __add__(self, other: Sum) -> Sum:
+    def __add__(self, other: BucketDigest) -> BucketDigest:
         sums = tuple((one + two) & 0xFFFF_FFFF_FFFF_FFFF for one, two in zip(self.digests, other.digests, strict=True))
-        return Sum(self.rows + other.rows, sums)
+        return BucketDigest(self.rows + other.rows, sums)
 
 
 @dataclass
-class Found:
+class AuditCounts:
     """What a task has seen: sums of stretches, and rows one by one of those that it was asked about."""
 
-    sums: dict[Stretch, Sum] = field(default_factory=dict)
-    rows: dict[Stretch, list[tuple[NDArray[np.int64], Digests]]] = field(default_factory=dict)
+    sums: dict[OffsetBucket, BucketDigest] = field(default_factory=dict)
+    rows: dict[OffsetBucket, list[tuple[NDArray[np.int64], Digests]]] = field(default_factory=dict)
     dead: int = 0
     outside: dict[TopicPartition, int] = field(default_factory=dict)
     """Rows of a table that are not in what is compared."""
 
 
 @dataclass(frozen=True)
-class Scope:
+class AuditScope:
     """What is compared: columns, offsets of each partition, and how long stretches are."""
 
     schema: pa.Schema
     bounds: Mapping[TopicPartition, tuple[int, int]]
     size: int
-    wanted: frozenset[Stretch] | None = None
+    wanted: frozenset[OffsetBucket] | None = None
     """Stretches whose rows are told one by one; None only sums."""
 
-    def count(self, place: TopicPartition, offsets: NDArray[np.int64], rows: pa.RecordBatch, found: Found) -> None:
+    def count(
+        self, topic_partition: TopicPartition, offsets: NDArray[np.int64], rows: pa.RecordBatch, found: AuditCounts
+    ) -> None:
         """Take rows of one partition into account."""
         stretches = offsets // self.size
         if self.wanted is not None:
-            here = np.array([number for where, number in self.wanted if where == place], np.int64)
+            here = np.array([number for where, number in self.wanted if where == topic_partition], np.int64)
             chosen = np.isin(stretches, here)
             if not chosen.any():
                 return
@@ -71,11 +73,11 @@ class Scope:
         numbers, starts = np.unique(stretches[order], return_index=True)
         ends = [*starts[1:].tolist(), len(order)]
         for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
-            key, picked = (place, number), order[start:end]
+            key, picked = (topic_partition, number), order[start:end]
             if self.wanted is not None:
                 found.rows.setdefault(key, []).append((offsets[picked], digests[picked]))
                 continue
-            one = Sum(end - start, tuple(int(total) for total in digests[picked].sum(axis=0)))
+            one = BucketDigest(end - start, tuple(int(total) for total in digests[picked].sum(axis=0)))
             found.sums[key] = found.sums[key] + one if key in found.sums else one
 
 
@@ -84,16 +86,16 @@ class TopicTask:
     """Looks at a range of a topic. It is pickled to tasks."""
 
     reads: Mapping[str, TopicRead]
-    scope: Scope
+    scope: AuditScope
 
-    def __call__(self, number: int, wanted: OffsetRange) -> Found:
-        found = Found()
-        read = self.reads.get(wanted.place.topic) or self.reads[""]
+    def __call__(self, number: int, wanted: OffsetRange) -> AuditCounts:
+        found = AuditCounts()
+        read = self.reads.get(wanted.topic_partition.topic) or self.reads[""]
         for good, bad in read_range_with_dead(read.options, read.layout, wanted):
             found.dead += 0 if bad is None else bad.num_rows
             if good.num_rows:
                 offsets = good.column("offset").to_numpy()
-                self.scope.count(wanted.place, offsets, conform(read.rows(good), self.scope.schema), found)
+                self.scope.count(wanted.topic_partition, offsets, conform(read.rows(good), self.scope.schema), found)
         return found
 
 
@@ -102,18 +104,18 @@ class TableTask:
     """Looks at files of a table. It is pickled to tasks."""
 
     reader: TableReader
-    scope: Scope
+    scope: AuditScope
     topic: str | None
     """The only topic there is, where rows do not tell theirs."""
 
-    def __call__(self, number: int, files: Sequence[DataFile]) -> Found:
-        found = Found()
+    def __call__(self, number: int, files: Sequence[DataFile]) -> AuditCounts:
+        found = AuditCounts()
         extra = ["_partition", "_offset", *(["_topic"] if self.topic is None else [])]
         columns = list(dict.fromkeys([*self.scope.schema.names, *extra]))
         for file in files:
             for batch in self.reader.read(file, columns):
-                for place, rows in self._places(batch):
-                    self._count(place, rows, found)
+                for topic_partition, rows in self._places(batch):
+                    self._count(topic_partition, rows, found)
         return found
 
     def _places(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -123,12 +125,12 @@ class TableTask:
             for partition in pc.unique(rows.column("_partition")).to_pylist():
                 yield TopicPartition(topic, partition), rows.filter(pc.equal(rows.column("_partition"), partition))
 
-    def _count(self, place: TopicPartition, rows: pa.RecordBatch, found: Found) -> None:
+    def _count(self, topic_partition: TopicPartition, rows: pa.RecordBatch, found: AuditCounts) -> None:
         offsets = rows.column("_offset").to_numpy()
-        low, high = self.scope.bounds.get(place, (0, 0))
+        low, high = self.scope.bounds.get(topic_partition, (0, 0))
         inside = (offsets >= low) & (offsets < high)
         if not inside.all():
-            found.outside[place] = found.outside.get(place, 0) + int((~inside).sum())
+            found.outside[topic_partition] = found.outside.get(topic_partition, 0) + int((~inside).sum())
             rows, offsets = rows.filter(pa.array(inside)), offsets[inside]
         if rows.num_rows:
-            self.scope.count(place, offsets, rows.select(self.scope.schema.names), found)
+            self.scope.count(topic_partition, offsets, rows.select(self.scope.schema.names), found)

@@ -20,8 +20,8 @@ from penstock.spark.tables.changelog_task import (
     DELETED,
     NAME,
     ORDER,
-    MergeBuckets,
-    ReadChanges,
+    MergeBucketsTask,
+    ReadChangesTask,
 )
 from penstock.spark.tables.errors import TableOptionError
 from penstock.spark.tables.export_task import ExportTask
@@ -101,12 +101,12 @@ class CompactJob(TableJob):
                 *(pa.field(name, pa.int32() if name == ORDER[0] else pa.int64()) for name in ORDER),
             ]
         )
-        read = ReadChanges(self._reads, tuple(ranges), schema, buckets)
+        read = ReadChangesTask(self._reads, tuple(ranges), schema, buckets)
         # A bucket is one file, however large.
         writer = replace(table.writer(), file_bytes=1 << 62)
         # In an object store a copy that is under way for long could put an older file over a newer one.
         keeps_paths = isinstance(table, Parquet) and isinstance(table.store, LocalStore)
-        merge = MergeBuckets(table.reader(), writer, files, buckets, keeps_paths)
+        merge = MergeBucketsTask(table.reader(), writer, files, buckets, keeps_paths)
         rows = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, from_arrow_schema(changes))
         found = rows.repartition(min(buckets, 2 * tasks_at_once(spark)), BUCKET).mapInArrow(merge, "files BINARY").collect()
         added: list[DataFile] = []

@@ -36,7 +36,7 @@ def bucket_name(bucket: int, buckets: int) -> str:
 
 
 @dataclass(frozen=True)
-class ReadChanges:
+class ReadChangesTask:
     """Reads ranges: rows with their bucket, whether they delete, and where they stood. It is pickled to tasks."""
 
     reads: Mapping[str, TopicRead]
@@ -50,7 +50,7 @@ class ReadChanges:
                 yield from self._read(self.ranges[number])
 
     def _read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        read = self.reads.get(wanted.place.topic) or self.reads[""]
+        read = self.reads.get(wanted.topic_partition.topic) or self.reads[""]
         for records, _ in read_range_with_dead(read.options, read.layout, wanted):
             keyed = records.filter(records.column("key").is_valid())
             last = last_rows(pa.Table.from_batches([keyed]), ["key"])
@@ -73,7 +73,7 @@ class ReadChanges:
 
 
 @dataclass(frozen=True)
-class MergeBuckets:
+class MergeBucketsTask:
     """Writes the files of the buckets whose changes it is given. It is pickled to tasks."""
 
     reader: TableReader

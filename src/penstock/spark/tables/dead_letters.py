@@ -34,7 +34,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class DeadDone:
+class DeadLetterReport:
     """What became of the dead letters of a task."""
 
     rows: int = 0
@@ -43,36 +43,36 @@ class DeadDone:
     files: tuple[DataFile, ...] = ()
 
 
-class DeadTask(Protocol):
+class DeadLetterTarget(Protocol):
     """What a task does with dead letters. It is pickled to tasks."""
 
-    def begin(self, name: str, number: int) -> DeadSink:
+    def begin(self, name: str, number: int) -> DeadLetterSink:
         """Make ready for those of one task."""
         ...
 
 
-class DeadSink(Protocol):
+class DeadLetterSink(Protocol):
     """Takes the dead letters of a task."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Some letters, as DEAD_SCHEMA has them."""
         ...
 
-    def finish(self) -> DeadDone:
+    def finish(self) -> DeadLetterReport:
         """All were given."""
         ...
 
 
 @dataclass(frozen=True)
-class Stopping:
+class StopAtDeadLetter:
     """Any dead letter ends the pipeline."""
 
-    def begin(self, name: str, number: int) -> DeadSink:
-        return _Counted(lambda rows: None)
+    def begin(self, name: str, number: int) -> DeadLetterSink:
+        return _DeadLetterCounter(lambda rows: None)
 
 
 @dataclass
-class _Counted:
+class _DeadLetterCounter:
     take: Any
     rows: int = 0
     first: str = ""
@@ -84,12 +84,12 @@ class _Counted:
         self.rows += rows.num_rows
         self.take(rows)
 
-    def finish(self) -> DeadDone:
-        return DeadDone(self.rows, self.first)
+    def finish(self) -> DeadLetterReport:
+        return DeadLetterReport(self.rows, self.first)
 
 
 @dataclass(frozen=True)
-class ToTopic:
+class DeadLetterTopic:
     """Letters go to a topic, in a transaction that the driver commits."""
 
     options: WriteOptions
@@ -97,25 +97,25 @@ class ToTopic:
     """The pipeline's name, and how the ids of its transactions begin."""
     known: Offsets = field(default_factory=dict)
 
-    def begin(self, name: str, number: int) -> DeadSink:
-        return _TopicSink(self, name, number)
+    def begin(self, name: str, number: int) -> DeadLetterSink:
+        return _DeadLetterTopicSink(self, name, number)
 
 
-class _TopicSink:
-    def __init__(self, task: ToTopic, name: str, number: int) -> None:
+class _DeadLetterTopicSink:
+    def __init__(self, task: DeadLetterTopic, name: str, number: int) -> None:
         self._task = task
         options = task.options
         self._transaction = TaskTransaction(
             writing_client(options.client), options, f"{task.fence[1]}dead/{name}", first_partition=number
         )
-        self._counted = _Counted(self._send)
+        self._counted = _DeadLetterCounter(self._send)
 
     def add(self, rows: pa.RecordBatch) -> None:
         fresh = beyond(rows, self._task.known)
         if fresh.num_rows:
             self._counted.add(fresh)
 
-    def finish(self) -> DeadDone:
+    def finish(self) -> DeadLetterReport:
         return replace(self._counted.finish(), transaction=self._transaction.finish())
 
     def _send(self, rows: pa.RecordBatch) -> None:
@@ -123,28 +123,28 @@ class _TopicSink:
 
 
 @dataclass(frozen=True)
-class ToTable:
+class DeadLetterTable:
     """Letters go to a table, in files that the driver commits."""
 
     writer: TaskWriter
     known: Offsets = field(default_factory=dict)
 
-    def begin(self, name: str, number: int) -> DeadSink:
-        return _TableSink(self, self.writer.begin(f"dead-{name}"))
+    def begin(self, name: str, number: int) -> DeadLetterSink:
+        return _DeadLetterTableSink(self, self.writer.begin(f"dead-{name}"))
 
 
-class _TableSink:
-    def __init__(self, task: ToTable, files: OpenFiles) -> None:
+class _DeadLetterTableSink:
+    def __init__(self, task: DeadLetterTable, files: OpenFiles) -> None:
         self._task = task
         self._files = files
-        self._counted = _Counted(files.add)
+        self._counted = _DeadLetterCounter(files.add)
 
     def add(self, rows: pa.RecordBatch) -> None:
         fresh = beyond(rows, self._task.known)
         if fresh.num_rows:
             self._counted.add(fresh)
 
-    def finish(self) -> DeadDone:
+    def finish(self) -> DeadLetterReport:
         return replace(self._counted.finish(), files=tuple(self._files.finish()))
 
 
@@ -159,7 +159,7 @@ class DeadLetters:
         self._known: dict[TopicPartition, int] = {}
         self._form = form_digest(spec)
 
-    def start(self, cluster: BlockingClient, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
+    def start(self, client: BlockingClient, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
         """See how far the letters are that were committed."""
         where = self._spec.dead_letters
         if where.table is not None:
@@ -170,26 +170,28 @@ class DeadLetters:
             if self._progress is not None and self._progress.query == self._form:
                 self._take(self._progress.offsets, self._progress.topic_ids, ids)
         elif where.topic is not None:
-            if not cluster.commits_together():
+            if not client.commits_together():
                 raise TableOptionError(
                     f"dead letters go to topic {where.topic!r}, but the broker is not Penstock, and cannot commit them as one; "
                     "set dead_letters to a table, or to stop"
                 )
-            make_topic(cluster, where.topic)
+            make_topic(client, where.topic)
             kept = record.get(RECORD, {})
             if kept.get("form") == self._form:
                 self._take(positions_from_json(kept.get("offsets", {})), kept.get("ids", {}), ids)
 
-    def task(self) -> DeadTask:
+    def task(self) -> DeadLetterTarget:
         """What tasks of the next batch do with letters."""
         where = self._spec.dead_letters
         if where.topic is not None:
-            return ToTopic(target_options(self._spec, where.topic), (self._fence.name, self._fence.prefix), dict(self._known))
+            return DeadLetterTopic(
+                target_options(self._spec, where.topic), (self._fence.name, self._fence.prefix), dict(self._known)
+            )
         if self._table is not None:
-            return ToTable(self._table.writer(), dict(self._known))
-        return Stopping()
+            return DeadLetterTable(self._table.writer(), dict(self._known))
+        return StopAtDeadLetter()
 
-    def commit(self, done: Sequence[DeadDone], after: Offsets, ids: Mapping[str, str]) -> int:
+    def commit(self, done: Sequence[DeadLetterReport], after: Offsets, ids: Mapping[str, str]) -> int:
         """Make the letters of a batch seen; how many they were. `after` is where the batch ends."""
         rows = sum(one.rows for one in done)
         if not rows:
@@ -215,8 +217,12 @@ class DeadLetters:
 
     def _take(self, offsets: Offsets, known: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Only what is known of the topics there are: one that was made again has other records at the same offsets."""
-        same = {place.topic for place in offsets if known.get(place.topic) == now.get(place.topic)}
-        self._known = {place: offset for place, offset in offsets.items() if place.topic in same}
+        same = {
+            topic_partition.topic
+            for topic_partition in offsets
+            if known.get(topic_partition.topic) == now.get(topic_partition.topic)
+        }
+        self._known = {topic_partition: offset for topic_partition, offset in offsets.items() if topic_partition.topic in same}
 
 
 def form_digest(spec: PipelineSpec) -> str:
@@ -229,6 +235,6 @@ def beyond(rows: pa.RecordBatch, known: Offsets) -> pa.RecordBatch:
     """The letters of one partition that were not handed on before."""
     if not rows.num_rows:
         return rows
-    place = TopicPartition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
-    first = known.get(place, 0)
+    topic_partition = TopicPartition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
+    first = known.get(topic_partition, 0)
     return rows if first == 0 else rows.filter(pc.greater_equal(rows.column("offset"), first))

@@ -29,7 +29,7 @@ from penstock.kafka.client import TopicPartition
 from penstock.spark.tables.errors import TableConflictError, TableLogError
 from penstock.spark.tables.files import LocalStore, make_directory, object_options, sync_directory
 from penstock.spark.tables.progress import Progress
-from penstock.spark.tables.schemas import Change, plain_type
+from penstock.spark.tables.schemas import SchemaChange, plain_type
 from penstock.spark.tables.table import Table
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
@@ -133,7 +133,7 @@ class Delta(Table):
             raise
         self._sync()
 
-    def _change(self, change: Change, schema: pa.Schema) -> None:
+    def _change(self, change: SchemaChange, schema: pa.Schema) -> None:
         assert self._table is not None, "there is a table"
         fields = Schema.from_arrow(pa.schema(change.added)).fields
         try:
@@ -158,7 +158,7 @@ class Delta(Table):
             RemoveAction(one.path, not rewrites, now_ms, one.size, dict(zip(names, one.values, strict=True))) for one in removed
         ]
         versions = {"": progress.batch, "/run": progress.run, "/topics": number}
-        versions |= {f"/{place}": offset for place, offset in progress.offsets.items()}
+        versions |= {f"/{topic_partition}": offset for topic_partition, offset in progress.offsets.items()}
         properties = CommitProperties(
             custom_metadata={"penstock": json.dumps({"pipeline": self.pipeline, **progress.to_json()})},
             # A commit that finds another in its place is refused, and this run looks whether it is still its own turn.

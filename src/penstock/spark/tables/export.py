@@ -14,7 +14,7 @@ from penstock.spark.pipelines.query import Query
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.views import View, make_views
 from penstock.spark.ranges import OffsetRange
-from penstock.spark.tables.dead_letters import DeadTask
+from penstock.spark.tables.dead_letters import DeadLetterTarget
 from penstock.spark.tables.export_task import ExportTask
 from penstock.spark.tables.record_columns import table_schema, topic_reads
 from penstock.spark.tables.table_job import TableJob, WrittenFiles
@@ -36,7 +36,7 @@ class ExportJob(TableJob):
 
     def __init__(self, spec: PipelineSpec) -> None:
         super().__init__(spec)
-        self._rows: Rows | None = None
+        self._rows: ExportRows | None = None
 
     def plan(self) -> list[str]:
         """As `Job` says."""
@@ -50,7 +50,7 @@ class ExportJob(TableJob):
 
     def prepare(self, spark: SparkSession) -> pa.Schema:
         """As `TableJob` says."""
-        self._rows = Rows(self.spec, spark)
+        self._rows = ExportRows(self.spec, spark)
         return self._rows.schema
 
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
@@ -59,7 +59,7 @@ class ExportJob(TableJob):
         return self._rows.write(ranges, self.target.table.writer(), self.dead_letters.task(), name)
 
 
-class Rows:
+class ExportRows:
     """The rows of an export: records as they are, or what a query makes of them."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
@@ -82,7 +82,7 @@ class Rows:
             )
         self.schema = query_schema(self._query, self._views)
 
-    def write(self, ranges: Sequence[OffsetRange], writer: TaskWriter, dead: DeadTask, name: str) -> WrittenFiles:
+    def write(self, ranges: Sequence[OffsetRange], writer: TaskWriter, dead: DeadLetterTarget, name: str) -> WrittenFiles:
         """Write the files of a batch."""
         if self._query is None:
             done = run_tasks(self._spark, ExportTask(self._reads, writer, dead, name), ranges)

@@ -12,20 +12,20 @@ from pyspark import TaskContext
 from penstock.spark.malformed import DEAD_SCHEMA
 from penstock.spark.range_read import read_range_with_dead
 from penstock.spark.ranges import OffsetRange
-from penstock.spark.tables.dead_letters import DeadDone, DeadSink, DeadTask
+from penstock.spark.tables.dead_letters import DeadLetterReport, DeadLetterSink, DeadLetterTarget
 from penstock.spark.tables.record_columns import VALUE, TopicRead
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportReport:
     """What a task has made of its range."""
 
     files: tuple[DataFile, ...]
     rows_read: int
     rows_written: int
     bytes_read: int
-    dead: DeadDone
+    dead: DeadLetterReport
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class ExportTask:
     reads: Mapping[str, TopicRead]
     writer: TaskWriter | None
     """None only looks for what cannot be decoded."""
-    dead: DeadTask
+    dead: DeadLetterTarget
     name: str
     needs_key: bool = False
     """Whether a record without a key is of no use."""
 
-    def __call__(self, number: int, wanted: OffsetRange) -> Exported:
+    def __call__(self, number: int, wanted: OffsetRange) -> ExportReport:
         context = TaskContext.get()
         name = f"{self.name}-{number:05d}-{0 if context is None else context.attemptNumber()}"
         sink = self.dead.begin(name, number)
-        rows = _Rows(self.reads.get(wanted.place.topic) or self.reads[""], wanted, sink, self.needs_key)
+        rows = _Rows(self.reads.get(wanted.topic_partition.topic) or self.reads[""], wanted, sink, self.needs_key)
         if self.writer is None:
             for _ in rows:
                 pass
@@ -52,13 +52,13 @@ class ExportTask:
         else:
             files = self.writer.write(rows, name)
         dead = sink.finish()
-        return Exported(tuple(files), rows.read, sum(one.rows for one in files), rows.size, dead)
+        return ExportReport(tuple(files), rows.read, sum(one.rows for one in files), rows.size, dead)
 
 
 class _Rows:
     """The rows of a range, counted as they go by."""
 
-    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadSink, needs_key: bool) -> None:
+    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadLetterSink, needs_key: bool) -> None:
         self._read = read
         self._wanted = wanted
         self._dead = dead
@@ -89,8 +89,8 @@ class _Rows:
             )
         return pa.RecordBatch.from_arrays(
             [
-                pa.repeat(pa.scalar(self._wanted.place.topic, pa.string()), count),
-                pa.repeat(pa.scalar(self._wanted.place.partition, pa.int32()), count),
+                pa.repeat(pa.scalar(self._wanted.topic_partition.topic, pa.string()), count),
+                pa.repeat(pa.scalar(self._wanted.topic_partition.partition, pa.int32()), count),
                 records.column("offset"),
                 records.column("timestamp"),
                 pa.nulls(count, pa.binary()),

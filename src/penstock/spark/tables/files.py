@@ -25,7 +25,7 @@ REQUESTS_MAX: Final = 16
 SCHEMES: Final = ("s3", "s3a")
 
 
-class Found(NamedTuple):
+class FileEntry(NamedTuple):
     """One file in a listing."""
 
     path: str
@@ -57,7 +57,7 @@ class FileStore(Protocol):
         """A file to read at any place."""
         ...
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileEntry]:
         """All files below a directory, in the order of their paths."""
         ...
 
@@ -109,23 +109,23 @@ class LocalStore:
     def open_input(self, path: str) -> IO[bytes]:
         return Path(self.directory, path).open("rb")
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileEntry]:
         found = []
         for folder, _, names in os.walk(Path(self.directory, prefix)):
             for name in names:
                 path = Path(folder, name)
                 with suppress(FileNotFoundError):
                     state = path.stat()
-                    found.append(Found(str(path.relative_to(self.directory)), state.st_size, state.st_mtime_ns // 1_000_000))
+                    found.append(FileEntry(str(path.relative_to(self.directory)), state.st_size, state.st_mtime_ns // 1_000_000))
         return sorted(found)
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         folders = set()
         for source, target in pairs:
-            place = self._make_room(target)
+            destination = self._make_room(target)
             with suppress(FileNotFoundError):
-                Path(self.directory, source).rename(place)
-                folders.add(place.parent)
+                Path(self.directory, source).rename(destination)
+                folders.add(destination.parent)
         for folder in folders:
             sync_directory(folder)
 
@@ -225,12 +225,12 @@ class ObjectStore:
 
         return _Download(self._store, path, obstore.head(self._store, path)["size"])  # type: ignore[return-value] # enough of one
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileEntry]:
         import obstore
 
         found = []
         for chunk in obstore.list(self._store, prefix or None):
-            found += [Found(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000)) for one in chunk]
+            found += [FileEntry(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000)) for one in chunk]
         return sorted(found)
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:

@@ -30,7 +30,7 @@ from penstock.spark.tables.errors import TableConflictError, TableOptionError
 from penstock.spark.tables.files import LocalStore, file_store, make_directory, object_options
 from penstock.spark.tables.partitioning import UNITS
 from penstock.spark.tables.progress import Progress
-from penstock.spark.tables.schemas import Change, is_wider, plain_type, small_offsets
+from penstock.spark.tables.schemas import SchemaChange, is_wider, plain_type, small_offsets
 from penstock.spark.tables.table import Table
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
@@ -137,7 +137,7 @@ class Iceberg(Table):
         except (TableAlreadyExistsError, CommitFailedException) as error:
             raise TableConflictError(f"{self} was made by somebody else: {error}") from error
 
-    def _change(self, change: Change, schema: pa.Schema) -> None:
+    def _change(self, change: SchemaChange, schema: pa.Schema) -> None:
         assert self._table is not None, "there is a table"
         wanted = _known_types(pa.schema([*change.added, *change.widened]))
         try:

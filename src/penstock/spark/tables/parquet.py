@@ -13,14 +13,14 @@ from penstock.spark.tables.errors import TableConflictError
 from penstock.spark.tables.parquet_log import (
     LOG,
     WHOLE_EVERY,
-    Entry,
+    LogEntry,
     entry_numbers,
     entry_path,
     live_files,
     read_entry,
 )
 from penstock.spark.tables.progress import Progress
-from penstock.spark.tables.schemas import Change
+from penstock.spark.tables.schemas import SchemaChange
 from penstock.spark.tables.table import Table
 from penstock.spark.tables.task_writer import STAGED, DataFile, TaskWriter
 
@@ -28,7 +28,7 @@ from penstock.spark.tables.task_writer import STAGED, DataFile, TaskWriter
 class Parquet(Table):
     """A directory of Parquet files."""
 
-    _last: Entry | None = None
+    _last: LogEntry | None = None
     _files: dict[str, DataFile] | None = None
 
     def refresh(self) -> None:
@@ -79,9 +79,9 @@ class Parquet(Table):
         return list(self._last.cuts)
 
     def _make(self, schema: pa.Schema) -> None:
-        self._append(Entry(0, schema.remove_metadata(), tuple(cut.name for cut in self.cuts), files=()))
+        self._append(LogEntry(0, schema.remove_metadata(), tuple(cut.name for cut in self.cuts), files=()))
 
-    def _change(self, change: Change, schema: pa.Schema) -> None:
+    def _change(self, change: SchemaChange, schema: pa.Schema) -> None:
         assert self._last is not None, "there is a table"
         wider = pa.schema([*self._last.schema, *change.added])
         self._append(replace(self._last, number=self._last.number + 1, schema=wider, added=(), removed=(), files=None))
@@ -102,7 +102,7 @@ class Parquet(Table):
             )
         )
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: LogEntry) -> None:
         """Commit, and let readers see it."""
         files = dict(self._files or {})
         for path in entry.removed:
@@ -120,7 +120,7 @@ class Parquet(Table):
         self._last, self._files = entry, files
         self._publish(entry)
 
-    def _publish(self, entry: Entry) -> None:
+    def _publish(self, entry: LogEntry) -> None:
         """Give readers the files of a commit. What is done already is left as it is; files of one path give way to the new one
         without a moment between."""
         new = {one.path for one in entry.added}

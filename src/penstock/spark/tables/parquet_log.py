@@ -43,7 +43,7 @@ WHOLE_EVERY: Final = 32
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One commit."""
 
     number: int
@@ -70,7 +70,7 @@ class Entry:
         return json.dumps(head).encode() + b"\n" + text
 
     @classmethod
-    def from_bytes(cls, data: bytes, path: str) -> Entry:
+    def from_bytes(cls, data: bytes, path: str) -> LogEntry:
         """Read it back; TableLogError if it is not whole."""
         first, _, text = data.partition(b"\n")
         try:
@@ -105,15 +105,15 @@ def entry_numbers(store: FileStore) -> list[int]:
     return sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
 
-def read_entry(store: FileStore, number: int) -> Entry:
+def read_entry(store: FileStore, number: int) -> LogEntry:
     """One entry; TableLogError if it is not there."""
     data = store.read(entry_path(number))
     if data is None:
         raise TableLogError(f"{entry_path(number)} is missing in {store.root}; the table cannot be told without it")
-    return Entry.from_bytes(data, entry_path(number))
+    return LogEntry.from_bytes(data, entry_path(number))
 
 
-def live_files(store: FileStore, numbers: list[int], last: Entry) -> dict[str, DataFile]:
+def live_files(store: FileStore, numbers: list[int], last: LogEntry) -> dict[str, DataFile]:
     """The files of the table as of the last entry, by path."""
     later = []
     found = last

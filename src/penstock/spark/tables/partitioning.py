@@ -23,7 +23,7 @@ Values = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PartitionField:
     """One level of partitioning: a column as it is, or a `unit` of the time in it."""
 
     source: str
@@ -63,7 +63,7 @@ class Cut:
             raise TableSchemaError(f"partition_by names column {self.source!r} of type {kind}; it takes text, integers and dates")
 
 
-def parse_cuts(given: Sequence[str]) -> tuple[Cut, ...]:
+def parse_cuts(given: Sequence[str]) -> tuple[PartitionField, ...]:
     """Read `day(ts)` and `country`."""
     found = []
     for text in given:
@@ -73,11 +73,11 @@ def parse_cuts(given: Sequence[str]) -> tuple[Cut, ...]:
         unit, of, plain = matched.groups()
         if unit is not None and unit not in UNITS:
             raise TableSchemaError(f"partition_by has {text!r}; there are {', '.join(UNITS)}")
-        found.append(Cut(of or plain, unit))
+        found.append(PartitionField(of or plain, unit))
     return tuple(found)
 
 
-def split(batch: pa.RecordBatch, cuts: Sequence[Cut]) -> Iterator[tuple[Values, pa.RecordBatch]]:
+def split(batch: pa.RecordBatch, cuts: Sequence[PartitionField]) -> Iterator[tuple[Values, pa.RecordBatch]]:
     """The rows of a batch by partition, in their order within each."""
     if not cuts:
         yield (), batch
@@ -99,14 +99,14 @@ def split(batch: pa.RecordBatch, cuts: Sequence[Cut]) -> Iterator[tuple[Values, 
         start += int(count)
 
 
-def hive_folder(cuts: Sequence[Cut], values: Values) -> str:
+def hive_folder(cuts: Sequence[PartitionField], values: Values) -> str:
     """The directory of a partition, as readers of plain directories understand it."""
     return "".join(
         f"{cut.name}={NO_VALUE if one is None else quote(one, safe=' ')}/" for cut, one in zip(cuts, values, strict=True)
     )
 
 
-def plain_folder(cuts: Sequence[Cut], values: Values) -> str:
+def plain_folder(cuts: Sequence[PartitionField], values: Values) -> str:
     """The directory of a partition for people only: the format keeps the values itself, and characters that it might encode in
     its own way are left out."""
     return "".join(

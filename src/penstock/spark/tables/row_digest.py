@@ -70,9 +70,9 @@ def _summed(items: Digests, starts: NDArray[np.int64]) -> Digests:
     sizes = np.diff(starts)
     found = np.zeros(len(sizes), np.uint64)
     if len(items):
-        places = (np.arange(len(items)) - np.repeat(starts[:-1], sizes)).astype(np.uint64)
+        indexes = (np.arange(len(items)) - np.repeat(starts[:-1], sizes)).astype(np.uint64)
         filled = sizes > 0
-        found[filled] = np.add.reduceat(items * (_mixed(places) | np.uint64(1)), starts[:-1][filled])
+        found[filled] = np.add.reduceat(items * (_mixed(indexes) | np.uint64(1)), starts[:-1][filled])
     return _mixed(found + sizes.astype(np.uint64) * _ONE)
 
 

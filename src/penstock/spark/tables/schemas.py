@@ -12,22 +12,22 @@ from penstock.spark.tables.errors import TableSchemaError
 Widens = Callable[[pa.DataType, pa.DataType], bool]
 
 
-class Change(NamedTuple):
+class SchemaChange(NamedTuple):
     """Columns that a table lacks, and columns whose type must become wider."""
 
     added: list[pa.Field]
     widened: list[pa.Field]
 
 
-def plan_change(found: pa.Schema, wanted: pa.Schema, place: str, *, evolves: bool, widens: Widens) -> Change:
+def plan_change(found: pa.Schema, wanted: pa.Schema, table: str, *, evolves: bool, widens: Widens) -> SchemaChange:
     """What makes a table of one schema take rows of another. TableSchemaError names the first column for which nothing does."""
-    change = Change([], [])
+    change = SchemaChange([], [])
     by_case = {name.lower(): name for name in found.names}
     for field in wanted:
         if field.name not in found.names:
             if field.name.lower() in by_case:
                 raise TableSchemaError(
-                    f"{place} has a column {by_case[field.name.lower()]!r}, the pipeline writes {field.name!r}: not all readers "
+                    f"{table} has a column {by_case[field.name.lower()]!r}, the pipeline writes {field.name!r}: not all readers "
                     "tell them apart; name it as the table does"
                 )
             change.added.append(field.with_nullable(True))
@@ -35,16 +35,16 @@ def plan_change(found: pa.Schema, wanted: pa.Schema, place: str, *, evolves: boo
             has = found.field(field.name).type
             if not widens(has, field.type):
                 raise TableSchemaError(
-                    f"column {field.name!r} of {place} is {has}, the pipeline writes {field.type}, and the table cannot be made "
+                    f"column {field.name!r} of {table} is {has}, the pipeline writes {field.type}, and the table cannot be made "
                     "to take that; write another table, or keep the type"
                 )
             change.widened.append(field)
     for field in found:
         if field.name not in wanted.names and not field.nullable:
-            raise TableSchemaError(f"column {field.name!r} of {place} takes no nulls, and the pipeline does not write it")
+            raise TableSchemaError(f"column {field.name!r} of {table} takes no nulls, and the pipeline does not write it")
     if (change.added or change.widened) and not evolves:
         what = ", ".join(f"{field.name} {field.type}" for field in (*change.added, *change.widened))
-        raise TableSchemaError(f"{place} lacks {what}; schema_evolution: add_columns would change the table, but it is refuse")
+        raise TableSchemaError(f"{table} lacks {what}; schema_evolution: add_columns would change the table, but it is refuse")
     return change
 
 

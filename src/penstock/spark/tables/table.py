@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from penstock.core.errors import FencedError
 from penstock.spark.tables.errors import TableConflictError, TableOptionError, TableSchemaError
 from penstock.spark.tables.files import FileStore, file_store
-from penstock.spark.tables.partitioning import Cut, parse_cuts
+from penstock.spark.tables.partitioning import PartitionField, parse_cuts
 from penstock.spark.tables.progress import Progress
-from penstock.spark.tables.schemas import Change, plan_change
+from penstock.spark.tables.schemas import SchemaChange, plan_change
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Table(ABC):
 
     spec: TableSpec
     pipeline: str
-    cuts: tuple[Cut, ...] = field(init=False)
+    cuts: tuple[PartitionField, ...] = field(init=False)
     store: FileStore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Table(ABC):
         """Make the table; TableConflictError if there is one by now."""
 
     @abstractmethod
-    def _change(self, change: Change, schema: pa.Schema) -> None:
+    def _change(self, change: SchemaChange, schema: pa.Schema) -> None:
         """Add and widen columns; TableConflictError if somebody else changed the table meanwhile."""
 
     @abstractmethod
@@ -203,7 +203,7 @@ class Table(ABC):
         levels = [name if name in schema.names else None for name in self._partition_names()]
         return TableReader(self.store, schema, tuple(levels))
 
-    def _plan(self, found: pa.Schema, schema: pa.Schema) -> Change:
+    def _plan(self, found: pa.Schema, schema: pa.Schema) -> SchemaChange:
         names = [cut.name for cut in self.cuts]
         if self._partition_names() != names:
             raise TableSchemaError(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from penstock.spark.pipelines.job import BatchDone
+from penstock.spark.pipelines.job import BatchResult
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_source import TopicSource
 from penstock.spark.ranges import OffsetRange
 from penstock.spark.tables.dead_letters import DeadLetters
 from penstock.spark.tables.errors import TableSchemaError
-from penstock.spark.tables.export_task import Exported
+from penstock.spark.tables.export_task import ExportReport
 from penstock.spark.tables.progress import Progress
 from penstock.spark.tables.table_target import TableTarget
 from penstock.spark.tables.task_writer import DataFile
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class WrittenFiles(NamedTuple):
     """The files of a batch, not committed yet: what tasks found, files to add, and files that those replace."""
 
-    found: list[Exported]
+    found: list[ExportReport]
     added: list[DataFile]
     removed: Sequence[DataFile] = ()
 
@@ -76,10 +76,10 @@ class TableJob(ABC):
         record = self.target.open(self.prepare(spark))
         self._begin(self.target.progress)
         if self.decodes:
-            self.dead_letters.start(self.target.cluster, self.source.ids, record)
-        self.target.follow(sorted({place.topic for place in self.source.positions}))
+            self.dead_letters.start(self.target.client, self.source.ids, record)
+        self.target.follow(sorted({topic_partition.topic for topic_partition in self.source.positions}))
 
-    def step(self) -> BatchDone | None:
+    def step(self) -> BatchResult | None:
         """As `Job` says. Files first, then dead letters, then the commit of the table."""
         spark, source, target = self._spark, self.source, self.target
         assert spark is not None, "it was started"
@@ -94,7 +94,7 @@ class TableJob(ABC):
         source.advance(ranges)
         target.note_positions(source.positions)
         target.maintain(spark, compacts=self.compacts_small_files)
-        return BatchDone(
+        return BatchResult(
             rows_read=sum(task.rows_read for task in written.found),
             rows_written=sum(file.rows for file in written.added),
             dead_letters=dead,

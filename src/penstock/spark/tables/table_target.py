@@ -58,8 +58,8 @@ class TableTarget:
         assert spec.target.table is not None, "the target is a table"
         self.spec = spec
         self.table: Table = table_of(spec, spec.target.table)
-        self.cluster = BlockingClient(target_options(spec).client)
-        self.fence = Fence(spec, self.cluster)
+        self.client = BlockingClient(target_options(spec).client)
+        self.fence = Fence(spec, self.client)
         self.progress: Progress | None = None
         self._compacted_at = self._vacuumed_at = float("-inf")
 
@@ -94,11 +94,11 @@ class TableTarget:
     def follow(self, topics: Sequence[str]) -> None:
         """Have trimming wait for this pipeline, if it is vital."""
         if self.spec.vital:
-            keep_until_read(self.cluster, topics, self.spec.consumer)
+            keep_until_read(self.client, topics, self.spec.consumer)
 
     def note_positions(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Let the consumer's positions follow the table."""
-        self.cluster.commit(self.spec.consumer, offsets)
+        self.client.commit(self.spec.consumer, offsets)
 
     def maintain(self, spark: SparkSession, *, compacts: bool = True) -> None:
         """Compact small files and remove old ones, when it is time for that."""
@@ -119,5 +119,5 @@ class TableTarget:
 
     def close(self) -> None:
         """Hang up."""
-        self.cluster.close()
+        self.client.close()
         self.table.close()

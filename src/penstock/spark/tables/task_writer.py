@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.spark.tables.files import FileStore
-from penstock.spark.tables.partitioning import Cut, Values, hive_folder, plain_folder, split
+from penstock.spark.tables.partitioning import PartitionField, Values, hive_folder, plain_folder, split
 from penstock.spark.tables.schemas import conform
 
 FILE_BYTES: Final = 128 << 20
@@ -46,7 +46,7 @@ class TaskWriter:
 
     store: FileStore
     schema: pa.Schema
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[PartitionField, ...] = ()
     folder: str = ""
     file_bytes: int = FILE_BYTES
     stages: bool = False

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final, NamedTuple, Protocol
 from urllib.parse import urlparse
 
-from penstock.spark.tables.files import SCHEMES, FileStore, Found, file_store
+from penstock.spark.tables.files import SCHEMES, FileEntry, FileStore, file_store
 
 _WILD: Final = frozenset("*?[")
 
@@ -29,7 +29,7 @@ class InputFile(NamedTuple):
         return [self.size, self.stamp]
 
 
-class Place(Protocol):
+class FileLocation(Protocol):
     """Files that a path, a directory or a pattern names. It is pickled to tasks."""
 
     def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
@@ -43,7 +43,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True)
-class Disk:
+class LocalFiles:
     """Files of this machine, or of a file system that all workers have at the same place."""
 
     path: str
@@ -65,7 +65,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class ObjectFiles:
     """Objects of a bucket: one by its key, those below a prefix, or those whose keys fit a pattern."""
 
     store: FileStore
@@ -80,28 +80,28 @@ class Bucket:
     def open(self, path: str) -> IO[bytes]:
         return self.store.open_input(path.removeprefix(f"{self.store.root}/"))
 
-    def _below(self, suffixes: tuple[str, ...]) -> list[Found]:
+    def _below(self, suffixes: tuple[str, ...]) -> list[FileEntry]:
         return [one for one in self.store.list(self.key) if one.path.endswith(suffixes)]
 
-    def _named(self) -> list[Found]:
+    def _named(self) -> list[FileEntry]:
         """A store lists what is below a key, not what has it."""
         folder = str(PurePosixPath(self.key).parent)
         return [one for one in self.store.list("" if folder == "." else folder) if one.path == self.key]
 
-    def _matching(self) -> list[Found]:
+    def _matching(self) -> list[FileEntry]:
         parts = PurePosixPath(self.key).parts
         fixed = next(at for at, part in enumerate(parts) if _WILD & set(part))
         return [one for one in self.store.list("/".join(parts[:fixed])) if _fits(PurePosixPath(one.path).parts, parts)]
 
 
-def place_of(path: str, options: Mapping[str, str]) -> Place:
+def location_of(path: str, options: Mapping[str, str]) -> FileLocation:
     """The place that a path names; TableOptionError if there is no such kind of place."""
     address = urlparse(path)
     if address.scheme in SCHEMES:
-        return Bucket(file_store(f"{address.scheme}://{address.netloc}", options), _key(path, address.netloc))
+        return ObjectFiles(file_store(f"{address.scheme}://{address.netloc}", options), _key(path, address.netloc))
     if "://" in path:
         file_store(path, options)  # says which there are
-    return Disk(address.path if address.scheme == "file" else path)
+    return LocalFiles(address.path if address.scheme == "file" else path)
 
 
 def _key(path: str, bucket: str) -> str:
