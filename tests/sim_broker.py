@@ -14,8 +14,8 @@ from penstock.broker import (
     BrokerOptions,
     Position,
     Producer,
-    Queue,
     Topic,
+    TopicPartition,
     TransactionOptions,
 )
 from penstock.core.errors import PenstockError
@@ -123,7 +123,7 @@ class SimProducer:
         """Set a position of a group as part of the transaction."""
         await self._host.up.wait()
         transactions = self._host.broker.transactions
-        queue = Queue(self._host.topic(place.topic).id, place.number)
+        queue = TopicPartition(self._host.topic(place.topic).id, place.number)
         adds_group = self.version >= TRANSACTIONS_V2
         if not adds_group:
             await self._host.do(transactions.add(self.id, self.identity, groups=frozenset({group})))
@@ -143,7 +143,7 @@ class SimProducer:
 
     async def _write(self, place: Write, values: list[bytes]) -> None:
         broker, topic = self._host.broker, self._host.topic(place.topic)
-        queue = Queue(topic.id, place.number)
+        queue = TopicPartition(topic.id, place.number)
         loop = asyncio.get_running_loop()
         batch = make_batch(
             values,

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups.consumer_records import (
     MEMBER,
     GroupRecord,
@@ -27,7 +27,7 @@ from penstock.core.errors import ConfigError, CorruptionError
 FOLDER = Path(__file__).parent
 FIRST = UUID(hex="000102030405060708090a0b0c0d0e0f")
 SECOND = UUID(hex="101112131415161718191a1b1c1d1e1f")
-QUEUES = frozenset({Queue(FIRST, 1), Queue(FIRST, 0x01020304), Queue(SECOND, 7)})
+QUEUES = frozenset({TopicPartition(FIRST, 1), TopicPartition(FIRST, 0x01020304), TopicPartition(SECOND, 7)})
 GROUP = GroupRecord(0x01020304, 0x05060708, 0x090A0B0C0D0E0F10, "uniform", {SECOND: 8, FIRST: 0x11121314})
 MEMBER_FULL = Member(
     id="member",
@@ -43,7 +43,7 @@ MEMBER_FULL = Member(
     previous_epoch=0x090A0B0C,
     state=MemberState.UNREVOKED,
     assigned=QUEUES,
-    revoking=frozenset({Queue(SECOND, 9)}),
+    revoking=frozenset({TopicPartition(SECOND, 9)}),
 )
 CONFIG = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "700"}
 MEMBER_BARE = Member(id="member", epoch=-2, names=frozenset({"größe"}))

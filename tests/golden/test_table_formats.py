@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.broker import LeaseKey, LeaseOptions, Queue
+from penstock.broker import LeaseKey, LeaseOptions, TopicPartition
 from penstock.broker.leases import Leases
 from penstock.broker.queue_agent.export_progress import ExportProgress, TabletProgress
 from penstock.broker.table_store import Chunk, TableStore
@@ -69,7 +69,7 @@ def test_a_lease() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
         tablet = await host.do(host.broker.system_tablet(77))
-        key, held = LeaseKey(UUID(int=7), "ann"), {Queue(UUID(int=5), 3): 9}
+        key, held = LeaseKey(UUID(int=7), "ann"), {TopicPartition(UUID(int=5), 3): 9}
         await host.do(Leases(tablet, LeaseOptions(), host.node.clock).take(key, "scan", 60.0, held))
         assert list(tablet.keys(b"", None)) == [LEASE_KEY]
         assert tablet.head(LEASE_KEY) == LEASE_HEAD

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import Position, Queue, Transaction, TransactionState
+from penstock.broker import Position, TopicPartition, Transaction, TransactionState
 from penstock.broker.consumers import Consumers
 from penstock.broker.transactional_offsets import TransactionalOffsets
 from penstock.broker.transactions.store import STATES, pack, unpack
@@ -24,7 +24,7 @@ FULL = Transaction(
     timeout_ms=60_000,
     state=TransactionState.PREPARE_COMMIT,
     version=2,
-    queues=frozenset({Queue(UUID(int=9), 1), Queue(UUID(int=9), 0)}),
+    queues=frozenset({TopicPartition(UUID(int=9), 1), TopicPartition(UUID(int=9), 0)}),
     groups=frozenset({"b", "ä"}),
     started_ms=1_700_000_000_000,
     updated_ms=1_700_000_000_001,
@@ -73,7 +73,7 @@ def test_positions_inside_a_transaction_are_stored_like_this() -> None:
         tablet = await node.kv(1)
         consumers = Consumers(tablet, node.clock)
         offsets = TransactionalOffsets(tablet, consumers, node.clock)
-        queue = Queue(UUID(int=9), 1)
+        queue = TopicPartition(UUID(int=9), 1)
         await asyncio.sleep(0)
         await offsets.stage(0x0102, "group", [(queue, Position(5, 6, "m"))])
         (key,) = tablet.keys(b"", None)

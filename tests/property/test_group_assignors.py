@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups.assignors import ASSIGNORS, Assignor, Candidate, range_, uniform
 
 TOPICS = [UUID(int=number) for number in range(1, 6)]
@@ -22,13 +22,13 @@ ALL = frozenset(TOPICS)
 def mixed(draw: st.DrawFn) -> tuple[dict[str, Candidate], dict[UUID, int]]:
     """Members that want different topics and hold anything, also what is gone or what others hold too."""
     sizes = draw(SIZES)
-    held = st.frozensets(st.builds(Queue, st.sampled_from(TOPICS), st.integers(0, 14)), max_size=20)
+    held = st.frozensets(st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 14)), max_size=20)
     wanted = st.frozensets(st.sampled_from(TOPICS))
     return {name: Candidate(draw(wanted), draw(held)) for name in draw(NAMES)}, sizes
 
 
-def queues_of(sizes: Mapping[UUID, int]) -> set[Queue]:
-    return {Queue(topic, number) for topic, count in sizes.items() for number in range(count)}
+def queues_of(sizes: Mapping[UUID, int]) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for topic, count in sizes.items() for number in range(count)}
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=ASSIGNORS)
@@ -97,7 +97,7 @@ def test_range_gives_neighbours_and_the_same_numbers_of_equal_topics(names: list
 def test_range_keeps_to_the_order_of_instance_ids() -> None:
     members = {"z": Candidate(ALL, instance_id="1"), "a": Candidate(ALL, instance_id="2")}
     target = range_(members, {TOPICS[0]: 3})
-    assert target == {"z": {Queue(TOPICS[0], 0), Queue(TOPICS[0], 1)}, "a": {Queue(TOPICS[0], 2)}}
+    assert target == {"z": {TopicPartition(TOPICS[0], 0), TopicPartition(TOPICS[0], 1)}, "a": {TopicPartition(TOPICS[0], 2)}}
 
 
 def test_uniform_sorts_out_a_thousand_members() -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups import (
     Answer,
     ConsumerCoordinator,
@@ -59,7 +59,7 @@ class World:
         self.process: SimProcess
         self.coordinator: ConsumerCoordinator | None = None
         self.topics = Topics(0, {})
-        self.owners: dict[Queue, SimMember] = {}
+        self.owners: dict[TopicPartition, SimMember] = {}
         self.members: list[SimMember] = []
         self.group_epoch = 0
         self.counts: Counter[str] = Counter()
@@ -115,12 +115,12 @@ class World:
             shapes[name] = TopicShape(UUID(int=self.random.getrandbits(128)), self.random.randint(1, 6))
         self.topics = Topics(self.topics.version + 1, shapes)
 
-    def wanted(self) -> set[Queue]:
+    def wanted(self) -> set[TopicPartition]:
         """What must be with someone once it is calm."""
         alive = [member for member in self.members if member.is_alive]
         names = {name for member in alive for name in self.topics.by_name if name in member.names or member.matches(name)}
         shapes = [self.topics.by_name[name] for name in names]
-        return {Queue(shape.id, number) for shape in shapes for number in range(shape.partitions)}
+        return {TopicPartition(shape.id, number) for shape in shapes for number in range(shape.partitions)}
 
 
 class SimMember:
@@ -143,10 +143,10 @@ class SimMember:
 
     def reset(self) -> None:
         """Forget everything, as a client does that must join anew."""
-        self.owned: set[Queue] = set()
-        self.target: frozenset[Queue] = frozenset()
+        self.owned: set[TopicPartition] = set()
+        self.target: frozenset[TopicPartition] = frozenset()
         self.epoch = 0
-        self.said: set[Queue] | None = None
+        self.said: set[TopicPartition] | None = None
         self.says_all = True
         self.missed = 0
         self.was_late = False
@@ -226,7 +226,7 @@ class SimMember:
         if self.asked_at is None:
             self.asked_at = self.world.node.clock.monotonic()
 
-    def take(self, assigned: frozenset[Queue]) -> None:
+    def take(self, assigned: frozenset[TopicPartition]) -> None:
         self.target = assigned
         if self.owned - assigned:
             self.be_asked()
@@ -243,7 +243,7 @@ class SimMember:
         self.release(self.owned - self.target)
         self.own(self.target - self.owned)
 
-    def own(self, queues: Iterable[Queue]) -> None:
+    def own(self, queues: Iterable[TopicPartition]) -> None:
         for queue in list(queues):
             other = self.world.owners.get(queue)
             if other is not None and not other.is_late():
@@ -254,7 +254,7 @@ class SimMember:
             self.owned.add(queue)
             self.world.counts["given"] += 1
 
-    def release(self, queues: Iterable[Queue]) -> None:
+    def release(self, queues: Iterable[TopicPartition]) -> None:
         for queue in list(queues):
             self.owned.discard(queue)
             if self.world.owners.get(queue) is self:

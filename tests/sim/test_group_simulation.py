@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.consumers import Consumers, Position, Queue
+from penstock.broker.consumers import Consumers, Position, TopicPartition
 from penstock.broker.groups import (
     FencedInstanceError,
     GroupCoordinator,
@@ -98,11 +98,11 @@ class World:
     async def commit(self, joined: JoinAnswer, instance_id: str | None, positions: dict[int, int]) -> None:
         """Commit as a gateway does: nothing comes between the check and the write."""
         self.groups.check_commit(GROUP, joined.member_id, joined.generation, instance_id)
-        await self.consumers.commit(GROUP, [(Queue(TOPIC, number), Position(at)) for number, at in positions.items()])
+        await self.consumers.commit(GROUP, [(TopicPartition(TOPIC, number), Position(at)) for number, at in positions.items()])
 
     def position(self, number: int) -> int:
         """Where the group stands in a partition; never before what was acknowledged."""
-        found = self.consumers.position(GROUP, Queue(TOPIC, number))
+        found = self.consumers.position(GROUP, TopicPartition(TOPIC, number))
         at = 0 if found is None else found.offset
         assert at >= self.committed[number], f"partition {number} is back at {at}, after {self.committed[number]}"
         return at

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.blob import DiskSpace
-from penstock.broker import LeaseKey, Position, Queue, TopicConfig, UnknownTopicError
+from penstock.broker import LeaseKey, Position, TopicConfig, TopicPartition, UnknownTopicError
 from penstock.broker.namespace import Kind, consumer_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.testing.batches import make_batch
@@ -35,7 +35,7 @@ async def write(host: SimBroker, name: str, count: int) -> None:
 
 
 async def take(host: SimBroker, name: str, offset: int, duration_s: float = 600.0) -> None:
-    await host.do(host.broker.leases.take(KEY, "scan", duration_s, {Queue(host.topic(name).id, 0): offset}))
+    await host.do(host.broker.leases.take(KEY, "scan", duration_s, {TopicPartition(host.topic(name).id, 0): offset}))
 
 
 async def start_of(host: SimBroker, name: str = "t") -> int:
@@ -132,7 +132,7 @@ def test_the_queue_agent_waits_with_trimming_and_with_what_has_outlived_its_time
         await host.do(host.broker.registrations.register(Registration(*refs, vital=True)))
         topic = host.broker.namespace.topic(node)
         await write(host, topic.name, 10)
-        position = (Queue(topic.id, 0), Position(8))
+        position = (TopicPartition(topic.id, 0), Position(8))
         await host.do(host.broker.consumers.commit(consumer_name(consumer), [position]))
         await take(host, topic.name, 3)
         trimming = {"auto_trim_config": json.dumps({"enable": True}).encode()}

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import Broker, BrokerLimits, BrokerOptions, InvalidPartitionsError, LimitReachedError, Position, Queue
+from penstock.broker import (
+    Broker,
+    BrokerLimits,
+    BrokerOptions,
+    InvalidPartitionsError,
+    LimitReachedError,
+    Position,
+    TopicPartition,
+)
 from penstock.broker.groups.registry import CLASSIC
 from penstock.broker.namespace import Kind
 from tests.sim_tablet import SimNode, on_node
@@ -47,7 +55,7 @@ def test_partitions_of_a_topic_and_in_all_are_limited() -> None:
 def test_groups_are_limited_those_with_positions_alone_too() -> None:
     async def scenario(broker: Broker) -> None:
         topic = await broker.create_topic("read", 1)
-        groups, queue = broker.groups, Queue(topic.id, 0)
+        groups, queue = broker.groups, TopicPartition(topic.id, 0)
         for name in ("one", "two"):
             groups.check_commit(name, "", -1)
             await broker.consumers.commit(name, [(queue, Position(0))])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker import Position, Queue
+from penstock.broker import Position, TopicPartition
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.broker.namespace import Kind, MountState, NodeExistsError, NoSuchNodeError, WrongNodeError, consumer_name
 from penstock.broker.registrations import Ref, Registration
@@ -121,7 +121,7 @@ def test_a_vital_consumer_holds_the_retention_of_a_topic_back() -> None:
         queue = Ref(HERE, "//topics/orders")
         await host.do(broker.registrations.register(Registration(queue, Ref(HERE, "//tmp/c"), vital=True)))
         assert broker.queue_agent.needed_from(topic, 0) == 0
-        await host.do(broker.consumers.commit(consumer_name(consumer), [(Queue(topic.id, 0), Position(2))]))
+        await host.do(broker.consumers.commit(consumer_name(consumer), [(TopicPartition(topic.id, 0), Position(2))]))
         assert broker.queue_agent.needed_from(topic, 0) == 2
         await host.do(broker.registrations.register(Registration(queue, Ref("mars", "//c"), vital=True)))
         await host.do(broker.queue_agent.once())

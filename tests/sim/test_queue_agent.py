@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from penstock.broker import Position, Queue
+from penstock.broker import Position, TopicPartition
 from penstock.broker.namespace import Kind, MountState, consumer_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.testing.batches import make_batch
@@ -40,7 +40,7 @@ class Watched:
         await self.host.do(self.broker.namespace.set_attributes(QUEUE, stored))
 
     async def advance(self, offset: int) -> None:
-        await self.host.do(self.broker.consumers.commit(self.name, [(Queue(self.topic.id, 0), Position(offset))]))
+        await self.host.do(self.broker.consumers.commit(self.name, [(TopicPartition(self.topic.id, 0), Position(offset))]))
 
     async def start(self) -> int:
         """Where the partition begins after the agent had time for a few passes."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import Position, Queue
+from penstock.broker import Position, TopicPartition
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.core.errors import PenstockError
@@ -159,7 +159,7 @@ def test_trimming_and_retention_wait_for_an_export() -> None:
         consumer = await exported.host.do(broker.namespace.create(CONSUMER, Kind.CONSUMER, {}, mounted=True))
         await exported.host.do(broker.registrations.register(Registration(Ref(HERE, QUEUE), Ref(HERE, CONSUMER), vital=True)))
         await exported.write(b"1", b"2")
-        place = Queue(exported.host.topic("tmp.queue").id, 0)
+        place = TopicPartition(exported.host.topic("tmp.queue").id, 0)
         await exported.host.do(broker.consumers.commit(consumer_name(consumer), [(place, Position(2))]))
         await exported.set("auto_trim_config", {"enable": True})
         await asyncio.sleep(5)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.blob import BlobId, Content, Reply, Status
-from penstock.broker import Position, Queue, TopicConfig, TopicExistsError
+from penstock.broker import Position, TopicConfig, TopicExistsError, TopicPartition
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.broker.groups.errors import NotCoordinatorError
 from penstock.broker.groups.members import Joining, OfferedProtocol
@@ -76,7 +76,7 @@ class Load:
             await asyncio.sleep(0.05)
 
     async def commit_positions(self, count: int) -> None:
-        queue = Queue(self._host.topic("first").id, 0)
+        queue = TopicPartition(self._host.topic("first").id, 0)
         for offset in range(1, count + 1):
             while self.position < offset:
                 try:
@@ -117,12 +117,12 @@ async def _check(host: SimBroker, load: Load) -> None:
     """All that was acknowledged is there, and nothing else."""
     names = {topic.name for topic in host.broker.catalog.topics()}
     assert names == {"first", *load.topics}
-    queue = Queue(host.topic("first").id, 0)
+    queue = TopicPartition(host.topic("first").id, 0)
     position = host.broker.consumers.position(CONSUMER, queue)
     assert position is not None
     assert position.offset == load.position
     assert (await host.do(read_committed(host.partition("first", 0)))).values == load.committed
-    staged = host.broker.consumers.position("in-transactions", Queue(queue.topic_id, 1))
+    staged = host.broker.consumers.position("in-transactions", TopicPartition(queue.topic_id, 1))
     assert staged is not None
     assert staged.offset == len(load.committed) - 1
     for name in load.topics:
@@ -189,7 +189,7 @@ def test_while_a_system_tablet_starts_again_callers_are_told_to_try_again() -> N
     async def scenario() -> None:
         host = await SimBroker().start()
         topic = await host.do(host.broker.create_topic("first", 1))
-        queue = Queue(topic.id, 0)
+        queue = TopicPartition(topic.id, 0)
         await host.do(host.broker.consumers.commit(CONSUMER, [(queue, Position(5))]))
         generation = _tablet(host, CONSUMERS).generation
         await host.do(_tablet(host, CONSUMERS).stop())
@@ -282,7 +282,7 @@ def test_a_commit_that_was_decided_though_its_producer_was_told_otherwise_is_car
 def test_a_member_that_waits_for_its_group_is_told_to_find_the_coordinator_again_and_is_still_a_member_then() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
-        queue = Queue((await host.do(host.broker.create_topic("first", 1))).id, 0)
+        queue = TopicPartition((await host.do(host.broker.create_topic("first", 1))).id, 0)
         asked = Joining("", "consumer", (OfferedProtocol("range", b""),), 60_000, 600_000, takes_id_first=False)
         old = host.broker.groups
         first = await host.do(old.classic.join("group", asked))

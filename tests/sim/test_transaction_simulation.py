@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from penstock.broker import TRANSACTIONS_V1, TRANSACTIONS_V2, Ended, ProducerFencedError, Queue, TransactionOptions
+from penstock.broker import TRANSACTIONS_V1, TRANSACTIONS_V2, Ended, ProducerFencedError, TopicPartition, TransactionOptions
 from penstock.core.errors import ClosedError, FencedError, InvalidRequestError, PenstockError
 from penstock.testing.sim_loop import ProcessDiedError, current_loop, run_simulation
 from tests.sim_broker import SimBroker, SimProducer, Write, read_committed
@@ -135,7 +135,7 @@ class World:
 
     def _judge_positions(self, views: dict[Write, list[bytes]]) -> None:
         """The position of each name is that of its last committed transaction that set one."""
-        queue = Queue(self.host.topic(POSITION_OF.topic).id, POSITION_OF.number)
+        queue = TopicPartition(self.host.topic(POSITION_OF.topic).id, POSITION_OF.number)
         assert not self.host.broker.consumers.pending
         for name in {told.name for told in self.told}:
             committed = [

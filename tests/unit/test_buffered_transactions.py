@@ -14,7 +14,7 @@ from penstock.broker import (
     NoSuchTransactionError,
     Position,
     Producer,
-    Queue,
+    TopicPartition,
     TransactionLimitError,
     TransactionOptions,
     UnsettledPositionsError,
@@ -41,8 +41,8 @@ class Buffered:
         broker = self.host.broker
         return BufferedTransactions(broker.commits, _BatchWriter(broker), broker.clock, bytes_max_each=1 << 20)
 
-    def queue(self, place: Write) -> Queue:
-        return Queue(self.host.topic(place.topic).id, place.number)
+    def queue(self, place: Write) -> TopicPartition:
+        return TopicPartition(self.host.topic(place.topic).id, place.number)
 
     def changes(self, *values: bytes, places: tuple[Write, ...] = (A, B), position: int | None = None) -> Changes[WrittenBatch]:
         found = Changes[WrittenBatch]()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups import (
     Answer,
     ConsumerCoordinator,
@@ -30,7 +30,7 @@ from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
 from tests.sim_tablet import ERROR, FINE, LOG, Fate, SimNode, on_node
 
 TOPICS = Topics(1, {"a": TopicShape(UUID(int=1), 2)})
-BOTH = frozenset({Queue(UUID(int=1), 0), Queue(UUID(int=1), 1)})
+BOTH = frozenset({TopicPartition(UUID(int=1), 0), TopicPartition(UUID(int=1), 1)})
 OLD_KEY = b"x-old"
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups import (
     Answer,
     ConsumerGroup,
@@ -27,7 +27,7 @@ from penstock.broker.groups.consumer_records import Member, MemberState
 from penstock.broker.groups.subscriptions import Topics, TopicShape
 
 A, B = UUID(int=1), UUID(int=2)
-NONE: frozenset[Queue] = frozenset()
+NONE: frozenset[TopicPartition] = frozenset()
 
 
 class ManualClock:
@@ -56,7 +56,7 @@ class Fixture:
         shapes = {name: TopicShape(UUID(int=1 + ord(name[0]) - ord("a")), size) for name, size in sizes.items()}
         self.topics = Topics(self.topics.version + 1, shapes)
 
-    def beat(self, member: str, epoch: int, owned: frozenset[Queue] | None = None, **more: object) -> Answer:
+    def beat(self, member: str, epoch: int, owned: frozenset[TopicPartition] | None = None, **more: object) -> Answer:
         return self.group.heartbeat(Heartbeat(member, epoch, owned=owned)._replace(**more), self.topics)  # type: ignore[arg-type]
 
     def join(self, member: str, *names: str, **more: object) -> Answer:
@@ -64,8 +64,8 @@ class Fixture:
         return self.beat(member, JOIN_EPOCH, NONE, **{"names": wanted, "rebalance_timeout_ms": 60_000, **more})
 
 
-def queues(*numbers: int, topic: UUID = A) -> frozenset[Queue]:
-    return frozenset(Queue(topic, number) for number in numbers)
+def queues(*numbers: int, topic: UUID = A) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic, number) for number in numbers)
 
 
 def test_the_first_member_gets_everything() -> None:
@@ -142,7 +142,7 @@ def test_who_misses_an_answer_may_repeat_itself() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "owned"), [(1, None), (1, queues(0, 2)), (0 + 3, queues(0, 1))])
-def test_a_wrong_epoch_is_fenced(epoch: int, owned: frozenset[Queue] | None) -> None:
+def test_a_wrong_epoch_is_fenced(epoch: int, owned: frozenset[TopicPartition] | None) -> None:
     fixture = Fixture()
     fixture.join("one")
     fixture.join("two")
@@ -375,7 +375,7 @@ def test_an_unchanged_group_writes_nothing() -> None:
     assert fixture.group.take_changes().commands == ()
 
 
-def _state_of(group: ConsumerGroup) -> tuple[object, dict[str, Member], dict[str, frozenset[Queue]]]:
+def _state_of(group: ConsumerGroup) -> tuple[object, dict[str, Member], dict[str, frozenset[TopicPartition]]]:
     return group.record, dict(group.members), dict(group.targets)
 
 

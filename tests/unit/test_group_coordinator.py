@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumers import Consumers, Position, Queue
+from penstock.broker.consumers import Consumers, Position, TopicPartition
 from penstock.broker.groups import (
     CLASSIC,
     CONSUMER,
@@ -119,7 +119,7 @@ class Broker:
         return joined
 
     async def commit(self, name: str, offset: int, topic: UUID = TOPIC) -> None:
-        await self.consumers.commit(name, [(Queue(topic, 0), Position(offset))])
+        await self.consumers.commit(name, [(TopicPartition(topic, 0), Position(offset))])
 
 
 def metadata(*topics: str) -> bytes:
@@ -234,7 +234,7 @@ def test_a_group_of_another_kind_is_taken_over_when_it_is_empty() -> None:
         await broker.stable()
         assert broker.groups.kind(GROUP) == CLASSIC
         assert broker.tablet.head(b"other") is None
-        assert broker.consumers.position(GROUP, Queue(TOPIC, 0)) is not None
+        assert broker.consumers.position(GROUP, TopicPartition(TOPIC, 0)) is not None
         with pytest.raises(NonEmptyGroupError):
             broker.groups.take(GROUP, CONSUMER)
 
@@ -311,7 +311,7 @@ def test_positions_in_topics_that_no_member_reads_grow_old() -> None:
         await broker.commit(GROUP, 6, unread)
         await _live(broker, joined, 1001)
         await expiry.sweep()
-        assert set(broker.consumers.positions(GROUP)) == {Queue(read, 0)}
+        assert set(broker.consumers.positions(GROUP)) == {TopicPartition(read, 0)}
 
     on_broker(scenario)
 
@@ -324,7 +324,7 @@ def test_positions_of_consumers_that_assign_themselves_grow_old_by_their_last_co
         await broker.commit("simple", 6, unread)
         await asyncio.sleep(401)
         await expiry.sweep()
-        assert set(broker.consumers.positions("simple")) == {Queue(unread, 0)}
+        assert set(broker.consumers.positions("simple")) == {TopicPartition(unread, 0)}
         await asyncio.sleep(600)
         await expiry.sweep()
         assert broker.groups.listed() == []

@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import LeaseKey, LeaseLimitError, LeaseOptions, LeaseSpentError, Queue, UnknownLeaseError
+from penstock.broker import LeaseKey, LeaseLimitError, LeaseOptions, LeaseSpentError, TopicPartition, UnknownLeaseError
 from penstock.broker.leases import LeaseBook, Leases
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.tablet import Request, Write
 from tests.sim_tablet import LOG, Fate, SimNode, on_node
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
-FIRST, SECOND, FOREIGN = Queue(TOPIC, 0), Queue(TOPIC, 1), Queue(OTHER, 0)
+FIRST, SECOND, FOREIGN = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1), TopicPartition(OTHER, 0)
 KEY = LeaseKey(UUID(int=7), "ann")
 OPTIONS = LeaseOptions(leases_max=3, partitions_max=2, partitions_in_all_max=4, duration_s_max=60.0, held_s_max=1000.0)
 
@@ -23,7 +23,7 @@ def key(number: int) -> LeaseKey:
     return LeaseKey(UUID(int=number), "ann")
 
 
-def held(book: LeaseBook, queue: Queue, now_s: float) -> list[int]:
+def held(book: LeaseBook, queue: TopicPartition, now_s: float) -> list[int]:
     return sorted(lease.positions[queue] for lease in book.of_queue(queue, now_s))
 
 

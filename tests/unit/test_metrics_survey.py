@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, group_state
-from penstock.broker import LeaseKey, Position, Queue, TopicConfig
+from penstock.broker import LeaseKey, Position, TopicConfig, TopicPartition
 from penstock.core.clock import SystemClock
 from penstock.queue import backlog_of
 from penstock.server.metrics.flows import TopicFlows
@@ -51,7 +51,7 @@ async def write(host: SimBroker, topic: str, count: int, *, age_ms: int = 0, num
 
 
 async def commit(host: SimBroker, consumer: str, topic: str, offset: int, number: int = 0) -> None:
-    await host.broker.consumers.commit(consumer, [(Queue(host.topic(topic).id, number), Position(offset))])
+    await host.broker.consumers.commit(consumer, [(TopicPartition(host.topic(topic).id, number), Position(offset))])
 
 
 def test_lags_are_told_in_messages_time_and_share_of_retention() -> None:
@@ -109,7 +109,7 @@ def test_a_topic_that_an_important_consumer_keeps_from_being_trimmed_is_named() 
         assert "stands at offset 0" in (await surveyed(host)).blocked["kept"]
         await commit(host, "auditor", "kept", 3)
         assert (await surveyed(host)).blocked == {}
-        await host.broker.leases.take(LeaseKey(UUID(int=1), "ann"), "a scan", 60.0, {Queue(host.topic("free").id, 0): 1})
+        await host.broker.leases.take(LeaseKey(UUID(int=1), "ann"), "a scan", 60.0, {TopicPartition(host.topic("free").id, 0): 1})
         assert "a scan has a lease, and is to read from offset 1" in (await surveyed(host)).blocked["free"]
 
     simulated(scenario)

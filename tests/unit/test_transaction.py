@@ -15,13 +15,13 @@ from penstock.broker import (
     NotInTransactionError,
     Producer,
     ProducerFencedError,
-    Queue,
+    TopicPartition,
     Transaction,
     TransactionState,
     UnknownProducerError,
 )
 
-QUEUE, OTHER = Queue(UUID(int=1), 0), Queue(UUID(int=1), 1)
+QUEUE, OTHER = TopicPartition(UUID(int=1), 0), TopicPartition(UUID(int=1), 1)
 NEW_ID = 99
 LAST_EPOCH = (1 << 15) - 2
 OWNER = Producer(7, 0)

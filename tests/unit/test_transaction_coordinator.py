@@ -20,8 +20,8 @@ from penstock.broker import (
     NotInTransactionError,
     Producer,
     ProducerFencedError,
-    Queue,
     RecordConflictError,
+    TopicPartition,
     TransactionOptions,
     TransactionState,
     UnknownProducerError,
@@ -99,7 +99,7 @@ def test_an_open_transaction_survives_a_crash_and_can_be_committed(version: int)
 def test_positions_are_set_by_the_commit_and_dropped_by_an_abort() -> None:
     async def scenario(host: SimBroker) -> None:
         producer = await _begun(host)
-        queue = Queue(host.topic("a").id, 0)
+        queue = TopicPartition(host.topic("a").id, 0)
         await producer.set_position("group", A, 3)
         assert host.broker.consumers.is_unstable("group", queue)
         await producer.end(commit=False)
@@ -193,14 +193,14 @@ def test_a_partition_that_is_not_in_the_transaction_takes_no_data_of_it() -> Non
     async def scenario(host: SimBroker) -> None:
         producer = await _begun(host)
         transactions = host.broker.transactions
-        elsewhere = Queue(host.topic("a").id, 1)
+        elsewhere = TopicPartition(host.topic("a").id, 1)
         with pytest.raises(NotInTransactionError):
             transactions.check_write("id", producer.identity, elsewhere)
         with pytest.raises(UnknownProducerError):
             transactions.check_write(None, producer.identity, elsewhere)
         await producer.end(commit=True)
         with pytest.raises(NotInTransactionError):
-            transactions.check_write("id", producer.identity, Queue(host.topic("a").id, 0))
+            transactions.check_write("id", producer.identity, TopicPartition(host.topic("a").id, 0))
 
     _run(scenario)
 
@@ -228,7 +228,7 @@ def test_writes_that_wait_for_their_partition_keep_their_order() -> None:
 
 async def _pipelined(host: SimBroker, producer: Producer) -> None:
     """Fifty batches one behind the other; the first ones find the partition not yet added."""
-    broker, queue = host.broker, Queue(host.topic("a").id, 0)
+    broker, queue = host.broker, TopicPartition(host.topic("a").id, 0)
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[WriteResult]] = []
     for number in range(50):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.gateway.ydb.balancer import Balancer, Effect, Start, Stop
 
 A, B = UUID(int=1), UUID(int=2)
@@ -55,7 +55,7 @@ def test_more_readers_than_partitions_leave_some_without() -> None:
     balancer = Balancer()
     balancer.join("x", {A: None}, {A: 1})
     assert balancer.join("y", {A: None}, {A: 1}) == []
-    assert balancer.leave("x") == [Start("y", Queue(A, 0))]
+    assert balancer.leave("x") == [Start("y", TopicPartition(A, 0))]
 
 
 def test_a_reader_is_given_only_partitions_it_asked_for() -> None:
@@ -79,7 +79,7 @@ class Balance(RuleBasedStateMachine):
         self.balancer = Balancer()
         self.counts = {A: 3, B: 5}
         self.readers: dict[str, set[UUID]] = {}
-        self.held: dict[Queue, str] = {}
+        self.held: dict[TopicPartition, str] = {}
         self.asked: list[Stop] = []
         self.names = 0
 
@@ -128,7 +128,7 @@ class Balance(RuleBasedStateMachine):
         for topic, count in self.counts.items():
             takers = [name for name, topics in self.readers.items() if topic in topics]
             if takers:
-                load = Counter(self.held.get(Queue(topic, number)) for number in range(count))
+                load = Counter(self.held.get(TopicPartition(topic, number)) for number in range(count))
                 assert load[None] == 0
                 shares = [load[name] for name in takers]
                 assert max(shares) - min(shares) <= 1

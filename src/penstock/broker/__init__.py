@@ -22,7 +22,7 @@ from penstock.broker.buffered_transactions import (
     UnsettledPositionsError,
 )
 from penstock.broker.compaction import CompactionOptions
-from penstock.broker.consumers import Position, Queue
+from penstock.broker.consumers import Position, TopicPartition
 from penstock.broker.dynamic_config import ALL_BROKERS, BROKER_NAMES, CONNECTIONS_MAX, DYNAMIC_KEYS
 from penstock.broker.errors import (
     InvalidConfigError,
@@ -144,7 +144,6 @@ __all__ = [
     "Produced",
     "Producer",
     "ProducerFencedError",
-    "Queue",
     "QuotaEntity",
     "QuotaExceededError",
     "RecordConflictError",
@@ -162,6 +161,7 @@ __all__ = [
     "Topic",
     "TopicConfig",
     "TopicExistsError",
+    "TopicPartition",
     "Transaction",
     "TransactionCoordinator",
     "TransactionLimitError",

@@ -16,7 +16,7 @@ from penstock.broker.age_clock import AgeClock
 from penstock.broker.buffered_transactions import BufferedCommits
 from penstock.broker.catalog import Catalog
 from penstock.broker.compaction import Compaction
-from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.consumers import Consumers, TopicPartition
 from penstock.broker.dynamic_config import DynamicConfig
 from penstock.broker.errors import TopicExistsError, UnknownTopicError
 from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
@@ -427,7 +427,7 @@ class Broker:
         self.commits.use(self.transactions, self.consumers)
         self._stops["commits"] = self.commits.stop
 
-    def _partition_of(self, queue: Queue) -> Partition:
+    def _partition_of(self, queue: TopicPartition) -> Partition:
         return self.partition(self.catalog.topic_by_id(queue.topic_id), queue.partition)
 
     async def _start_groups(self, tablet: KvTablet) -> None:

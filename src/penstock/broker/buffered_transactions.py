@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from penstock.broker.consumers import Consumers, Position, Queue
+from penstock.broker.consumers import Consumers, Position, TopicPartition
 from penstock.broker.transactions import (
     V2,
     Producer,
@@ -78,7 +78,7 @@ class QueueWriter(Protocol[W]):
         """Whether the parts are written as one batch, and so as a whole even without a transaction."""
         ...
 
-    async def write(self, queue: Queue, parts: list[W], producer: Producer | None) -> None:
+    async def write(self, queue: TopicPartition, parts: list[W], producer: Producer | None) -> None:
         """Write the parts in order, as part of the producer's transaction if there is one; durable when this returns."""
         ...
 
@@ -87,8 +87,8 @@ class QueueWriter(Protocol[W]):
 class Changes(Generic[W]):
     """What is to take effect together."""
 
-    writes: dict[Queue, list[W]] = field(default_factory=dict)
-    positions: dict[str, dict[Queue, Position]] = field(default_factory=dict)
+    writes: dict[TopicPartition, list[W]] = field(default_factory=dict)
+    positions: dict[str, dict[TopicPartition, Position]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
 
     @property
@@ -96,15 +96,15 @@ class Changes(Generic[W]):
         """How many bytes are to be written."""
         return sum(part.size for parts in self.writes.values() for part in parts)
 
-    def add(self, queue: Queue, parts: Iterable[W]) -> None:
+    def add(self, queue: TopicPartition, parts: Iterable[W]) -> None:
         """Write parts behind those that were added before."""
         self.writes.setdefault(queue, []).extend(parts)
 
-    def set_position(self, name: str, queue: Queue, position: Position) -> None:
+    def set_position(self, name: str, queue: TopicPartition, position: Position) -> None:
         """Set a position, in place of the one that was set before."""
         self.positions.setdefault(name, {})[queue] = position
 
-    def position(self, name: str, queue: Queue) -> Position | None:
+    def position(self, name: str, queue: TopicPartition) -> Position | None:
         """A position that is to be set."""
         return self.positions.get(name, {}).get(queue)
 
@@ -168,7 +168,7 @@ class BufferedCommits:
             lock = self._locks[name] = asyncio.Lock()
         return lock
 
-    def check_settled(self, name: str, queues: Iterable[Queue]) -> None:
+    def check_settled(self, name: str, queues: Iterable[TopicPartition]) -> None:
         """UnsettledPositionsError if a transaction that has not ended sets one of these positions. To be asked while the lock of
         the name is held."""
         if any(self._consumers.is_unstable(name, queue) for queue in queues):
@@ -204,7 +204,7 @@ class BufferedCommits:
             await self._give_up(transactional_id, producer)
             raise
 
-    async def _begin(self, queues: frozenset[Queue], groups: frozenset[str]) -> tuple[str, Producer]:
+    async def _begin(self, queues: frozenset[TopicPartition], groups: frozenset[str]) -> tuple[str, Producer]:
         """Begin a transaction over these partitions and positions. An id that expired meanwhile, or that another has taken over,
         is replaced by the next."""
         while self._idle:

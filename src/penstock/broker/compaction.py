@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.broker.leases import Leases
 from penstock.broker.probe import BrokerProbe
@@ -87,7 +87,7 @@ class Compaction:
 
     async def _compact(self, topic: Topic, partition: Partition) -> None:
         options = self._options
-        held_from = partial(self._leases.needed_from, Queue(topic.id, partition.number))
+        held_from = partial(self._leases.needed_from, TopicPartition(topic.id, partition.number))
         for _ in range(PASSES_MAX):
             began = self._clock.monotonic()
             summary = await compact(

@@ -23,11 +23,11 @@ CONSUMER_SIZE_MAX = 1000
 OBJECT_PREFIX = "\1"  # names of consumers and producers that are objects of the namespace, and no groups, begin with it
 
 _POSITION = Struct(">BqiQ")
-_QUEUE = Struct(">16sI")
+_TOPIC_PARTITION = Struct(">16sI")
 
 
-class Queue(NamedTuple):
-    """One partition of one topic."""
+class TopicPartition(NamedTuple):
+    """A partition, by the id of its topic."""
 
     topic_id: UUID
     partition: int
@@ -48,24 +48,24 @@ class Consumers:
     def __init__(self, tablet: TableTablet, clock: Clock) -> None:
         self._tablet = tablet
         self._clock = clock
-        self.pending: dict[tuple[str, Queue], set[int]] = {}  # producers whose open transactions set a position
+        self.pending: dict[tuple[str, TopicPartition], set[int]] = {}  # producers whose open transactions set a position
 
-    def is_unstable(self, consumer: str, queue: Queue) -> bool:
+    def is_unstable(self, consumer: str, queue: TopicPartition) -> bool:
         """Whether a transaction that is not yet ended sets this position."""
         return (consumer, queue) in self.pending
 
-    def position(self, consumer: str, queue: Queue) -> Position | None:
+    def position(self, consumer: str, queue: TopicPartition) -> Position | None:
         """Where a consumer stands; None if it never committed there."""
         raw = self._tablet.head(_key(consumer, queue))
         return None if raw is None else unpack_position(raw)
 
-    def positions(self, consumer: str) -> dict[Queue, Position]:
+    def positions(self, consumer: str) -> dict[TopicPartition, Position]:
         """All positions of a consumer."""
         begin = _prefix(consumer)
-        found: dict[Queue, Position] = {}
+        found: dict[TopicPartition, Position] = {}
         for key in self._tablet.keys(begin, begin[:-1] + b"\1"):
-            topic_id, partition = _QUEUE.unpack(key[len(begin) :])
-            found[Queue(UUID(bytes=topic_id), partition)] = unpack_position(self._tablet.head(key) or b"")
+            topic_id, partition = _TOPIC_PARTITION.unpack(key[len(begin) :])
+            found[TopicPartition(UUID(bytes=topic_id), partition)] = unpack_position(self._tablet.head(key) or b"")
         return found
 
     def has_positions(self, consumer: str) -> bool:
@@ -75,32 +75,34 @@ class Consumers:
 
     def consumers(self) -> list[str]:
         """Every consumer that has a position."""
-        return sorted({key[1 : -_QUEUE.size - 1].decode() for key in self._tablet.keys(b"o", b"p")})
+        return sorted({key[1 : -_TOPIC_PARTITION.size - 1].decode() for key in self._tablet.keys(b"o", b"p")})
 
-    def page(self, after: bytes, limit: int) -> tuple[list[tuple[str, Queue, Position]], bytes]:
+    def page(self, after: bytes, limit: int) -> tuple[list[tuple[str, TopicPartition, Position]], bytes]:
         """Some positions of all consumers, in the order of the table, and where the next ones begin: after that, again with this.
         Empty at the end; begin with b""."""
-        found: list[tuple[str, Queue, Position]] = []
+        found: list[tuple[str, TopicPartition, Position]] = []
         for key in self._tablet.keys(max(after, b"o"), b"p"):
             if len(found) == limit:
                 return found, key
-            topic_id, partition = _QUEUE.unpack(key[-_QUEUE.size :])
+            topic_id, partition = _TOPIC_PARTITION.unpack(key[-_TOPIC_PARTITION.size :])
             position = unpack_position(self._tablet.head(key) or b"")
-            found.append((key[1 : -_QUEUE.size - 1].decode(), Queue(UUID(bytes=topic_id), partition), position))
+            found.append(
+                (key[1 : -_TOPIC_PARTITION.size - 1].decode(), TopicPartition(UUID(bytes=topic_id), partition), position)
+            )
         return found, b""
 
-    async def commit(self, consumer: str, positions: Iterable[tuple[Queue, Position]]) -> None:
+    async def commit(self, consumer: str, positions: Iterable[tuple[TopicPartition, Position]]) -> None:
         """Set positions, all of them durably or none."""
         await self.commit_all((consumer, queue, position) for queue, position in positions)
 
-    async def commit_all(self, positions: Iterable[tuple[str, Queue, Position]]) -> None:
+    async def commit_all(self, positions: Iterable[tuple[str, TopicPartition, Position]]) -> None:
         """The same, of several consumers."""
         now_ms = int(self._clock.wall() * 1000)
         writes = tuple(position_write(consumer, queue, position, now_ms) for consumer, queue, position in positions)
         if writes:
             await self._tablet.execute(Request(writes, makes_room=True))
 
-    async def forget(self, consumer: str, queues: Iterable[Queue]) -> None:
+    async def forget(self, consumer: str, queues: Iterable[TopicPartition]) -> None:
         """Delete positions."""
         keys = [_key(consumer, queue) for queue in queues]
         if keys:
@@ -113,7 +115,7 @@ class Consumers:
 
     async def forget_topic(self, topic_id: UUID) -> None:
         """A topic is gone: so are all positions in it."""
-        keys = [key for key in self._tablet.keys(b"o", b"p") if key[-_QUEUE.size : -4] == topic_id.bytes]
+        keys = [key for key in self._tablet.keys(b"o", b"p") if key[-_TOPIC_PARTITION.size : -4] == topic_id.bytes]
         for begin in range(0, len(keys), 1000):
             commands = tuple(DeleteRange(key, key + b"\0") for key in keys[begin : begin + 1000])
             await self._tablet.execute(Request(commands, makes_room=True))
@@ -126,11 +128,11 @@ def _prefix(consumer: str) -> bytes:
     return b"o" + name + b"\0"
 
 
-def _key(consumer: str, queue: Queue) -> bytes:
-    return _prefix(consumer) + _QUEUE.pack(queue.topic_id.bytes, queue.partition)
+def _key(consumer: str, queue: TopicPartition) -> bytes:
+    return _prefix(consumer) + _TOPIC_PARTITION.pack(queue.topic_id.bytes, queue.partition)
 
 
-def position_write(consumer: str, queue: Queue, position: Position, now_ms: int) -> Write:
+def position_write(consumer: str, queue: TopicPartition, position: Position, now_ms: int) -> Write:
     """The command that sets a position."""
     return Write(_key(consumer, queue), b"", head=pack_position(position, now_ms))
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.blob import GroupLife
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import LeaseLimitError, LeaseSpentError, UnknownLeaseError
 from penstock.broker.system_tablet import TableTablet
 from penstock.core.clock import Clock
@@ -37,7 +37,7 @@ FREE_LEAST: Final = 0.05  # of a disk; with less, no lease holds anything back
 _VALUE: Final = Struct(">BIH")
 _POSITION: Final = Struct(">16sIQ")
 
-Positions = Mapping[Queue, int]
+Positions = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class LeaseBook:
         self._options = options
         self._leases: dict[LeaseKey, Lease] = {}
         self._partitions = 0  # of all leases
-        self._by_queue: dict[Queue, dict[LeaseKey, Lease]] = {}
+        self._by_queue: dict[TopicPartition, dict[LeaseKey, Lease]] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -130,7 +130,7 @@ class LeaseBook:
         """Those that are over but still in the book. One that is spent is remembered for as long as it is asked for."""
         return [key for key, lease in self._leases.items() if now_s >= max(lease.expires_s, lease.refused_s + lease.duration_s)]
 
-    def of_queue(self, queue: Queue, now_s: float) -> list[Lease]:
+    def of_queue(self, queue: TopicPartition, now_s: float) -> list[Lease]:
         """The leases that hold something of a partition."""
         return [lease for lease in self._by_queue.get(queue, {}).values() if now_s < lease.expires_s]
 
@@ -226,12 +226,12 @@ class Leases:
             self._book.drop(key)
         await self._forget([*keys, *(key for key in self._stored if key not in self._book)])
 
-    def needed_from(self, queue: Queue) -> int | None:
+    def needed_from(self, queue: TopicPartition) -> int | None:
         """The first offset of a partition that a lease holds; None if there is none, or none counts now."""
         found = self.holder(queue)
         return None if found is None else found.positions[queue]
 
-    def holder(self, queue: Queue) -> Lease | None:
+    def holder(self, queue: TopicPartition) -> Lease | None:
         """The lease that holds most of a partition."""
         held = self._book.of_queue(queue, self._clock.monotonic())
         if not held or self._is_short_of_room():
@@ -305,7 +305,8 @@ def _load_all(tablet: TableTablet, now_s: float) -> Iterator[tuple[LeaseKey, Lea
         _, duration_ms, size = _VALUE.unpack_from(raw)
         begin = _VALUE.size + size
         positions = {
-            Queue(UUID(bytes=topic_id), number): offset for topic_id, number, offset in _POSITION.iter_unpack(raw[begin:])
+            TopicPartition(UUID(bytes=topic_id), number): offset
+            for topic_id, number, offset in _POSITION.iter_unpack(raw[begin:])
         }
         owner, duration_s = raw[_VALUE.size : begin].decode(), duration_ms / 1000
         yield LeaseKey(UUID(bytes=key[1:17]), key[17:].decode()), Lease(owner, duration_s, positions, now_s, now_s + duration_s)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from penstock.broker.age_clock import AgeClock
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.consumers import Consumers, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.broker.leases import Leases
 from penstock.broker.probe import BrokerProbe
@@ -72,7 +72,7 @@ class Retention:
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
         """The first offset that an important or vital consumer or the holder of a lease still needs; None if there is none."""
-        queue = Queue(topic.id, number)
+        queue = TopicPartition(topic.id, number)
         positions = (self._consumers.position(name, queue) for name in topic.config.important_consumers)
         # One that has never committed has read nothing.
         offsets = [0 if position is None else position.offset for position in positions]

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.broker.consumers import Consumers, Position, Queue, pack_position, position_write, unpack_position
+from penstock.broker.consumers import Consumers, Position, TopicPartition, pack_position, position_write, unpack_position
 from penstock.broker.system_tablet import TableTablet
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
@@ -28,7 +28,7 @@ class _Staged(NamedTuple):
 
     producer_id: int
     consumer: str
-    queue: Queue
+    queue: TopicPartition
 
 
 class TransactionalOffsets:
@@ -45,7 +45,7 @@ class TransactionalOffsets:
         self._pending.clear()
         self._load(tablet)
 
-    async def stage(self, producer_id: int, consumer: str, positions: Iterable[tuple[Queue, Position]]) -> None:
+    async def stage(self, producer_id: int, consumer: str, positions: Iterable[tuple[TopicPartition, Position]]) -> None:
         """Keep positions for the end of the producer's transaction, all of them durably or none."""
         now_ms = int(self._clock.wall() * 1000)
         staged: list[_Staged] = []
@@ -101,4 +101,4 @@ def _key(staged: _Staged) -> bytes:
 def _unpack_key(key: bytes) -> _Staged:
     producer_id: int = _PREFIX.unpack_from(key)[1]
     topic_id, partition = _QUEUE.unpack(key[-_QUEUE.size :])
-    return _Staged(producer_id, key[_PREFIX.size : -_QUEUE.size - 1].decode(), Queue(UUID(bytes=topic_id), partition))
+    return _Staged(producer_id, key[_PREFIX.size : -_QUEUE.size - 1].decode(), TopicPartition(UUID(bytes=topic_id), partition))

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from penstock.blob import BlobStorage, Erasure, GroupConfig
-from penstock.broker import Broker, BrokerOptions, Position, Queue, Topic
+from penstock.broker import Broker, BrokerOptions, Position, Topic, TopicPartition
 from penstock.core.clock import SystemClock
 from penstock.queue import Partition
 from penstock.server import NodeConfig
@@ -56,7 +56,7 @@ async def make_topics(broker: Broker) -> None:
         async with turn:
             topic = await broker.create_topic(f"topic-{number:05}", 1)
             if number < CONSUMERS:
-                await broker.consumers.commit(f"consumer-{number:03}", [(Queue(topic.id, 0), Position(0))])
+                await broker.consumers.commit(f"consumer-{number:03}", [(TopicPartition(topic.id, 0), Position(0))])
 
     async with asyncio.TaskGroup() as making:
         for number in range(TOPICS):

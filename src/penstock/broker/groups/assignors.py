@@ -11,18 +11,18 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 
 
 class Candidate(NamedTuple):
     """A member as an assignor sees it: the topics it wants, and what it was given last time."""
 
     subscribed: frozenset[UUID]
-    held: frozenset[Queue] = frozenset()
+    held: frozenset[TopicPartition] = frozenset()
     instance_id: str | None = None
 
 
-Target = dict[str, frozenset[Queue]]
+Target = dict[str, frozenset[TopicPartition]]
 Assignor = Callable[[Mapping[str, Candidate], Mapping[UUID, int]], Target]
 
 
@@ -31,7 +31,7 @@ class _Share(NamedTuple):
 
     subscribers: list[str]
     topics: list[UUID]
-    given: dict[str, list[Queue]]
+    given: dict[str, list[TopicPartition]]
 
 
 def uniform(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) -> Target:
@@ -46,7 +46,7 @@ def uniform(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) ->
     moving = True
     while moving:
         moving = sum(_level(share, loads) for share in shares) > 0
-    target: dict[str, list[Queue]] = {member: [] for member in members}
+    target: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for share in shares:
         for member, queues in share.given.items():
             target[member] += queues
@@ -55,7 +55,7 @@ def uniform(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) ->
 
 def range_(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) -> Target:
     """Runs of neighbouring partitions, in the order of the members' instance ids or, without one, of their own."""
-    target: dict[str, list[Queue]] = {member: [] for member in members}
+    target: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for share in _shares(members, partitions):
         order = sorted(share.subscribers, key=lambda member: (members[member].instance_id or member, member))
         for topic in share.topics:
@@ -63,7 +63,7 @@ def range_(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) -> 
             first = 0
             for position, member in enumerate(order):
                 end = first + size + (position < longer)
-                target[member] += (Queue(topic, number) for number in range(first, end))
+                target[member] += (TopicPartition(topic, number) for number in range(first, end))
                 first = end
     return {member: frozenset(queues) for member, queues in target.items()}
 
@@ -91,7 +91,7 @@ def _shares(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) ->
 
 def _keep(share: _Share, members: Mapping[str, Candidate], partitions: Mapping[UUID, int], loads: dict[str, int]) -> None:
     topics = set(share.topics)
-    taken: set[Queue] = set()
+    taken: set[TopicPartition] = set()
     for member in share.subscribers:
         for queue in sorted(members[member].held):
             if queue.topic_id in topics and queue.partition < partitions[queue.topic_id] and queue not in taken:
@@ -107,7 +107,7 @@ def _fill(share: _Share, partitions: Mapping[UUID, int], loads: dict[str, int]) 
     heapify(lightest)
     for topic in share.topics:
         for number in range(partitions[topic]):
-            queue = Queue(topic, number)
+            queue = TopicPartition(topic, number)
             if queue not in held:
                 load, member = lightest[0]
                 share.given[member].append(queue)

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.groups.consumer_errors import StaleMemberError
 from penstock.broker.groups.consumer_group import JOIN_EPOCH, Answer, Changes, ConsumerGroup, ConsumerGroupOptions, Heartbeat
 from penstock.broker.groups.consumer_records import GROUP, MEMBER, PREFIX, GroupRecord, Member, key_of, unpack_target
@@ -194,7 +194,7 @@ class ConsumerCoordinator:
         """The groups whose records are in a range of keys."""
         records: dict[str, GroupRecord] = {}
         members: dict[str, list[Member]] = {}
-        targets: dict[str, dict[str, frozenset[Queue]]] = {}
+        targets: dict[str, dict[str, frozenset[TopicPartition]]] = {}
         for key in self._tablet.keys(begin, end):
             raw_name, _, rest = key[len(PREFIX) :].partition(b"\0")
             name, kind, member_id = raw_name.decode(), rest[:1], rest[1:].decode()

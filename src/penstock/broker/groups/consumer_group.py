@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.groups.assignors import ASSIGNORS, Candidate
 from penstock.broker.groups.consumer_errors import (
     FencedMemberError,
@@ -65,7 +65,7 @@ class Heartbeat(NamedTuple):
     names: frozenset[str] | None = None
     pattern: str | None = None
     assignor: str | None = None
-    owned: frozenset[Queue] | None = None
+    owned: frozenset[TopicPartition] | None = None
     client_id: str = ""
     client_host: str = ""
 
@@ -82,10 +82,10 @@ class Answer(NamedTuple):
     member_id: str
     epoch: int
     heartbeat_interval_ms: int = 0
-    assigned: frozenset[Queue] | None = None
+    assigned: frozenset[TopicPartition] | None = None
 
 
-Undo = dict[tuple[bytes, str], GroupRecord | Member | frozenset[Queue] | None]
+Undo = dict[tuple[bytes, str], GroupRecord | Member | frozenset[TopicPartition] | None]
 
 
 class Changes(NamedTuple):
@@ -104,8 +104,8 @@ class ConsumerGroup:
         self._clock = clock
         self.record = GroupRecord(empty_since_ms=int(clock.wall() * 1000))
         self.members: dict[str, Member] = {}
-        self.targets: dict[str, frozenset[Queue]] = {}
-        self._owners: dict[Queue, str] = {}
+        self.targets: dict[str, frozenset[TopicPartition]] = {}
+        self._owners: dict[TopicPartition, str] = {}
         self._instances: dict[str, str] = {}
         self._sessions: dict[str, float] = {}
         self._revocations: dict[str, float] = {}  # until when members may take to give up what they were told to
@@ -123,7 +123,7 @@ class ConsumerGroup:
         *,
         record: GroupRecord,
         members: Iterable[Member],
-        targets: Mapping[str, frozenset[Queue]],
+        targets: Mapping[str, frozenset[TopicPartition]],
     ) -> ConsumerGroup:
         """A group as it was stored. Its members have all their time again to be heard of."""
         group = cls(name, options, clock)
@@ -403,7 +403,7 @@ class ConsumerGroup:
             self._undo.setdefault((GROUP, ""), self.record)
             self.record = record
 
-    def _set_target(self, member_id: str, target: frozenset[Queue] | None) -> None:
+    def _set_target(self, member_id: str, target: frozenset[TopicPartition] | None) -> None:
         before = self.targets.get(member_id)
         if target != before:
             self._undo.setdefault((TARGET, member_id), before)
@@ -451,7 +451,7 @@ def _updated(member: Member, beat: Heartbeat) -> Member:
     return replace(member, **changed) if changed else member  # type: ignore[arg-type] # each by the name of its field
 
 
-def queues_by_topic(queues: Iterable[Queue]) -> Iterator[tuple[UUID, list[int]]]:
+def queues_by_topic(queues: Iterable[TopicPartition]) -> Iterator[tuple[UUID, list[int]]]:
     """Partitions as messages carry them: topics in order, each with its numbers in order."""
     topics: dict[UUID, list[int]] = {}
     for queue in sorted(queues):

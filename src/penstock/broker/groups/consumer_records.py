@@ -23,13 +23,13 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.core.errors import ConfigError, CorruptionError
 
 VERSION = 1
 PREFIX = b"h"
 GROUP, MEMBER, TARGET = b"g", b"m", b"t"
-NO_QUEUES: Final[frozenset[Queue]] = frozenset()
+NO_QUEUES: Final[frozenset[TopicPartition]] = frozenset()
 NO_TEXT = 0xFFFF
 
 _U16 = Struct(">H")
@@ -90,8 +90,8 @@ class Member:
     epoch: int = 0
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
-    assigned: frozenset[Queue] = NO_QUEUES
-    revoking: frozenset[Queue] = NO_QUEUES
+    assigned: frozenset[TopicPartition] = NO_QUEUES
+    revoking: frozenset[TopicPartition] = NO_QUEUES
 
     def pack(self) -> bytes:
         """The stored form."""
@@ -130,12 +130,12 @@ class Member:
         )
 
 
-def pack_target(queues: frozenset[Queue]) -> bytes:
+def pack_target(queues: frozenset[TopicPartition]) -> bytes:
     """The stored form of a member's target."""
     return bytes([VERSION]) + _queues(queues)
 
 
-def unpack_target(raw: bytes) -> frozenset[Queue]:
+def unpack_target(raw: bytes) -> frozenset[TopicPartition]:
     """The target whose stored form is `raw`."""
     reader = _Reader(raw)
     reader.skip(1)
@@ -156,7 +156,7 @@ def _text(value: str | None) -> bytes:
     return _U16.pack(len(raw)) + raw
 
 
-def _queues(queues: frozenset[Queue]) -> bytes:
+def _queues(queues: frozenset[TopicPartition]) -> bytes:
     topics: dict[UUID, list[int]] = {}
     for queue in sorted(queues):
         topics.setdefault(queue.topic_id, []).append(queue.partition)
@@ -202,11 +202,11 @@ class _Reader:
         topic_id, number = _TOPIC.unpack_from(self._raw, begin)
         return UUID(bytes=topic_id), number
 
-    def queues(self) -> frozenset[Queue]:
-        found: list[Queue] = []
+    def queues(self) -> frozenset[TopicPartition]:
+        found: list[TopicPartition] = []
         for _ in range(self.number()):
             topic_id, count = self.topic()
-            found += (Queue(topic_id, self.number()) for _ in range(count))
+            found += (TopicPartition(topic_id, self.number()) for _ in range(count))
         return frozenset(found)
 
     def finish(self) -> None:

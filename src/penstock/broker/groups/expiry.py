@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumers import Consumers, Position, Queue
+from penstock.broker.consumers import Consumers, Position, TopicPartition
 from penstock.broker.errors import UnknownTopicError
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import Groups
@@ -54,7 +54,7 @@ class Expiry:
         if len(expired) == len(positions) and empty_since_ms is not None and empty_since_ms <= before_ms:
             await self._groups.delete(name)
 
-    def _is_expired(self, name: str, queue: Queue, position: Position, before_ms: int) -> bool:
+    def _is_expired(self, name: str, queue: TopicPartition, position: Position, before_ms: int) -> bool:
         if position.commit_time_ms > before_ms or self._consumers.is_unstable(name, queue):
             return False
         try:

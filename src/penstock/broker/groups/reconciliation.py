@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.groups.consumer_records import NO_QUEUES, Member, MemberState
 
 
 def reconcile(
     member: Member,
-    target: frozenset[Queue],
+    target: frozenset[TopicPartition],
     target_epoch: int,
-    owned: frozenset[Queue] | None,
-    is_free: Callable[[Queue], bool],
+    owned: frozenset[TopicPartition] | None,
+    is_free: Callable[[TopicPartition], bool],
 ) -> Member:
     """The member after a heartbeat that says it owns these partitions (None: it does not say). `is_free` tells whether no other
     member has a partition or is still giving it up."""
@@ -36,7 +36,9 @@ def reconcile(
     return _told(member, target_epoch, state, kept | free, NO_QUEUES)
 
 
-def _told(member: Member, epoch: int, state: MemberState, assigned: frozenset[Queue], revoking: frozenset[Queue]) -> Member:
+def _told(
+    member: Member, epoch: int, state: MemberState, assigned: frozenset[TopicPartition], revoking: frozenset[TopicPartition]
+) -> Member:
     """The member as it is told to be. Should that not arrive, it will speak in the epoch it was told before."""
     previous_epoch = member.previous_epoch if epoch == member.epoch else member.epoch
     return replace(member, epoch=epoch, previous_epoch=previous_epoch, state=state, assigned=assigned, revoking=revoking)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.broker.consumers import Consumers, Position, Queue
+from penstock.broker.consumers import Consumers, Position, TopicPartition
 from penstock.broker.namespace import MountState, Namespace, Node, consumer_name
 from penstock.broker.namespace.namespace import remote_queue_id
 from penstock.broker.queue_agent.exporter import EXPORTS
@@ -89,7 +89,7 @@ class QueueAgent:
         weights: Weights,
         exports: StaticExports,
         is_leader: Callable[[], bool],
-        leased_from: Callable[[Queue], int | None],
+        leased_from: Callable[[TopicPartition], int | None],
         clock: Clock,
         ages: Clock,
     ) -> None:
@@ -383,7 +383,7 @@ class QueueAgent:
         for number, state in enumerate(states):
             if topic_id is None or not registration.covers(number):
                 continue
-            position = positions.get(Queue(topic_id, number), Position(0))
+            position = positions.get(TopicPartition(topic_id, number), Position(0))
             reading = await self._reading(queue, number, position)
             rates = self._rates(self._reads, (own, queue, number))
             shown.append(reading_shown(reading, state, rates, now_ms=self._now_ms()))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.broker.consumers import Consumers, Queue
+from penstock.broker.consumers import Consumers, TopicPartition
 from penstock.broker.namespace import MountState, Namespace, Node, consumer_name
 from penstock.broker.queue_agent.exporter import EXPORTS
 from penstock.broker.queue_agent.exports import StaticExports
@@ -51,7 +51,7 @@ class Trimmer:
         consumers: Consumers,
         exports: StaticExports,
         remotes: Remotes,
-        leased_from: Callable[[Queue], int | None],
+        leased_from: Callable[[TopicPartition], int | None],
         clock: Clock,
     ) -> None:
         self._cluster = cluster
@@ -117,7 +117,7 @@ class Trimmer:
                 config, start=start, end=end, vital=vital, exports=exports, young_from=young_from, retained_from=retained_from
             )
             offsets = [one for one in (outlived, decision.offset) if one is not None]
-            leased_from = self._leased_from(Queue(topic.id, number))
+            leased_from = self._leased_from(TopicPartition(topic.id, number))
             limit = end if leased_from is None else min(end, leased_from)
             if offsets and min(max(offsets), limit) > start:
                 await partition.trim(min(max(offsets), limit))
@@ -143,13 +143,13 @@ class Trimmer:
             return Holder(str(consumer), None, "there is no such consumer")
         if node.mount_state is MountState.UNMOUNTED:
             return Holder(str(consumer), None, "its table is not mounted")
-        return self._holder(str(consumer), consumer_name(node), Queue(topic_id, number))
+        return self._holder(str(consumer), consumer_name(node), TopicPartition(topic_id, number))
 
     def _important_consumer(self, name: str, topic: Topic, number: int) -> Holder:
         """One that the topic itself names, as YDB's and Kafka's clients can have it: vital by another name."""
-        return self._holder(name, name, Queue(topic.id, number))
+        return self._holder(name, name, TopicPartition(topic.id, number))
 
-    def _holder(self, shown: str, name: str, queue: Queue) -> Holder:
+    def _holder(self, shown: str, name: str, queue: TopicPartition) -> Holder:
         position = self._consumers.position(name, queue)
         return Holder(shown, 0 if position is None else position.offset)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.consumers import Position, Queue
+from penstock.broker.consumers import Position, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError, UnknownTopicError
 from penstock.broker.streams.engine import Deleted
 from penstock.broker.streams.payload_store import NOT_YET, LeftUpload, PayloadStore
@@ -221,10 +221,10 @@ class Sweep:
         return found
 
 
-def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, Queue, Position]:
+def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, TopicPartition, Position]:
     """A durable consumer as a group."""
     offset = subject.runs.offset_after(position.last_sequence)
-    queue, metadata = Queue(subject.topic_id, 0), f"sequence {position.last_sequence}"
+    queue, metadata = TopicPartition(subject.topic_id, 0), f"sequence {position.last_sequence}"
     return GROUP_PREFIX + position.durable_name, queue, Position(offset, metadata=metadata)
 
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from penstock.broker.consumers import Position, Queue
+from penstock.broker.consumers import Position, TopicPartition
 from penstock.broker.transactional_offsets import TransactionalOffsets
 from penstock.broker.transactions.ending import Ending
 from penstock.broker.transactions.errors import (
@@ -115,7 +115,7 @@ class TransactionCoordinator:
         """The epoch of the coordinator, as markers carry it."""
         return self._store.epoch
 
-    def marked_by(self, queue: Queue, producer_id: int) -> int | None:
+    def marked_by(self, queue: TopicPartition, producer_id: int) -> int | None:
         """The epoch of the coordinator that ended a producer's last transaction in a partition, if that is remembered."""
         return self._ending.marked_by(queue, producer_id)
 
@@ -153,7 +153,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         *,
-        queues: frozenset[Queue] = frozenset(),
+        queues: frozenset[TopicPartition] = frozenset(),
         groups: frozenset[str] = frozenset(),
     ) -> None:
         """Make partitions, or positions of groups, part of the producer's transaction."""
@@ -167,7 +167,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: Producer,
         group: str,
-        positions: list[tuple[Queue, Position]],
+        positions: list[tuple[TopicPartition, Position]],
         *,
         adds_group: bool,
     ) -> None:
@@ -194,13 +194,13 @@ class TransactionCoordinator:
 
     # What the way of a write asks: at once, from memory.
 
-    def check_write(self, transactional_id: str | None, producer: Producer, queue: Queue) -> None:
+    def check_write(self, transactional_id: str | None, producer: Producer, queue: TopicPartition) -> None:
         """Raise unless the partition is part of the producer's running transaction."""
         held = self._find(transactional_id)
         if not held.transaction.holds(producer, queue):
             held.transaction.check_writes(producer, queue)
 
-    def register(self, transactional_id: str | None, producer: Producer, queue: Queue, then: Registered) -> None:
+    def register(self, transactional_id: str | None, producer: Producer, queue: TopicPartition, then: Registered) -> None:
         """Call `then`, now or later, once the partition is part of the producer's transaction, or with why it cannot be. Calls
         for one partition come in the order in which they were asked for."""
         try:
@@ -304,7 +304,7 @@ class TransactionCoordinator:
                 f"the transaction of {held.transaction.transactional_id!r} is still being ended; try again"
             )
 
-    async def _add(self, held: Held, producer: Producer, queues: frozenset[Queue], groups: frozenset[str]) -> None:
+    async def _add(self, held: Held, producer: Producer, queues: frozenset[TopicPartition], groups: frozenset[str]) -> None:
         await self._wait_if_prepared(held)
         new = held.transaction.added(producer, self._now_ms(), queues=queues, groups=groups)
         if new is not held.transaction:
@@ -325,7 +325,7 @@ class TransactionCoordinator:
             held.is_adding = False
             held.answer_all(ConcurrentTransactionsError("the coordinator stopped; try again"))
 
-    async def _try_to_add(self, held: Held, producer: Producer, queues: frozenset[Queue]) -> PenstockError | None:
+    async def _try_to_add(self, held: Held, producer: Producer, queues: frozenset[TopicPartition]) -> PenstockError | None:
         try:
             self._check_alive(held)
             await self._add(held, producer, queues, frozenset())

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from uuid import UUID
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import UnknownTopicError
 from penstock.broker.transactional_offsets import TransactionalOffsets
 from penstock.broker.transactions.transaction import Transaction
@@ -26,7 +26,7 @@ RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 2.0
 MARKED_MAX = 10_000  # last transactions of producers in partitions of which it is remembered who ended them
 
-PartitionOf = Callable[[Queue], Partition]
+PartitionOf = Callable[[TopicPartition], Partition]
 """A partition that is served now. UnknownTopicError if its topic is gone; other errors pass."""
 
 
@@ -37,9 +37,9 @@ class Ending:
         self._partition_of = partition_of
         self._offsets = offsets
         self._clock = clock
-        self._marked: OrderedDict[tuple[Queue, int], int] = OrderedDict()
+        self._marked: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
 
-    def marked_by(self, queue: Queue, producer_id: int) -> int | None:
+    def marked_by(self, queue: TopicPartition, producer_id: int) -> int | None:
         """The epoch of the coordinator that ended a producer's last transaction in a partition; None if it was not since the
         start, or is long ago."""
         return self._marked.get((queue, producer_id))
@@ -51,7 +51,7 @@ class Ending:
             work.append(self._finish_offsets(transaction))
         await asyncio.gather(*work)
 
-    async def _mark(self, transaction: Transaction, queue: Queue, coordinator_epoch: int) -> None:
+    async def _mark(self, transaction: Transaction, queue: TopicPartition, coordinator_epoch: int) -> None:
         marker = make_marker(
             commit=transaction.is_commit,
             producer_id=transaction.producer_id,
@@ -76,7 +76,7 @@ class Ending:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_MAX_S)
 
-    def _note(self, queue: Queue, producer_id: int, coordinator_epoch: int) -> None:
+    def _note(self, queue: TopicPartition, producer_id: int, coordinator_epoch: int) -> None:
         self._marked[queue, producer_id] = coordinator_epoch
         self._marked.move_to_end((queue, producer_id))
         if len(self._marked) > MARKED_MAX:
@@ -97,7 +97,7 @@ class Ending:
         if topic_id.version == NAMED_UUID:
             return True  # it stands for a queue of another cluster
         try:
-            self._partition_of(Queue(topic_id, 0))
+            self._partition_of(TopicPartition(topic_id, 0))
         except UnknownTopicError:
             return False
         except PenstockError:

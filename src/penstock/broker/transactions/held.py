@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.transactions.transaction import Producer, Transaction
 from penstock.core.errors import PenstockError
 
@@ -23,7 +23,9 @@ class Held:
         self.lock = asyncio.Lock()  # one request at a time
         self.ended = asyncio.Event()  # not set while a decided end is carried out
         self.ended.set()
-        self.adding: dict[tuple[Producer, Queue], list[Registered]] = {}  # writes that wait for their partition to be added
+        self.adding: dict[
+            tuple[Producer, TopicPartition], list[Registered]
+        ] = {}  # writes that wait for their partition to be added
         self.is_adding = False  # whether somebody is at it
 
     async def wait_ended(self, timeout_s: float) -> bool:
@@ -35,7 +37,7 @@ class Held:
             return False
         return True
 
-    def answer(self, producer: Producer, queues: frozenset[Queue], trouble: PenstockError | None) -> None:
+    def answer(self, producer: Producer, queues: frozenset[TopicPartition], trouble: PenstockError | None) -> None:
         """Tell the writes that wait for these partitions, in their order."""
         for queue in queues:
             for told in self.adding.pop((producer, queue), ()):

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from uuid import UUID
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.transactions.transaction import State, Transaction
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.tablet import Command, DeleteRange, KvTablet, Request, Write
@@ -76,10 +76,10 @@ def unpack(transactional_id: str, raw: bytes) -> Transaction:
         _FIXED.unpack_from(raw)
     )
     at = _FIXED.size
-    found_queues: list[Queue] = []
+    found_queues: list[TopicPartition] = []
     for _ in range(queues):
         topic_id, partition = _QUEUE.unpack_from(raw, at)
-        found_queues.append(Queue(UUID(bytes=topic_id), partition))
+        found_queues.append(TopicPartition(UUID(bytes=topic_id), partition))
         at += _QUEUE.size
     found_groups: list[str] = []
     for _ in range(groups):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.broker.consumers import Queue
+from penstock.broker.consumers import TopicPartition
 from penstock.broker.transactions.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -68,7 +68,7 @@ class Transaction:
     timeout_ms: int = 0
     state: State = State.EMPTY
     version: int = V1  # the protocol in which the last transaction was ended
-    queues: frozenset[Queue] = frozenset()
+    queues: frozenset[TopicPartition] = frozenset()
     groups: frozenset[str] = frozenset()
     started_ms: int = NOT_STARTED
     updated_ms: int = 0
@@ -95,7 +95,7 @@ class Transaction:
             return Producer(self.next_producer_id, 0)
         return Producer(self.producer_id, self.epoch)
 
-    def holds(self, producer: Producer, queue: Queue) -> bool:
+    def holds(self, producer: Producer, queue: TopicPartition) -> bool:
         """Whether the producer may write to this queue as part of the transaction."""
         return self.state is State.ONGOING and producer == (self.producer_id, self.epoch) and queue in self.queues
 
@@ -142,7 +142,12 @@ class Transaction:
     # Its transaction grows.
 
     def added(
-        self, producer: Producer, now_ms: int, *, queues: frozenset[Queue] = frozenset(), groups: frozenset[str] = frozenset()
+        self,
+        producer: Producer,
+        now_ms: int,
+        *,
+        queues: frozenset[TopicPartition] = frozenset(),
+        groups: frozenset[str] = frozenset(),
     ) -> Transaction:
         """The transaction reaches further; the first step of it begins it. The same state if it did so before."""
         self._check_owner(producer)
@@ -156,7 +161,7 @@ class Transaction:
             self, state=State.ONGOING, queues=queues, groups=groups, started_ms=now_ms, updated_ms=now_ms, last_epoch=NO_EPOCH
         )
 
-    def check_writes(self, producer: Producer, queue: Queue) -> None:
+    def check_writes(self, producer: Producer, queue: TopicPartition) -> None:
         """Whether the producer may write to a queue now, as part of the transaction."""
         self._check_running(producer)
         if queue not in self.queues:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 
 Wants = Mapping[UUID, frozenset[int] | None]
 """The topics a reader wants, and which of their partitions; None for all of them."""
@@ -20,14 +20,14 @@ class Start(NamedTuple):
     """A reader is given a partition."""
 
     reader: str
-    queue: Queue
+    queue: TopicPartition
 
 
 class Stop(NamedTuple):
     """A reader is asked to let go of a partition."""
 
     reader: str
-    queue: Queue
+    queue: TopicPartition
 
 
 Effect = Start | Stop
@@ -39,8 +39,8 @@ class Balancer:
     def __init__(self) -> None:
         self._wants: dict[str, Wants] = {}
         self._partitions: dict[UUID, int] = {}
-        self._owners: dict[Queue, str] = {}
-        self._stopping: set[Queue] = set()
+        self._owners: dict[TopicPartition, str] = {}
+        self._stopping: set[TopicPartition] = set()
 
     @property
     def is_idle(self) -> bool:
@@ -52,13 +52,13 @@ class Balancer:
         """Topics that somebody wants."""
         return {topic for wants in self._wants.values() for topic in wants}
 
-    def owner(self, queue: Queue) -> str | None:
+    def owner(self, queue: TopicPartition) -> str | None:
         """Who reads a partition now."""
         return self._owners.get(queue)
 
-    def shares(self) -> dict[str, list[Queue]]:
+    def shares(self) -> dict[str, list[TopicPartition]]:
         """Every reader, and the partitions it has."""
-        found: dict[str, list[Queue]] = {reader: [] for reader in self._wants}
+        found: dict[str, list[TopicPartition]] = {reader: [] for reader in self._wants}
         for queue, owner in self._owners.items():
             found.setdefault(owner, []).append(queue)
         return found
@@ -78,7 +78,7 @@ class Balancer:
             self._stopping.discard(queue)
         return self._settle()
 
-    def released(self, reader: str, queue: Queue) -> list[Effect]:
+    def released(self, reader: str, queue: TopicPartition) -> list[Effect]:
         """A reader has let go of a partition."""
         if self._owners.get(queue) != reader:
             return []
@@ -105,15 +105,15 @@ class Balancer:
                     effects.append(Stop(owner, queue))
         return effects
 
-    def _target(self, topic: UUID) -> dict[Queue, str]:
+    def _target(self, topic: UUID) -> dict[TopicPartition, str]:
         """Who should read each partition of a topic."""
         takers = {reader: wants[topic] for reader, wants in self._wants.items() if topic in wants}
         total = Counter(self._owners.values())
         load = dict.fromkeys(takers, 0)
-        target: dict[Queue, str] = {}
-        free: list[Queue] = []
+        target: dict[TopicPartition, str] = {}
+        free: list[TopicPartition] = []
         for number in range(self._partitions.get(topic, 0)):
-            queue = Queue(topic, number)
+            queue = TopicPartition(topic, number)
             owner = self._owners.get(queue)
             if owner is not None and queue not in self._stopping:
                 target[queue] = owner
@@ -134,7 +134,7 @@ def _able(takers: Mapping[str, frozenset[int] | None], partition: int) -> list[s
     return [reader for reader, some in takers.items() if some is None or partition in some]
 
 
-def _level(target: dict[Queue, str], load: dict[str, int], takers: Mapping[str, frozenset[int] | None]) -> None:
+def _level(target: dict[TopicPartition, str], load: dict[str, int], takers: Mapping[str, frozenset[int] | None]) -> None:
     """Move partitions from who has two more to who has fewer, as long as there is such a pair."""
     moved = True
     while moved:
@@ -149,5 +149,7 @@ def _level(target: dict[Queue, str], load: dict[str, int], takers: Mapping[str, 
                 moved = True
 
 
-def _of_the_busiest_first(items: Iterable[tuple[Queue, str]], load: Mapping[str, int]) -> list[tuple[Queue, str]]:
+def _of_the_busiest_first(
+    items: Iterable[tuple[TopicPartition, str]], load: Mapping[str, int]
+) -> list[tuple[TopicPartition, str]]:
     return sorted(items, key=lambda item: (-load[item[1]], -item[0].partition))

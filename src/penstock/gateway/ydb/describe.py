@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from penstock.broker import Broker, Operation, PartitionUnavailableError, Queue, Topic
+from penstock.broker import Broker, Operation, PartitionUnavailableError, Topic, TopicPartition
 from penstock.gateway.ydb.call import Call
 from penstock.gateway.ydb.partition_read import PartitionRead
 from penstock.gateway.ydb.protos import Status, scheme, timestamp, topic
@@ -103,7 +103,7 @@ def _fill_partition(broker: Broker, call: Call, found: Topic, info: Any, *, stat
 
 
 async def _fill_progress(broker: Broker, call: Call, found: Topic, info: Any, consumer: str) -> None:
-    queue = Queue(found.id, info.partition_id)
+    queue = TopicPartition(found.id, info.partition_id)
     partition = broker.partition(found, info.partition_id)
     progress = info.partition_consumer_stats
     position = broker.consumers.position(consumer, queue)
@@ -131,7 +131,7 @@ async def _fill_consumer(broker: Broker, found: Topic, shown: Any) -> None:
             partition = broker.partition(found, number)
         except PartitionUnavailableError:
             continue
-        position = broker.consumers.position(shown.name, Queue(found.id, number))
+        position = broker.consumers.position(shown.name, TopicPartition(found.id, number))
         lags.append(await _lag_ms(broker, partition, 0 if position is None else position.offset))
         await asyncio.sleep(0)
     shown.consumer_stats.max_committed_time_lag.FromMilliseconds(max(lags, default=0))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from penstock.broker import BadTokenError, Broker, Queue
+from penstock.broker import BadTokenError, Broker, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.core.probe import OK, REFUSED, RequestProbe
 from penstock.gateway.grpc_bodies import RequestBodies, source_of
@@ -102,7 +102,7 @@ class YdbGateway:
         """How many streams are open; gRPC does not tell of connections."""
         return len(self._streams)
 
-    def readers_of(self, consumer: str) -> dict[str, list[Queue]]:
+    def readers_of(self, consumer: str) -> dict[str, list[TopicPartition]]:
         """Who reads for a consumer now, by the ids of their sessions, and the partitions each has."""
         return self._readers.shares(consumer)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.core.errors import InvalidRequestError
 from penstock.core.record_format import CODEC_MASK
 from penstock.gateway.ydb.commit_ranges import CommitRanges
@@ -21,7 +21,7 @@ IN_PLACE_BYTES_MAX = 64 << 10
 class PartitionRead:
     """A partition session. It is given data once the client has said so."""
 
-    def __init__(self, session_id: int, queue: Queue, path: str) -> None:
+    def __init__(self, session_id: int, queue: TopicPartition, path: str) -> None:
         self.id = session_id
         self.queue = queue
         self.path = path

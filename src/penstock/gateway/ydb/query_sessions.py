@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from penstock.broker import Broker, BufferedTransaction, BufferedTransactions, Changes, Position, Producer, Queue
+from penstock.broker import Broker, BufferedTransaction, BufferedTransactions, Changes, Position, Producer, TopicPartition
 from penstock.core.checksum import crc32c
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.protos import Status
@@ -40,7 +40,7 @@ class TopicTransaction:
     """One that is open."""
 
     buffered: BufferedTransaction[WrittenBatch]
-    moves: dict[tuple[str, Queue], Move] = field(default_factory=dict)
+    moves: dict[tuple[str, TopicPartition], Move] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -123,11 +123,11 @@ class QuerySessions:
         self._of(session).open.pop(self.find(session, transaction_id).id)
         self._buffered.discard(transaction_id)
 
-    def write(self, transaction: TopicTransaction, queue: Queue, batches: list[WrittenBatch]) -> None:
+    def write(self, transaction: TopicTransaction, queue: TopicPartition, batches: list[WrittenBatch]) -> None:
         """Write batches when the transaction is committed."""
         self._buffered.gather(transaction.id, Changes({queue: batches}))
 
-    def move(self, transaction: TopicTransaction, consumer: str, queue: Queue, ranges: list[tuple[int, int]]) -> None:
+    def move(self, transaction: TopicTransaction, consumer: str, queue: TopicPartition, ranges: list[tuple[int, int]]) -> None:
         """Ranges of a partition are done by a consumer with this transaction. They must follow what is committed."""
         changes = Changes[WrittenBatch]()
         move = transaction.moves.get((consumer, queue))
@@ -161,12 +161,12 @@ class QuerySessions:
     def _new_id(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
-    def _committed(self, consumer: str, queue: Queue) -> int:
+    def _committed(self, consumer: str, queue: TopicPartition) -> int:
         partition = self._broker.partition(self._broker.catalog.topic_by_id(queue.topic_id), queue.partition)
         position = self._broker.consumers.position(consumer, queue)
         return partition.start_offset if position is None else max(position.offset, partition.start_offset)
 
-    def _check_move(self, consumer: str, queue: Queue, move: Move) -> None:
+    def _check_move(self, consumer: str, queue: TopicPartition, move: Move) -> None:
         now = self._committed(consumer, queue)
         if now > move.before:
             raise StatusError(
@@ -184,7 +184,7 @@ class _BatchWriter:
         """Each is one."""
         return len(parts) == 1
 
-    async def write(self, queue: Queue, parts: list[WrittenBatch], producer: Producer | None) -> None:
+    async def write(self, queue: TopicPartition, parts: list[WrittenBatch], producer: Producer | None) -> None:
         """Send all batches on their way into their partition, and wait for them."""
         outcomes: list[asyncio.Future[WriteResult]] = []
         sequence = 0

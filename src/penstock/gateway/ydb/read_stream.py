@@ -19,8 +19,8 @@ from penstock.broker import (
     PartitionDamagedError,
     PartitionUnavailableError,
     Position,
-    Queue,
     Topic,
+    TopicPartition,
 )
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.gateway.ydb import topic_settings
@@ -67,10 +67,10 @@ class ReadStream:
         self._credit = 0
         self._held_until = 0.0
         self._last_id = 0
-        self._given: deque[Queue] = deque()  # to be announced to the client
+        self._given: deque[TopicPartition] = deque()  # to be announced to the client
         self._outbox: deque[dict[str, Any]] = deque()
         self._parts: dict[int, PartitionRead] = {}
-        self._by_queue: dict[Queue, PartitionRead] = {}
+        self._by_queue: dict[TopicPartition, PartitionRead] = {}
         self._turn = 0
         self._waiter: asyncio.Future[None] | None = None
         self._drained = asyncio.Event()
@@ -98,16 +98,16 @@ class ReadStream:
             if self.consumer:
                 self._readers.leave(self.consumer, self)
 
-    def reading(self, queue: Queue) -> PartitionRead | None:
+    def reading(self, queue: TopicPartition) -> PartitionRead | None:
         """How it reads a partition; None if it does not."""
         return self._by_queue.get(queue)
 
-    def give(self, queue: Queue) -> None:
+    def give(self, queue: TopicPartition) -> None:
         """It has a partition from now on."""
         self._given.append(queue)
         self._wake()
 
-    def take(self, queue: Queue) -> None:
+    def take(self, queue: TopicPartition) -> None:
         """It is to let go of a partition."""
         part = self._by_queue.get(queue)
         if part is None:
@@ -118,7 +118,7 @@ class ReadStream:
         part.stop_by = self._broker.clock.monotonic() + STOP_TIMEOUT_S
         self._say_stop(part, graceful=True)
 
-    def committed(self, queue: Queue, offset: int) -> None:
+    def committed(self, queue: TopicPartition, offset: int) -> None:
         """What it reads of a partition was committed up to an offset, outside of its stream."""
         part = self._by_queue.get(queue)
         if part is not None:
@@ -165,7 +165,7 @@ class ReadStream:
     def _give_all(self) -> None:
         for topic_id, wanted in self._wanted.items():
             for number in sorted(wanted.partitions or ()):
-                self.give(Queue(topic_id, number))
+                self.give(TopicPartition(topic_id, number))
 
     async def _receive(self) -> None:
         handlers: dict[str, Callable[[Any], None]] = {
@@ -302,7 +302,7 @@ class ReadStream:
             else:
                 await self._send_data(part)
 
-    async def _announce(self, queue: Queue) -> None:
+    async def _announce(self, queue: TopicPartition) -> None:
         """Tell the client of a partition that it is given, and from where it will be read."""
         wanted = self._wanted[queue.topic_id]
         self._last_id += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 from uuid import UUID
 
-from penstock.broker import Broker, Queue, UnknownTopicError
+from penstock.broker import Broker, TopicPartition, UnknownTopicError
 from penstock.gateway.ydb.balancer import Balancer, Effect, Start, Wants
 
 
@@ -15,15 +15,15 @@ class Reader(Protocol):
 
     id: str
 
-    def give(self, queue: Queue) -> None:
+    def give(self, queue: TopicPartition) -> None:
         """It has a partition from now on."""
         ...
 
-    def take(self, queue: Queue) -> None:
+    def take(self, queue: TopicPartition) -> None:
         """It is to let go of a partition."""
         ...
 
-    def committed(self, queue: Queue, offset: int) -> None:
+    def committed(self, queue: TopicPartition, offset: int) -> None:
         """What it reads of a partition was committed up to an offset, outside of its stream."""
         ...
 
@@ -53,24 +53,24 @@ class Readers:
         if balancer.is_idle:
             self._balancers.pop(consumer, None)
 
-    def released(self, consumer: str, reader: Reader, queue: Queue) -> None:
+    def released(self, consumer: str, reader: Reader, queue: TopicPartition) -> None:
         """A reader has let go of a partition."""
         balancer = self._balancers.get(consumer)
         if balancer is not None:
             self._carry_out(balancer.released(reader.id, queue))
 
-    def owner(self, consumer: str, queue: Queue) -> Reader | None:
+    def owner(self, consumer: str, queue: TopicPartition) -> Reader | None:
         """Who reads a partition for a consumer now."""
         balancer = self._balancers.get(consumer)
         name = None if balancer is None else balancer.owner(queue)
         return None if name is None else self._readers.get(name)
 
-    def shares(self, consumer: str) -> dict[str, list[Queue]]:
+    def shares(self, consumer: str) -> dict[str, list[TopicPartition]]:
         """Who reads for a consumer, and the partitions each has."""
         balancer = self._balancers.get(consumer)
         return {} if balancer is None else balancer.shares()
 
-    def committed(self, consumer: str, queue: Queue, offset: int) -> None:
+    def committed(self, consumer: str, queue: TopicPartition, offset: int) -> None:
         """A position of a consumer was set outside of the stream of whoever reads there."""
         owner = self.owner(consumer, queue)
         if owner is not None:

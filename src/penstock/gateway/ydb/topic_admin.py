@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.broker import Broker, Operation, Position, Queue, Topic, TopicConfig
+from penstock.broker import Broker, Operation, Position, Topic, TopicConfig, TopicPartition
 from penstock.gateway.ydb.call import Call
 from penstock.gateway.ydb.protos import Status, topic
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
@@ -77,7 +77,7 @@ async def alter_topic(broker: Broker, call: Call, request: Any) -> Any:
     if config.own != found.config.own:
         await broker.configure_topic(name, config)
     for consumer in request.drop_consumers:
-        queues = [Queue(found.id, number) for number in range(found.partitions)]
+        queues = [TopicPartition(found.id, number) for number in range(found.partitions)]
         await broker.consumers.forget(consumer, queues)
     return topic.AlterTopicResult()
 
@@ -103,12 +103,12 @@ async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
             f"offset {request.offset} is not within partition {partition.number}: it ends at {partition.end_offset}"
         )
     if request.read_session_id:
-        owner = call.readers.owner(request.consumer, Queue(found.id, request.partition_id))
+        owner = call.readers.owner(request.consumer, TopicPartition(found.id, request.partition_id))
         if owner is None or owner.id != request.read_session_id:
             raise StatusError(
                 Status.BAD_SESSION, f"read session {request.read_session_id!r} does not read the partition any more"
             )
-    queue = Queue(found.id, request.partition_id)
+    queue = TopicPartition(found.id, request.partition_id)
     await broker.consumers.commit(request.consumer, [(queue, Position(request.offset))])
     call.readers.committed(request.consumer, queue, request.offset)
     return topic.CommitOffsetResult()
@@ -128,7 +128,7 @@ async def update_offsets_in_transaction(broker: Broker, call: Call, request: Any
             ranges = [(one.start, one.end) for one in moved.partition_offsets]
             if any(not 0 <= start <= end <= end_offset for start, end in ranges):
                 raise bad_request(f"a range is not within partition {moved.partition_id}, which ends at {end_offset}")
-            call.transactions.move(transaction, request.consumer, Queue(found.id, moved.partition_id), ranges)
+            call.transactions.move(transaction, request.consumer, TopicPartition(found.id, moved.partition_id), ranges)
     return topic.UpdateOffsetsInTransactionResult()
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
-from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Queue, Route, Topic
+from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Route, Topic, TopicPartition
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
 from penstock.core.probe import OK, Span
@@ -233,7 +233,7 @@ class WriteStream:
         if in_transaction is None:
             await self._store(batches, seqnos[skipped:], sent)
         else:
-            self._transactions.write(in_transaction, Queue(self._topic.id, self._number), batches)
+            self._transactions.write(in_transaction, TopicPartition(self._topic.id, self._number), batches)
         self._under_way_bytes += size
         self._sent.append(sent)
         self._changed.set()

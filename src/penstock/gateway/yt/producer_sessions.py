@@ -12,7 +12,7 @@ import json
 import logging
 from typing import Any, NamedTuple
 
-from penstock.broker import Broker, Changes, Operation, PartitionUnavailableError, Position, Queue, UnknownTopicError
+from penstock.broker import Broker, Changes, Operation, PartitionUnavailableError, Position, TopicPartition, UnknownTopicError
 from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.registrations import Ref
@@ -61,10 +61,10 @@ class SessionKey(NamedTuple):
         return f"{_prefix(self.producer)}{self.session_id}"
 
     @property
-    def place(self) -> Queue:
+    def place(self) -> TopicPartition:
         """Its queue there."""
         assert self.queue_node.topic_id is not None
-        return Queue(self.queue_node.topic_id, 0)
+        return TopicPartition(self.queue_node.topic_id, 0)
 
     @property
     def source(self) -> bytes:

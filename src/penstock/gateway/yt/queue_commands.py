@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker import Changes, Operation, Position, Queue
+from penstock.broker import Changes, Operation, Position, TopicPartition
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.registrations import Ref
 from penstock.gateway.yt.call import Call, Command, Reply
@@ -141,7 +141,7 @@ def _parameters(headers: Any) -> dict[str, Any] | None:
     return None if raw is None else parse_yson(raw.encode(), "the parameters of a response")
 
 
-def _place(call: Call, queue: Ref, consumer: Ref, index: int) -> Queue:
+def _place(call: Call, queue: Ref, consumer: Ref, index: int) -> TopicPartition:
     """A partition of a queue in the table of positions."""
     topic_id = call.cluster.broker.queue_agent.queue_id(queue)
     if queue.cluster == call.cluster.name:
@@ -151,10 +151,10 @@ def _place(call: Call, queue: Ref, consumer: Ref, index: int) -> Queue:
     elif not 0 <= index < 1 << 32:
         raise YtError(GENERIC, f"partition_index is from 0 on, not {index}")
     assert topic_id is not None
-    return Queue(topic_id, index)
+    return TopicPartition(topic_id, index)
 
 
-def _offset(call: Call, node: Node, place: Queue) -> int:
+def _offset(call: Call, node: Node, place: TopicPartition) -> int:
     position = call.cluster.broker.consumers.position(consumer_name(node), place)
     return 0 if position is None else position.offset
 

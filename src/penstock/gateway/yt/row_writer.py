@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker import Broker, Producer, Queue, Route
+from penstock.broker import Broker, Producer, Route, TopicPartition
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import Writer
@@ -24,16 +24,16 @@ class RowWriter:
         """However many parts there are."""
         return True
 
-    async def write(self, queue: Queue, parts: list[EncodedRows], producer: Producer | None) -> None:
+    async def write(self, queue: TopicPartition, parts: list[EncodedRows], producer: Producer | None) -> None:
         """Store rows in a partition, by themselves or as part of a transaction."""
         await self._write(queue, parts, None if producer is None else Writer(producer.id, producer.epoch, 0), None)
 
-    async def write_of_source(self, queue: Queue, rows: list[EncodedRows], source: SourceWrite) -> None:
+    async def write_of_source(self, queue: TopicPartition, rows: list[EncodedRows], source: SourceWrite) -> None:
         """Store rows that carry where they are from."""
         await self._write(queue, rows, None, source)
 
     async def _write(
-        self, queue: Queue, rows: list[EncodedRows], writer: Writer | None, source: SourceWrite | None
+        self, queue: TopicPartition, rows: list[EncodedRows], writer: Writer | None, source: SourceWrite | None
     ) -> WriteResult:
         topic = self._broker.catalog.topic_by_id(queue.topic_id)
         partition = self._broker.partition(topic, queue.partition)

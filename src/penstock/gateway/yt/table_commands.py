@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker import Changes, Operation, Queue
+from penstock.broker import Changes, Operation, TopicPartition
 from penstock.broker.namespace import Kind, MountState, Node
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.encoded_rows import EncodedRows
@@ -143,7 +143,7 @@ def writable_codec(call: Call, node: Node) -> RowCodec:
     return codec
 
 
-async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[Queue, list[EncodedRows]]:
+async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[TopicPartition, list[EncodedRows]]:
     """Rows by the partitions they say, or all others in one that is chosen at random."""
     topic = call.cluster.broker.namespace.topic(node)
     anywhere = call.cluster.random.randrange(topic.partitions)
@@ -153,16 +153,16 @@ async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, A
     if not are_whole or not all(0 <= number < topic.partitions for number in tablets):
         wrong = next(number for number in numbers if not isinstance(number, int) or not 0 <= number < topic.partitions)
         raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {wrong!r}: {node.path} has 0..{topic.partitions - 1}")
-    found: dict[Queue, list[EncodedRows]] = {}
+    found: dict[TopicPartition, list[EncodedRows]] = {}
     for first in range(0, len(rows), ROWS_AT_ONCE):
         part = rows[first : first + ROWS_AT_ONCE]
         encoded = codec.encode_all(part) if len(call.body) <= SMALL_BYTES else await in_thread(partial(codec.encode_all, part))
         if len(tablets) == 1:
-            found.setdefault(Queue(topic.id, int(tablets[0])), []).append(encoded)
+            found.setdefault(TopicPartition(topic.id, int(tablets[0])), []).append(encoded)
             continue
         asked = np.array(numbers[first : first + ROWS_AT_ONCE], np.int64)
         for number in np.unique(asked).tolist():
-            found.setdefault(Queue(topic.id, number), []).append(encoded.chosen(np.flatnonzero(asked == number)))
+            found.setdefault(TopicPartition(topic.id, number), []).append(encoded.chosen(np.flatnonzero(asked == number)))
     return found
 
 

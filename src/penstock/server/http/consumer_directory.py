@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from penstock.broker import Queue, Topic, UnknownTopicError
+from penstock.broker import Topic, TopicPartition, UnknownTopicError
 from penstock.broker.groups import (
     CONSUMER,
     UnknownGroupError,
@@ -127,7 +127,7 @@ class ConsumerDirectory:
             MemberKnown(reader, "", "", self._by_topic(frozenset(queues))) for reader, queues in sorted(readers.items())
         ]
 
-    def _ydb_readers(self, consumer: Known) -> Mapping[str, Sequence[Queue]]:
+    def _ydb_readers(self, consumer: Known) -> Mapping[str, Sequence[TopicPartition]]:
         readers_of = self._served.readers_of
         return {} if readers_of is None or consumer.kind == "stream" else readers_of(consumer.key)
 
@@ -220,7 +220,7 @@ class ConsumerDirectory:
         except PenstockError:
             return None
 
-    def _by_topic(self, queues: frozenset[Queue]) -> dict[str, list[int]]:
+    def _by_topic(self, queues: frozenset[TopicPartition]) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for topic_id, number in sorted(queues):
             try:

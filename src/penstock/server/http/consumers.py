@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from penstock.broker import Operation, Position, Queue, ResourceKind, Topic
+from penstock.broker import Operation, Position, ResourceKind, Topic, TopicPartition
 from penstock.broker.groups import NonEmptyGroupError
 from penstock.core.errors import InvalidRequestError
 from penstock.server.http.caller import Caller
@@ -225,7 +225,7 @@ class ConsumerResource(Resource):
         numbers = list(range(topic.partitions)) if asked.partitions is None else sorted(set(asked.partitions))
         items = [await self._move(consumer, topic, number, asked) for number in numbers]
         if not asked.dry_run:
-            moves = [(Queue(topic.id, one.partition), Position(one.after)) for one in items]
+            moves = [(TopicPartition(topic.id, one.partition), Position(one.after)) for one in items]
             await self._broker.consumers.commit(consumer.key, moves)
         return ResetPlan(done=not asked.dry_run, items=items)
 
@@ -235,7 +235,7 @@ class ConsumerResource(Resource):
         after = {"earliest": start, "latest": end}.get(asked.to, asked.value or 0)
         if asked.to == "time":
             after = await offset_at_time(partition, asked.value or 0, self._served.clock)
-        before = self._broker.consumers.position(consumer.key, Queue(topic.id, number))
+        before = self._broker.consumers.position(consumer.key, TopicPartition(topic.id, number))
         return MoveShown(
             topic=topic.name,
             partition=number,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import INTERNAL_TOPICS, Broker, Position, Queue, Topic
+from penstock.broker import INTERNAL_TOPICS, Broker, Position, Topic, TopicPartition
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
@@ -149,7 +149,7 @@ class Figures:
         for topic in self.topics():
             made.topics[topic.id] = self.topic(topic)
             for name, number in self.unread(topic):
-                self._add(made, name, Queue(topic.id, number), Position(0))
+                self._add(made, name, TopicPartition(topic.id, number), Position(0))
             made.partitions += topic.partitions
             looked_at += topic.partitions
             if looked_at >= PARTITIONS_AT_ONCE:
@@ -173,7 +173,7 @@ class Figures:
         if topic.config.own.keys() & DECLARING:
             for name in topic.config.declared_consumers:
                 for number in range(topic.partitions):
-                    if self._broker.consumers.position(name, Queue(topic.id, number)) is None:
+                    if self._broker.consumers.position(name, TopicPartition(topic.id, number)) is None:
                         yield name, number
 
     def partitions(self, topic: Topic) -> Iterable[Partition]:
@@ -194,7 +194,7 @@ class Figures:
                 return
             await asyncio.sleep(0)
 
-    def _add(self, made: Snapshot, name: str, queue: Queue, position: Position) -> None:
+    def _add(self, made: Snapshot, name: str, queue: TopicPartition, position: Position) -> None:
         consumer = made.consumers.setdefault(name, ConsumerFigures())
         try:
             topic = self._broker.catalog.topic_by_id(queue.topic_id)

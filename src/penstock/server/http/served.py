@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.blob import BlobStorage
-from penstock.broker import Broker, Queue
+from penstock.broker import Broker, TopicPartition
 from penstock.broker.streams import StreamEngine
 from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.server.metrics import Observatory
 
 
-ReadersOf = Callable[[str], Mapping[str, Sequence[Queue]]]
+ReadersOf = Callable[[str], Mapping[str, Sequence[TopicPartition]]]
 """Who reads for a consumer now, and the partitions each has."""
 
 

@@ -13,11 +13,11 @@ from penstock.broker import (
     Lease,
     Operation,
     PartitionDamagedError,
-    Queue,
     ResourceKind,
     TabletDamage,
     Topic,
     TopicConfig,
+    TopicPartition,
     check_not_internal,
 )
 from penstock.core.errors import PenstockError
@@ -259,7 +259,7 @@ class TopicResource(Resource):
 
     def _partition(self, topic: Topic, number: int) -> PartitionShown:
         try:
-            lease = self._broker.leases.holder(queue := Queue(topic.id, number))
+            lease = self._broker.leases.holder(queue := TopicPartition(topic.id, number))
             return _shown_partition(self._broker.partition(topic, number), queue, lease)
         except PenstockError as error:
             nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
@@ -297,7 +297,7 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
 
 
-def _shown_partition(partition: Partition, queue: Queue, lease: Lease | None) -> PartitionShown:
+def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease | None) -> PartitionShown:
     head = partition.head_size
     latest_ms = partition.max_timestamp
     return PartitionShown(

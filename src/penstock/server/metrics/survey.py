@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.broker import Broker, BrokerReading, GroupCount, PartitionDamagedError, Position, Queue, Topic
+from penstock.broker import Broker, BrokerReading, GroupCount, PartitionDamagedError, Position, Topic, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
 
@@ -165,8 +165,8 @@ class Survey:
         is_large = config.retention_bytes is not None and partition.size - runs[0].size > config.retention_bytes * OVERDUE
         if not (is_old or is_large) or needed_from >= runs[0].next_offset:
             return None
-        lease = self._broker.leases.holder(Queue(topic.id, partition.number))
-        if lease is not None and lease.positions[Queue(topic.id, partition.number)] == needed_from:
+        lease = self._broker.leases.holder(TopicPartition(topic.id, partition.number))
+        if lease is not None and lease.positions[TopicPartition(topic.id, partition.number)] == needed_from:
             return f"{lease.owner} has a lease, and is to read from offset {needed_from} of partition {partition.number}"
         return f"a consumer that must see every message stands at offset {needed_from} of partition {partition.number}"
 
@@ -191,7 +191,9 @@ class Survey:
         made.by_pair = found
         made.lags = sorted(found.values(), key=lambda lag: (-lag.messages, lag.consumer, lag.topic))
 
-    def _add_position(self, found: dict[tuple[str, str], Lag], name: str, queue: Queue, position: Position, now_ms: int) -> None:
+    def _add_position(
+        self, found: dict[tuple[str, str], Lag], name: str, queue: TopicPartition, position: Position, now_ms: int
+    ) -> None:
         try:
             topic = self._broker.catalog.topic_by_id(queue.topic_id)
             partition = self._broker.partition(topic, queue.partition)

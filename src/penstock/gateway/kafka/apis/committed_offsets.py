@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker import Position, Queue, Topic, UnknownTopicError
+from penstock.broker import Position, Topic, TopicPartition, UnknownTopicError
 from penstock.broker.groups import CONSUMER, check_group_name
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
@@ -38,7 +38,7 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
     node = call.node
     refused = _group_error(call, request)
     response = OffsetCommitResponse()
-    accepted: list[tuple[Queue, Position, OffsetCommitResponsePartition]] = []
+    accepted: list[tuple[TopicPartition, Position, OffsetCommitResponsePartition]] = []
     for topic in request.topics:
         answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         response.topics.append(answered)
@@ -105,10 +105,10 @@ def _group_error(call: Call, request: OffsetCommitRequest) -> int:
     return errors.NONE
 
 
-def _queue(topic: Topic, number: int) -> Queue:
+def _queue(topic: Topic, number: int) -> TopicPartition:
     if not 0 <= number < topic.partitions:
         raise UnknownTopicError(f"topic {topic.name!r} has no partition {number}")
-    return Queue(topic.id, number)
+    return TopicPartition(topic.id, number)
 
 
 def _position(asked: OffsetCommitRequestPartition) -> Position:
@@ -136,7 +136,7 @@ def _group(call: Call, asked: OffsetFetchRequestGroup, require_stable: bool) -> 
     return response
 
 
-def _all_positions(node: Node, positions: dict[Queue, Position]) -> list[OffsetFetchResponseTopics]:
+def _all_positions(node: Node, positions: dict[TopicPartition, Position]) -> list[OffsetFetchResponseTopics]:
     topics = {
         topic.id: OffsetFetchResponseTopics(name=topic.name, topic_id=topic.id.bytes) for topic in node.broker.catalog.topics()
     }
@@ -146,7 +146,7 @@ def _all_positions(node: Node, positions: dict[Queue, Position]) -> list[OffsetF
     return [topic for topic in topics.values() if topic.partitions]
 
 
-def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[Queue, Position]) -> OffsetFetchResponseTopics:
+def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[TopicPartition, Position]) -> OffsetFetchResponseTopics:
     response = OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id)
     code = errors.NONE
     topic: Topic | None = None
@@ -156,7 +156,7 @@ def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[Queue, P
         # A group may well ask for what nobody has made yet; only an id that means nothing is an error.
         code = topic_code(error) if has_id(asked.topic_id) else errors.NONE
     for number in asked.partition_indexes:
-        position = None if topic is None else positions.get(Queue(topic.id, number))
+        position = None if topic is None else positions.get(TopicPartition(topic.id, number))
         answer = _answer(number, position)
         answer.error_code = code
         response.partitions.append(answer)
@@ -172,7 +172,7 @@ def _mark_unstable(node: Node, group: str, topics: list[OffsetFetchResponseTopic
         except PenstockError:
             continue
         for answer in answered.partitions:
-            if consumers.is_unstable(group, Queue(topic.id, answer.partition_index)):
+            if consumers.is_unstable(group, TopicPartition(topic.id, answer.partition_index)):
                 answer.committed_offset, answer.committed_leader_epoch, answer.metadata = -1, -1, ""
                 answer.error_code = errors.UNSTABLE_OFFSET_COMMIT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups import ConsumerGroup, Heartbeat, queues_by_topic
 from penstock.broker.groups import Member as GroupMember
 from penstock.core.errors import InvalidRequestError, PenstockError
@@ -112,7 +112,7 @@ def _heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest, member_id: st
         assignor=request.server_assignor,
         owned=None
         if owned is None
-        else frozenset(Queue(UUID(bytes=one.topic_id), number) for one in owned for number in one.partitions),
+        else frozenset(TopicPartition(UUID(bytes=one.topic_id), number) for one in owned for number in one.partitions),
         client_id=call.client_id,
         client_host=f"/{call.peer.host}",
     )
@@ -132,7 +132,7 @@ def _described(node: Node, group: ConsumerGroup) -> DescribedGroup:
     )
 
 
-def _member(member: GroupMember, target: frozenset[Queue], names: dict[UUID, str]) -> Member:
+def _member(member: GroupMember, target: frozenset[TopicPartition], names: dict[UUID, str]) -> Member:
     return Member(
         member_id=member.id,
         instance_id=member.instance_id,
@@ -148,7 +148,7 @@ def _member(member: GroupMember, target: frozenset[Queue], names: dict[UUID, str
     )
 
 
-def _assignment(queues: Iterable[Queue], names: dict[UUID, str]) -> ConsumerGroupDescribeAssignment:
+def _assignment(queues: Iterable[TopicPartition], names: dict[UUID, str]) -> ConsumerGroupDescribeAssignment:
     """Partitions by topic, without those of topics that are gone."""
     return ConsumerGroupDescribeAssignment(
         topic_partitions=[

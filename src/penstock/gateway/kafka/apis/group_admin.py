@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker import Queue
+from penstock.broker import TopicPartition
 from penstock.broker.groups import GroupDescription
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_GROUP_OPERATIONS
@@ -93,7 +93,7 @@ async def delete_offsets(call: Call, request: OffsetDeleteRequest) -> OffsetDele
     """Delete positions of a group in topics that none of its members reads."""
     broker = call.node.broker
     response = OffsetDeleteResponse()
-    queues: list[Queue] = []
+    queues: list[TopicPartition] = []
     try:
         broker.groups.check_known(request.group_id)
         for topic in request.topics:
@@ -120,7 +120,9 @@ def _describe(described: DescribedGroup, found: GroupDescription) -> None:
     ]
 
 
-def _find_positions(node: Node, group: str, asked: OffsetDeleteRequestTopic, queues: list[Queue]) -> OffsetDeleteResponseTopic:
+def _find_positions(
+    node: Node, group: str, asked: OffsetDeleteRequestTopic, queues: list[TopicPartition]
+) -> OffsetDeleteResponseTopic:
     """What becomes of the positions in one topic; those that can be deleted are noted."""
     code = errors.NONE
     try:
@@ -135,6 +137,6 @@ def _find_positions(node: Node, group: str, asked: OffsetDeleteRequestTopic, que
             if code == errors.NON_EMPTY_GROUP:
                 raise
         if code == errors.NONE:
-            queues += (Queue(topic.id, one.partition_index) for one in asked.partitions)
+            queues += (TopicPartition(topic.id, one.partition_index) for one in asked.partitions)
     outcomes = [OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code) for one in asked.partitions]
     return OffsetDeleteResponseTopic(name=asked.name, partitions=outcomes)

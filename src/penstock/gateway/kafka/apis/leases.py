@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.broker import Lease, LeaseKey, Operation, Queue
+from penstock.broker import Lease, LeaseKey, Operation, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
@@ -35,7 +35,9 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
     try:
         partitions = _partitions(call, request.topics)
         positions = {
-            Queue(UUID(bytes=topic.topic_id), one.partition): one.offset for topic in request.topics for one in topic.partitions
+            TopicPartition(UUID(bytes=topic.topic_id), one.partition): one.offset
+            for topic in request.topics
+            for one in topic.partitions
         }
         lease = await call.node.broker.leases.take(
             _key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions
@@ -77,16 +79,19 @@ def _key(call: Call, lease_id: bytes) -> LeaseKey:
     return LeaseKey(UUID(bytes=lease_id), call.user)
 
 
-def _partitions(call: Call, topics: list[LeasedTopic]) -> dict[Queue, Partition]:
-    found: dict[Queue, Partition] = {}
+def _partitions(call: Call, topics: list[LeasedTopic]) -> dict[TopicPartition, Partition]:
+    found: dict[TopicPartition, Partition] = {}
     for named in topics:
         topic = find_topic(call.node, named.topic_id)
         for one in named.partitions:
-            found[Queue(topic.id, one.partition)] = call.node.broker.partition(topic, one.partition)
+            found[TopicPartition(topic.id, one.partition)] = call.node.broker.partition(topic, one.partition)
     return found
 
 
-def _begins(topic: LeasedTopic, starts: dict[Queue, int]) -> LeasedTopic:
+def _begins(topic: LeasedTopic, starts: dict[TopicPartition, int]) -> LeasedTopic:
     topic_id = UUID(bytes=topic.topic_id)
-    begins = [LeasedPartition(partition=one.partition, offset=starts[Queue(topic_id, one.partition)]) for one in topic.partitions]
+    begins = [
+        LeasedPartition(partition=one.partition, offset=starts[TopicPartition(topic_id, one.partition)])
+        for one in topic.partitions
+    ]
     return LeasedTopic(topic_id=topic.topic_id, partitions=begins)

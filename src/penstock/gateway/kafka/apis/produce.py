@@ -8,7 +8,7 @@ from functools import partial
 from struct import Struct
 
 from penstock.blob import Buffer
-from penstock.broker import PRODUCE_QUOTA, Operation, Producer, Queue, ResourceKind, UnknownTopicError
+from penstock.broker import PRODUCE_QUOTA, Operation, Producer, ResourceKind, TopicPartition, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
 from penstock.core.record_format import CODEC_MASK
@@ -153,7 +153,7 @@ class ProduceCall(Call):
                 if self.version >= ADDS_PARTITIONS_FROM:
                     self._begin_registered(ref, data.index, records, outcome, producer)
                     return
-                admit = self._admission(producer, Queue(route.topic.id, data.index))
+                admit = self._admission(producer, TopicPartition(route.topic.id, data.index))
                 admit()
             write = PendingWrite(self, outcome, route.partition)
             outcome.log_append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
@@ -171,7 +171,7 @@ class ProduceCall(Call):
         assert isinstance(request, ProduceRequest)
         return request.transactional_id
 
-    def _admission(self, producer: Producer, queue: Queue) -> Callable[[], None]:
+    def _admission(self, producer: Producer, queue: TopicPartition) -> Callable[[], None]:
         """What raises unless the producer may write to a partition in its transaction."""
         return partial(self.node.broker.transactions.check_write, self._transactional_id, producer, queue)
 
@@ -184,7 +184,7 @@ class ProduceCall(Call):
         write = PendingWrite(self, outcome, route.partition)
         self._left += 1
         self._writes.append(write)
-        queue = Queue(route.topic.id, number)
+        queue = TopicPartition(route.topic.id, number)
         admit = self._admission(producer, queue)
 
         def registered(trouble: PenstockError | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.blob import FilePiece
-from penstock.broker import Producer, Queue
+from penstock.broker import Producer, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import BatchHeader, header_at
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
@@ -62,13 +62,13 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
 async def _describe(node: Node, name: str, number: int) -> PartitionResponse:
     try:
         topic = find_topic(node, name)
-        producers = await _producers(node, node.broker.partition(topic, number), Queue(topic.id, number))
+        producers = await _producers(node, node.broker.partition(topic, number), TopicPartition(topic.id, number))
     except PenstockError as error:
         return PartitionResponse(partition_index=number, error_code=topic_code(error), error_message=str(error))
     return PartitionResponse(partition_index=number, active_producers=producers)
 
 
-async def _producers(node: Node, partition: Partition, queue: Queue) -> list[ProducerState]:
+async def _producers(node: Node, partition: Partition, queue: TopicPartition) -> list[ProducerState]:
     found = []
     for source, state in list(partition.sources()):
         if not source.startswith(KAFKA_SOURCE):

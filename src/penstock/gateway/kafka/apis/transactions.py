@@ -10,7 +10,7 @@ from penstock.broker import (
     ConcurrentTransactionsError,
     Position,
     Producer,
-    Queue,
+    TopicPartition,
     UnknownTopicError,
 )
 from penstock.core.errors import InvalidRequestError, PenstockError
@@ -96,7 +96,7 @@ async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
 
 async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     """Set positions of a group as part of a transaction: all that can be set."""
-    accepted: list[tuple[Queue, Position]] = []
+    accepted: list[tuple[TopicPartition, Position]] = []
     waiting: list[TxnOffsetCommitResponsePartition] = []
     response = TxnOffsetCommitResponse()
     for topic in request.topics:
@@ -117,7 +117,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
     return response
 
 
-async def _set_positions(call: Call, request: TxnOffsetCommitRequest, positions: list[tuple[Queue, Position]]) -> int:
+async def _set_positions(call: Call, request: TxnOffsetCommitRequest, positions: list[tuple[TopicPartition, Position]]) -> int:
     broker = call.node.broker
     producer = Producer(request.producer_id, request.producer_epoch)
     if not request.group_id:
@@ -161,7 +161,7 @@ def _position(asked: TxnOffsetCommitRequestPartition) -> Position:
 async def _add_partitions(call: Call, asked: AddPartitionsToTxnTransaction) -> dict[Place, int]:
     """The outcome for each partition."""
     places = _places(asked.topics)
-    queues: list[Queue] = []
+    queues: list[TopicPartition] = []
     codes: dict[Place, int] = {}
     for place in places:
         try:
@@ -193,12 +193,12 @@ def _verify(call: Call, asked: AddPartitionsToTxnTransaction) -> dict[Place, int
     return codes
 
 
-def _queue(node: Node, place: Place) -> Queue:
+def _queue(node: Node, place: Place) -> TopicPartition:
     name, number = place
     topic = find_topic(node, name)
     if not 0 <= number < topic.partitions:
         raise UnknownTopicError(f"topic {name!r} has no partition {number}")
-    return Queue(topic.id, number)
+    return TopicPartition(topic.id, number)
 
 
 def _places(topics: Iterable[AddPartitionsToTxnTopic]) -> list[Place]:
