@@ -26,7 +26,9 @@ from penstock.broker.streams import (
 )
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.record_format import framed, packed_record
-from penstock.gateway.stream.following import follow_on
+from penstock.gateway.stream.caller import StreamCaller
+from penstock.gateway.stream.probe import StreamProbe
+from penstock.gateway.stream.subject_tail import wait_for_more
 from penstock.gateway.yt.row_reader import pull
 from penstock.queue import BatchTooLargeError
 from penstock.testing.batches import make_batch
@@ -555,9 +557,10 @@ def test_a_follower_that_finds_nothing_where_something_should_be_lets_others_run
     async def scenario(host: SimStreams) -> None:
         await host.publish("orders", b"x")
         began = asyncio.get_running_loop().time()
-        assert await host.do(follow_on(host.streams, "orders", 1, 30.0))
+        caller = StreamCaller(host.streams, host.broker, StreamProbe(), principal="User:ANONYMOUS", host="", client="")
+        assert await host.do(wait_for_more(caller, "orders", 1, 30.0))
         assert asyncio.get_running_loop().time() > began
-        assert not await host.do(follow_on(host.streams, "orders", 2, 1.0, gives_up=True))
+        assert not await host.do(wait_for_more(caller, "orders", 2, 1.0, gives_up=True))
 
     on_streams(scenario)
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from google.protobuf.descriptor import MethodDescriptor
 
+from penstock import minitoolstream as protos
 from tests.e2e.kafka.secured import CERTIFICATE, KEY
 from tests.e2e.running_node import RunningNode, penstock, running_node
 
@@ -24,7 +26,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     argv += ["--stream-port", "0", "--stream-http-port", "0"]
     with running_node(path / "log", argv) as running:
         (path / "secret").write_text("secret")
-        _admin(running, "user", "set", "ann", "--new-password-file", str(path / "secret"))
+        for user in ("ann", "bob"):
+            _admin(running, "user", "set", user, "--new-password-file", str(path / "secret"))
         yield running
 
 
@@ -69,6 +72,60 @@ def test_rules_say_who_may_publish_and_read(node: RunningNode) -> None:
     assert _ask(node, "GET", "/streams/%3E", "ann", "secret") == (403, "not_allowed")
     assert "hidden" not in _ask(node, "GET", "/streams", "ann", "secret")[1]
     assert _ask(node, "GET", "/streams/guarded/2", "ann", "secret") == (403, "not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/streams/closed"),
+        ("GET", "/streams/closed"),
+        ("GET", "/streams/closed?follow=1"),
+        ("GET", "/streams/closed/1"),
+        ("GET", "/streams/closed/consumers"),
+        ("GET", "/streams/closed/consumers/team"),
+        ("POST", "/streams/closed/consumers/team/1"),
+    ],
+)
+def test_every_http_request_needs_a_rule(node: RunningNode, method: str, path: str) -> None:
+    assert _ask(node, "POST", "/streams/closed", "admin", PASSWORD, body=b"x")[0] == 200
+    assert _ask(node, method, path, "bob", "secret", body=b"x" if method == "POST" else None) == (403, "not_allowed")
+
+
+GRPC_REQUESTS = {
+    "Publish": protos.PublishRequest(subject="closed"),
+    "PublishBatch": protos.PublishBatchRequest(messages=[protos.PublishRequest(subject="closed")]),
+    "Upload": protos.UploadRequest(header=protos.UploadHeader(subject="closed")),
+    "Subscribe": protos.SubscribeRequest(subject="closed", durable_name="team"),
+    "Fetch": protos.FetchRequest(subject="closed", durable_name="team"),
+    "GetLastSequence": protos.GetLastSequenceRequest(subject="closed"),
+    "AckMessage": protos.AckRequest(subject="closed", durable_name="team", sequence=1),
+    "Read": protos.ReadRequest(subject="closed"),
+    "Download": protos.DownloadRequest(sequence=1),
+    "ConfigureConsumer": protos.ConfigureConsumerRequest(subject="closed", durable_name="team", ack_wait_s=5),
+    "GetConsumers": protos.GetConsumersRequest(subject="closed"),
+}
+GRPC_SERVICES = protos.PublishRequest.DESCRIPTOR.file.services_by_name
+GRPC_METHODS = [method for service in GRPC_SERVICES.values() for method in service.methods]
+
+
+@pytest.mark.parametrize("method", GRPC_METHODS, ids=lambda method: method.name)
+def test_every_grpc_method_needs_a_rule(node: RunningNode, method: MethodDescriptor) -> None:
+    assert _ask(node, "POST", "/streams/closed", "admin", PASSWORD, body=b"x")[0] == 200
+    response = getattr(protos, method.output_type.name)
+    credentials = base64.b64encode(b"bob:secret").decode()
+    with grpc.insecure_channel(f"127.0.0.1:{node.ready['listeners']['stream']['port']}") as channel:
+        call = channel.stream_stream(
+            f"/{method.containing_service.full_name}/{method.name}",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=response.FromString,
+        )
+        responses = call(iter([GRPC_REQUESTS[method.name]]), timeout=30, metadata=[("authorization", f"Basic {credentials}")])
+        if method.name == "PublishBatch":  # which has a status for each message
+            assert next(responses).results[0].status_code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+            return
+        with pytest.raises(grpc.RpcError) as refused:
+            next(responses)
+    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_who_may_read_makes_no_subject_by_a_rule_of_delivery(node: RunningNode) -> None:

@@ -1,4 +1,4 @@
-"""The listener for stream clients: a server of gRPC with health and reflection."""
+"""The gRPC listener of the streams, with health checks and reflection."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from penstock import minitoolstream as protos
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.grpc_server import GrpcServer
 from penstock.gateway.stream.admission import Admission
-from penstock.gateway.stream.services import admitted, services
-from penstock.gateway.stream.statuses import answer_to
+from penstock.gateway.stream.services import admit_caller, services
+from penstock.gateway.stream.statuses import statuses_of
 
 log = logging.getLogger(__name__)
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
-CALLS_MAX: Final = 10_000  # under way at a time, followers among them
-# What one client sends while another does is not to be held back: the broker has limits of its own.
+CALLS_MAX: Final = 10_000  # in flight, followers among them
 _OPTIONS: Final = {
     "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
     "grpc.max_send_message_length": MESSAGE_BYTES_MAX,
@@ -32,7 +31,7 @@ SERVICES: Final = (f"{protos.PACKAGE}.IngressService", f"{protos.PACKAGE}.Egress
 
 
 class StreamGateway:
-    """Serves streams over gRPC. Make it, `start` it, `stop` it."""
+    """Serves streams over gRPC between `start` and `stop`."""
 
     def __init__(
         self, admission: Admission, *, host: str, port: int, drain_timeout_s: float, tls: tuple[Path, Path] | None = None
@@ -50,44 +49,46 @@ class StreamGateway:
 
     @property
     def connections(self) -> int:
-        """How many clients have a call under way; gRPC does not tell of others."""
-        return len(self._admission.calling)
+        """How many clients have a call in flight; gRPC does not report the others."""
+        return len(self._admission.calls_in_flight)
 
     async def start(self) -> None:
-        """Listen. OSError if the port cannot be had."""
+        """Listen. OSError if the port is not free."""
         for name, methods in services(self._admission).items():
             self._server.add_registered_method_handlers(name, methods)
         self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, _Open(self._server, self._admission))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, _OpenServices(self._server, self._admission))
         names = (*SERVICES, health.SERVICE_NAME)
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        reflected = reflection.aio.ReflectionServicer((*names, reflection.SERVICE_NAME))
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, _SignedIn(self._server, self._admission))
+        reflection_servicer = reflection.aio.ReflectionServicer((*names, reflection.SERVICE_NAME))
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection_servicer, _SignedInServices(self._server, self._admission)
+        )
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take no more calls; those under way have a while to end, and followers are told to come back."""
+        """Take no more calls, end the calls of followers, and wait up to the drain timeout for the others."""
         self._admission.close()
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._drain_timeout_s)
 
 
-class _Open:
-    """Adds a service of calls of one message that anyone may make, and that receive no more than a little."""
+class _OpenServices:
+    """Adds services whose calls need no sign-in, and so may receive only small messages."""
 
     def __init__(self, server: GrpcServer, admission: Admission) -> None:
         self._server = server
         self._bodies = admission.bodies
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Methods are known by name here."""
+        """Do nothing: generated code adds every service in this form as well."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Add the methods of the service."""
-        self._server.add_registered_method_handlers(service, {name: self._guarded(one) for name, one in handlers.items()})
+        self._server.add_registered_method_handlers(service, {name: self._guard(handler) for name, handler in handlers.items()})
 
-    def _guarded(self, handler: Any) -> Any:
+    def _guard(self, handler: Any) -> Any:
         async def serve(_: Any, context: Any) -> Any:
             try:
                 request = handler.request_deserializer(await self._bodies.receive_open(context))
@@ -99,19 +100,19 @@ class _Open:
         return kind(serve, response_serializer=handler.response_serializer)
 
 
-class _SignedIn(_Open):
-    """Adds a service of streams for those who have signed in."""
+class _SignedInServices(_OpenServices):
+    """Adds services of bidirectional streams whose callers must sign in."""
 
     def __init__(self, server: GrpcServer, admission: Admission) -> None:
         super().__init__(server, admission)
         self._admission = admission
 
-    def _guarded(self, handler: Any) -> Any:
+    def _guard(self, handler: Any) -> Any:
         async def serve(requests: Any, context: Any) -> AsyncIterator[Any]:
             try:
-                await admitted(self._admission, context)
+                await admit_caller(self._admission, context)
             except PenstockError as error:
-                await context.abort(answer_to(error).grpc, str(error))
+                await context.abort(statuses_of(error).grpc, str(error))
             async for answer in handler.stream_stream(requests, context):
                 yield answer
 

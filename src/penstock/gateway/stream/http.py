@@ -1,4 +1,4 @@
-"""Streams over plain HTTP, so that curl is enough.
+"""Streams over plain HTTP, so that curl is enough. Each handler asks its caller to admit the request before it calls the engine.
 
 POST /streams/{subject}                              publish the body, of any size; Penstock-Header-NAME is a header of it
 GET  /streams/{subject}?from=N&limit=N               messages from a sequence on, as lines of JSON; patterns are allowed
@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from penstock.broker.streams import ReadMessages, StreamEngine, StreamMessage
+from penstock.broker import ResourceKind
+from penstock.broker.streams import Content, ReadMessages, StreamMessage
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.core.trace_context import TRACEPARENT, current_trace
@@ -30,21 +31,22 @@ from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
-from penstock.gateway.stream.following import follow_on
+from penstock.gateway.stream.caller import StreamCaller
 from penstock.gateway.stream.inline_data import INLINE_HEADER, inline_limit, with_data
-from penstock.gateway.stream.statuses import answer_to
+from penstock.gateway.stream.statuses import statuses_of
+from penstock.gateway.stream.subject_tail import wait_for_more
 
 log = logging.getLogger(__name__)
 
 HEADER_PREFIX: Final = "penstock-header-"
-HELD_BYTES_MAX: Final = 4 << 20  # of an upload, until it is in the payload store
+UPLOAD_BUFFER_BYTES: Final = 4 << 20  # of an upload, until it is in the payload store
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 10_000
 KEEP_ALIVE_S: Final = 15.0
 DIGITS_MAX: Final = 19
 FIELD_SIZE_MAX: Final = 256
 
-_ANSWER_HEADERS: Final[dict[int, dict[str, str]]] = {
+_ERROR_HEADERS: Final[dict[int, dict[str, str]]] = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Basic"},
     HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "5"},
 }
@@ -53,7 +55,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class StreamHttp:
-    """The HTTP form of streams. Make it, `start` it, `stop` it."""
+    """Serves streams over HTTP between `start` and `stop`."""
 
     def __init__(
         self,
@@ -84,8 +86,8 @@ class StreamHttp:
         return 0 if server is None else len(server.connections)
 
     async def start(self) -> None:
-        """Listen. OSError if the address cannot be had."""
-        app = web.Application(client_max_size=0, middlewares=[self._measured, _told_errors, self._guard.middleware()])
+        """Listen. OSError if the address is not free."""
+        app = web.Application(client_max_size=0, middlewares=[self._measure, _answer_errors, self._guard.middleware()])
         app.on_response_prepare.append(add_data_headers)
         app.add_routes(
             [
@@ -104,13 +106,13 @@ class StreamHttp:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Take no more requests, and finish those under way."""
+        """Take no more requests, end those of followers, and finish the others."""
         self._admission.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     @web.middleware
-    async def _measured(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _measure(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         api = "unknown" if resource is None else f"{request.method} {resource.canonical}"
         with MeasuredRequest(self.probe, api, request.headers.get(TRACEPARENT), name=f"stream {api}") as measured:
@@ -118,85 +120,83 @@ class StreamHttp:
             measured.outcome = status_outcome(response.status)
             return response
 
-    async def _admitted(self, request: web.Request) -> StreamEngine:
-        sent = request.headers
-        return await self._admission.admit(sent.get("Authorization", ""), request.remote or "", sent.get(CLIENT_HEADER, ""))
+    async def _admit(self, request: web.Request) -> StreamCaller:
+        headers = request.headers
+        return await self._admission.admit(headers.get("Authorization", ""), request.remote or "", headers.get(CLIENT_HEADER, ""))
 
     def _inline_max(self, request: web.Request) -> int:
         return inline_limit(request.headers.get(INLINE_HEADER), self._admission.inline_bytes_max)
 
     async def _list(self, request: web.Request) -> web.Response:
-        streams = await self._admitted(request)
-        found: list[dict[str, Any]] = []
-        for name in await streams.get_subjects():
+        caller = await self._admit(request)
+        subjects: list[dict[str, Any]] = []
+        for name in await caller.streams.get_subjects():
+            if not caller.may_describe(ResourceKind.TOPIC, name):
+                continue
             try:
-                found.append({"subject": name, "last_sequence": await streams.last_sequence(name)})
-            except UnavailableError as error:  # one that starts, or is damaged, does not keep the others from being listed
-                found.append({"subject": name, "last_sequence": None, "error": error.code})
-        return web.json_response(found)
+                subjects.append({"subject": name, "last_sequence": await caller.streams.last_sequence(name)})
+            except UnavailableError as error:  # of one subject that starts or is damaged; the others are listed
+                subjects.append({"subject": name, "last_sequence": None, "error": error.code})
+        return web.json_response(subjects)
 
     async def _publish(self, request: web.Request) -> web.Response:
-        streams = await self._admitted(request)
+        caller = await self._admit(request)
         headers = {
             name[len(HEADER_PREFIX) :].lower(): value
             for name, value in request.headers.items()
             if name.lower().startswith(HEADER_PREFIX)
         }
-        for name in ("Content-Type", "Content-Encoding"):  # what is sent is what is kept
+        for name in ("Content-Type", "Content-Encoding"):  # stored as they were sent
             if name in request.headers:
                 headers[name.lower()] = request.headers[name]
         trace = current_trace.get()
         if trace is not None:
             headers.setdefault(TRACEPARENT, trace)
-        published = await streams.publish_stream(
-            request.match_info["subject"], self._bodies.parts(request, HELD_BYTES_MAX), headers, size=request.content_length
-        )
+        subject = request.match_info["subject"]
+        await caller.admit_publish(subject, [Content(b"", headers)])
+        body = caller.throttle_upload(self._bodies.parts(request, UPLOAD_BUFFER_BYTES))
+        published = await caller.streams.publish_stream(subject, body, headers, size=request.content_length)
         return web.json_response(published._asdict())
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
-        streams = await self._admitted(request)
+        caller = await self._admit(request)
         subject = request.match_info["subject"]
         if _flag(request, "follow") or "text/event-stream" in request.headers.get("Accept", ""):
-            return await self._follow(request, subject)
+            return await self._follow(request, caller, subject)
         inline_max = self._inline_max(request)
-        read = await streams.read(subject, max(_number(request, "from", 1), 1), _limit(request))
-        headers = {"Penstock-Next-Sequence": str(read.next_sequence)}
-        return await _send_lines(request, streams, read.messages, inline_max, headers)
+        sequence, limit = max(_number(request, "from", 1), 1), _limit(request)
+        batch = await caller.streams.read(subject, sequence, limit, await caller.admit_read(subject))
+        caller.charge_read(batch.messages)
+        headers = {"Penstock-Next-Sequence": str(batch.next_sequence)}
+        return await _send_lines(request, caller, batch.messages, inline_max, headers)
 
-    async def _follow(self, request: web.Request, subject: str) -> web.StreamResponse:
-        """Messages as they come. A client that comes back says by Last-Event-ID what it had."""
-        streams = await self._admitted(request)
-        seen = _whole(request.headers.get("Last-Event-ID", ""))
+    async def _follow(self, request: web.Request, caller: StreamCaller, subject: str) -> web.StreamResponse:
+        """Send messages as they arrive. A client that reconnects names the last one it has by Last-Event-ID."""
+        seen = _parse_number(request.headers.get("Last-Event-ID", ""))
         sequence = max(_number(request, "from", 1), 1) if seen is None else seen + 1
         inline_max = self._inline_max(request)
-        await streams.last_sequence(subject)  # what is refused is refused before anything is sent
+        await _last_sequence(caller, subject)  # refuse before the response begins
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         while True:
-            read = await self._next_messages(streams, subject, sequence)
-            for one in read.messages:
-                message = await with_data(streams, one, inline_max)
+            batch = await _next_messages(caller, subject, sequence)
+            for stored in batch.messages:
+                message = await with_data(caller.streams, stored, inline_max, caller.throttle_download)
                 if message is not None:
-                    event = json.dumps(_shown(message), ensure_ascii=False)
+                    event = json.dumps(_to_json(message), ensure_ascii=False)
                     await response.write(f"id: {message.sequence}\nevent: message\ndata: {event}\n\n".encode())
-            if read.next_sequence > sequence:
-                sequence = read.next_sequence
+            if batch.next_sequence > sequence:
+                sequence = batch.next_sequence
                 continue
             try:
-                if not await follow_on(streams, subject, sequence, KEEP_ALIVE_S, gives_up=True):
+                if not await wait_for_more(caller, subject, sequence, KEEP_ALIVE_S, gives_up=True):
                     await response.write(b": still here\n\n")
             except UnavailableError:
-                return response  # the node stops; the client comes back by itself
-
-    async def _next_messages(self, streams: StreamEngine, subject: str, sequence: int) -> ReadMessages:
-        last = await streams.last_sequence(subject)  # 0 also if there is no such subject yet
-        if last < sequence:
-            return ReadMessages([], sequence)
-        return await streams.read(subject, sequence, LIMIT_MAX)
+                return response  # the node is shutting down; the client reconnects by itself
 
     async def _payload(self, request: web.Request) -> web.StreamResponse:
-        streams = await self._admitted(request)
-        message, size = await streams.payload_of(_sequence(request))
+        caller = await self._admit(request)
+        message, size = await caller.open_payload(_sequence(request))
         if message.subject != request.match_info["subject"]:
             raise web.HTTPNotFound(text=f"message {message.sequence} is of subject {message.subject!r}")
         begin, end = _range(request, size)
@@ -214,61 +214,81 @@ class StreamHttp:
             headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
         response = web.StreamResponse(status=status, headers=headers)
         await response.prepare(request)
-        async for part in streams.read_payload(message, begin, end):
+        async for part in caller.throttle_download(caller.streams.read_payload(message, begin, end)):
             await response.write(part)
         return response
 
     async def _consumers(self, request: web.Request) -> web.Response:
-        streams = await self._admitted(request)
-        found = await streams.get_consumers(request.match_info["subject"])
-        return web.json_response([one._asdict() for one in found])
+        caller = await self._admit(request)
+        subject = request.match_info["subject"]
+        await caller.admit_describe(subject)
+        positions = await caller.streams.get_consumers(subject)
+        visible = [position for position in positions if caller.may_describe(ResourceKind.GROUP, position.durable_name)]
+        return web.json_response([position._asdict() for position in visible])
 
     async def _fetch(self, request: web.Request) -> web.StreamResponse:
-        streams = await self._admitted(request)
+        caller = await self._admit(request)
         subject, name = request.match_info["subject"], request.match_info["name"]
-        inline_max = self._inline_max(request)
-        return await _send_lines(request, streams, await streams.fetch(subject, name, _limit(request)), inline_max)
+        inline_max, limit = self._inline_max(request), _limit(request)
+        messages = await caller.streams.fetch(subject, name, limit, await caller.admit_read(subject, name))
+        caller.charge_read(messages)
+        return await _send_lines(request, caller, messages, inline_max)
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
-        streams = await self._admitted(request)
-        names = request.match_info
-        position = await streams.acknowledge(names["name"], names["subject"], _sequence(request), rewind=_flag(request, "rewind"))
+        caller = await self._admit(request)
+        subject, name = request.match_info["subject"], request.match_info["name"]
+        sequence, rewind = _sequence(request), _flag(request, "rewind")
+        await caller.admit_acknowledge(subject, name)
+        position = await caller.streams.acknowledge(name, subject, sequence, rewind=rewind)
         return web.json_response({"last_sequence": position})
 
 
+async def _next_messages(caller: StreamCaller, subject: str, sequence: int) -> ReadMessages:
+    if await _last_sequence(caller, subject) < sequence:  # also if there is no such subject yet
+        return ReadMessages([], sequence)
+    batch = await caller.streams.read(subject, sequence, LIMIT_MAX, await caller.admit_read(subject))
+    caller.charge_read(batch.messages)
+    return batch
+
+
+async def _last_sequence(caller: StreamCaller, subject: str) -> int:
+    await caller.admit_describe(subject)
+    return await caller.streams.last_sequence(subject)
+
+
 @web.middleware
-async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What goes wrong is answered as JSON, with the code that programs look at."""
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer an error with its status, and with its code and message as JSON."""
     try:
         return await handler(request)
     except PenstockError as error:
-        answer = answer_to(error)
-        if answer.http >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        status = statuses_of(error).http
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             log.warning("%s %s: %s", request.method, request.path, error)
-        headers = _ANSWER_HEADERS.get(answer.http, {})
-        return web.json_response({"error": error.code, "message": str(error)}, status=answer.http, headers=headers)
+        headers = _ERROR_HEADERS.get(status, {})
+        return web.json_response({"error": error.code, "message": str(error)}, status=status, headers=headers)
 
 
 async def _send_lines(
     request: web.Request,
-    streams: StreamEngine,
+    caller: StreamCaller,
     messages: list[StreamMessage],
     inline_max: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """Messages as lines of JSON, one after another: with their data they may be more than fits into memory."""
+    """Send messages as lines of JSON, one by one: all of them with their data may not fit into memory."""
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson; charset=utf-8", **(headers or {})})
     await response.prepare(request)
-    for one in messages:
-        message = await with_data(streams, one, inline_max)
+    for stored in messages:
+        message = await with_data(caller.streams, stored, inline_max, caller.throttle_download)
         if message is not None:
-            await response.write(json.dumps(_shown(message), ensure_ascii=False).encode() + b"\n")
+            await response.write(json.dumps(_to_json(message), ensure_ascii=False).encode() + b"\n")
     await response.write_eof()
     return response
 
 
-def _shown(message: StreamMessage) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _to_json(message: StreamMessage) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "sequence": message.sequence,
         "subject": message.subject,
         "create_at": message.time_ms / 1000,
@@ -276,15 +296,15 @@ def _shown(message: StreamMessage) -> dict[str, Any]:
         "headers": message.headers,
     }
     if message.payload is not None:
-        return shown if message.payload.size < 0 else {**shown, "size": message.payload.size}
+        return fields if message.payload.size < 0 else {**fields, "size": message.payload.size}
     try:
-        return {**shown, "data": message.data.decode()}
+        return {**fields, "data": message.data.decode()}
     except UnicodeDecodeError:
-        return {**shown, "data_base64": base64.b64encode(message.data).decode()}
+        return {**fields, "data_base64": base64.b64encode(message.data).decode()}
 
 
 def _field(value: str) -> str:
-    """A header of a message as one of HTTP; empty if it cannot be one, as anyone can write any."""
+    """A message header as an HTTP header; empty if HTTP does not allow its value."""
     return value if value.isascii() and value.isprintable() and len(value) <= FIELD_SIZE_MAX else ""
 
 
@@ -292,21 +312,21 @@ def _number(request: web.Request, name: str, default: int) -> int:
     raw = request.query.get(name)
     if raw is None:
         return default
-    number = _whole(raw)
+    number = _parse_number(raw)
     if number is None:
         raise InvalidRequestError(f"{name} is {raw[:100]!r}; it must be a whole number")
     return number
 
 
 def _sequence(request: web.Request) -> int:
-    number = _whole(request.match_info["sequence"])
+    number = _parse_number(request.match_info["sequence"])
     if number is None:
-        raise InvalidRequestError("the sequence is larger than any that there can be")
+        raise InvalidRequestError("the sequence is larger than any sequence can be")
     return number
 
 
-def _whole(raw: str) -> int | None:
-    """A number in decimal digits; None if it is not one, or no sequence could be so large."""
+def _parse_number(raw: str) -> int | None:
+    """A number in decimal digits. Returns None if it is not one, or larger than any sequence."""
     return int(raw) if raw.isascii() and raw.isdigit() and len(raw) <= DIGITS_MAX else None
 
 
@@ -320,10 +340,10 @@ def _flag(request: web.Request, name: str) -> bool:
 
 def _range(request: web.Request, size: int) -> tuple[int, int]:
     try:
-        asked = request.http_range
+        requested = request.http_range
     except ValueError as error:
         raise web.HTTPRequestRangeNotSatisfiable(headers={"Content-Range": f"bytes */{size}"}) from error
-    begin, end, _ = asked.indices(size)
+    begin, end, _ = requested.indices(size)
     if "Range" in request.headers and begin >= end:
         raise web.HTTPRequestRangeNotSatisfiable(headers={"Content-Range": f"bytes */{size}"})
     return begin, end

@@ -1,15 +1,17 @@
-"""Which data comes with a message, and which is downloaded: one rule, whatever wrote the message and wherever its payload is.
+"""Decides which data is sent with its message and which is downloaded. The rule does not depend on who wrote the message or on
+where its payload is.
 
-Data and headers that together take up to a limit come with the message, without headers of ours. Of more, the message comes
-without data but with `penstock.object_name`, `penstock.size` and, if it is known, `penstock.crc32c`; `Download` gives the data.
-The limit is the node's setting `stream_inline_bytes`, or less if the caller says so by `penstock-inline-bytes`.
+If data and headers together fit a limit, they are sent with the message, without headers of ours. Otherwise the message is sent
+without data but with `penstock.object_name`, `penstock.size` and, if it is known, `penstock.crc32c`; `Download` returns the data.
+The limit is the node's setting `stream_inline_bytes`, or less if the caller sends `penstock-inline-bytes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
+from penstock.blob import Buffer
 from penstock.broker.streams import (
     CHECKSUM,
     HEADER_OVERHEAD,
@@ -29,18 +31,23 @@ INLINE_HEADER: Final = "penstock-inline-bytes"  # metadata of gRPC, header of HT
 LEFT_OUT: Final = "penstock.headers_left_out"  # how many headers did not fit
 _PAYLOAD_HEADERS: Final = frozenset({OBJECT_NAME, SIZE, CHECKSUM})
 
+Throttle = Callable[[AsyncIterator[Buffer]], AsyncIterator[Buffer]]  # passes on the parts of a payload, perhaps later
 
-def inline_limit(asked: str | None, limit: int) -> int:
-    """What a caller is sent with a message: what it asks for, up to the limit of the node."""
-    if asked is None:
+
+def inline_limit(requested: str | None, limit: int) -> int:
+    """How many bytes are sent with a message: what the caller requests, up to the limit of the node."""
+    if requested is None:
         return limit
-    if not asked.isascii() or not asked.isdigit():
-        raise InvalidRequestError(f"{INLINE_HEADER} is {asked[:100]!r}; it must be a whole number of bytes")
-    return min(int(asked[:19]), limit)
+    if not requested.isascii() or not requested.isdigit():
+        raise InvalidRequestError(f"{INLINE_HEADER} is {requested[:100]!r}; it must be a whole number of bytes")
+    return min(int(requested[:19]), limit)
 
 
-async def with_data(streams: StreamEngine, message: StreamMessage, limit: int) -> StreamMessage | None:
-    """A message as it is sent: with its data if that fits, else with what a download needs. None if it has expired meanwhile."""
+async def with_data(
+    streams: StreamEngine, message: StreamMessage, limit: int, throttle: Throttle | None = None
+) -> StreamMessage | None:
+    """The message as it is sent: with its data if that fits, else with the headers that a download needs. Returns None if it has
+    expired meanwhile."""
     if message.payload is not None and message.payload.size < 0:
         message = await streams.locate_payload(message)
     payload = message.payload
@@ -53,22 +60,23 @@ async def with_data(streams: StreamEngine, message: StreamMessage, limit: int) -
     own = {name: value for name, value in headers.items() if name not in _PAYLOAD_HEADERS}
     if not 0 <= payload.size <= room:
         return message._replace(data=b"", headers=own | _payload_headers(payload), payload=payload)
+    parts = streams.read_payload(message)
     try:
-        data = b"".join([bytes(part) async for part in streams.read_payload(message)])
+        data = b"".join([bytes(part) async for part in (parts if throttle is None else throttle(parts))])
     except UnknownMessageError:
         if await streams.get_message(message.sequence) is None:
-            return None  # its time was over while it was on its way
+            return None  # retention deleted it after it was read
         raise
     return message._replace(data=data, headers=own, payload=None)
 
 
 def _payload_headers(payload: Payload) -> dict[str, str]:
-    found = {OBJECT_NAME: payload.object_name}
+    headers = {OBJECT_NAME: payload.object_name}
     if payload.size >= 0:
-        found[SIZE] = str(payload.size)
+        headers[SIZE] = str(payload.size)
     if payload.crc32c is not None:
-        found[CHECKSUM] = f"{payload.crc32c:08x}"
-    return found
+        headers[CHECKSUM] = f"{payload.crc32c:08x}"
+    return headers
 
 
 def _size(headers: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""What is counted of stream clients' calls."""
+"""Counts the calls of stream clients."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final
 
 from penstock.core.probe import RequestProbe
 
-# They last as long as their client wants, or as what it sends.
-_LASTING: Final = frozenset(
+# Calls that last as long as their client wants, or as its payload takes.
+_LONG_RUNNING: Final = frozenset(
     {"Subscribe", "Read", "Upload", "Download", "GET /streams/{subject}", "GET /streams/{subject}/{sequence}"}
 )
 
 
 class StreamProbe(RequestProbe):
-    """The calls of stream clients, over gRPC and over HTTP."""
+    """Counts calls of both listeners."""
 
     __slots__ = ()
 
     def is_prompt(self, api: str) -> bool:
-        return api not in _LASTING
+        return api not in _LONG_RUNNING

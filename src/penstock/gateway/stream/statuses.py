@@ -1,4 +1,4 @@
-"""Errors of the broker as statuses of gRPC and of HTTP."""
+"""Maps errors to statuses of gRPC and of HTTP."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ from penstock.core.errors import (
 from penstock.gateway.basic_sign_in import NotSignedInError
 from penstock.gateway.http_bodies import SlowBodyError
 from penstock.gateway.http_guard import ForeignRequestError
-from penstock.gateway.stream.errors import NotAllowedError
+from penstock.gateway.stream.caller import NotAllowedError
 from penstock.queue import BatchTooLargeError, PartitionFullError, WriteQueueFullError
 
 
-class Answer(NamedTuple):
+class StatusPair(NamedTuple):
     """The status of an error in both protocols."""
 
     grpc: grpc.StatusCode
     http: int
 
 
-UNAVAILABLE: Final = Answer(grpc.StatusCode.UNAVAILABLE, 503)
-INTERNAL: Final = Answer(grpc.StatusCode.INTERNAL, 500)
+UNAVAILABLE: Final = StatusPair(grpc.StatusCode.UNAVAILABLE, 503)
+INTERNAL: Final = StatusPair(grpc.StatusCode.INTERNAL, 500)
 
-# The first that fits, so the narrower come first.
-_ANSWERS: Final[tuple[tuple[type[PenstockError], Answer], ...]] = (
-    (NotSignedInError, Answer(grpc.StatusCode.UNAUTHENTICATED, 401)),
-    (TooManyAttemptsError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 429)),
-    (NotAllowedError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
-    (ForeignRequestError, Answer(grpc.StatusCode.PERMISSION_DENIED, 403)),
-    (UnknownTopicError, Answer(grpc.StatusCode.NOT_FOUND, 404)),
-    (UnknownMessageError, Answer(grpc.StatusCode.NOT_FOUND, 404)),
-    (InvalidPositionError, Answer(grpc.StatusCode.OUT_OF_RANGE, 416)),
-    (InvalidSubjectError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 400)),
-    (InvalidTopicNameError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 400)),
-    (BatchTooLargeError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 413)),
-    (PartitionFullError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
-    (WriteQueueFullError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 503)),
-    (OutOfSpaceError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
-    (SlowBodyError, Answer(grpc.StatusCode.DEADLINE_EXCEEDED, 408)),
-    (LimitReachedError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
-    (InvalidRequestError, Answer(grpc.StatusCode.INVALID_ARGUMENT, 400)),
-    (PayloadCorruptError, Answer(grpc.StatusCode.DATA_LOSS, 422)),
-    (CorruptionError, Answer(grpc.StatusCode.DATA_LOSS, 500)),
-    (PartitionDamagedError, Answer(grpc.StatusCode.DATA_LOSS, 500)),
-    (QuotaExceededError, Answer(grpc.StatusCode.RESOURCE_EXHAUSTED, 429)),
+# The first match counts, so subclasses come before their base.
+_STATUSES: Final[tuple[tuple[type[PenstockError], StatusPair], ...]] = (
+    (NotSignedInError, StatusPair(grpc.StatusCode.UNAUTHENTICATED, 401)),
+    (TooManyAttemptsError, StatusPair(grpc.StatusCode.RESOURCE_EXHAUSTED, 429)),
+    (NotAllowedError, StatusPair(grpc.StatusCode.PERMISSION_DENIED, 403)),
+    (ForeignRequestError, StatusPair(grpc.StatusCode.PERMISSION_DENIED, 403)),
+    (UnknownTopicError, StatusPair(grpc.StatusCode.NOT_FOUND, 404)),
+    (UnknownMessageError, StatusPair(grpc.StatusCode.NOT_FOUND, 404)),
+    (InvalidPositionError, StatusPair(grpc.StatusCode.OUT_OF_RANGE, 416)),
+    (InvalidSubjectError, StatusPair(grpc.StatusCode.INVALID_ARGUMENT, 400)),
+    (InvalidTopicNameError, StatusPair(grpc.StatusCode.INVALID_ARGUMENT, 400)),
+    (BatchTooLargeError, StatusPair(grpc.StatusCode.INVALID_ARGUMENT, 413)),
+    (PartitionFullError, StatusPair(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
+    (WriteQueueFullError, StatusPair(grpc.StatusCode.RESOURCE_EXHAUSTED, 503)),
+    (OutOfSpaceError, StatusPair(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
+    (SlowBodyError, StatusPair(grpc.StatusCode.DEADLINE_EXCEEDED, 408)),
+    (LimitReachedError, StatusPair(grpc.StatusCode.RESOURCE_EXHAUSTED, 507)),
+    (InvalidRequestError, StatusPair(grpc.StatusCode.INVALID_ARGUMENT, 400)),
+    (PayloadCorruptError, StatusPair(grpc.StatusCode.DATA_LOSS, 422)),
+    (CorruptionError, StatusPair(grpc.StatusCode.DATA_LOSS, 500)),
+    (PartitionDamagedError, StatusPair(grpc.StatusCode.DATA_LOSS, 500)),
+    (QuotaExceededError, StatusPair(grpc.StatusCode.RESOURCE_EXHAUSTED, 429)),
     (UnavailableError, UNAVAILABLE),
     (FencedError, UNAVAILABLE),
     (ClosedError, UNAVAILABLE),
 )
 
 
-def answer_to(error: PenstockError) -> Answer:
+def statuses_of(error: PenstockError) -> StatusPair:
     """The statuses of an error."""
-    return next((answer for kind, answer in _ANSWERS if isinstance(error, kind)), INTERNAL)
+    return next((statuses for kind, statuses in _STATUSES if isinstance(error, kind)), INTERNAL)
