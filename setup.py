@@ -2,6 +2,7 @@
 
 import os
 import runpy
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -10,6 +11,8 @@ from setuptools.command.sdist import sdist
 
 KERNELS = sorted(Path("src/penstock/kernels").glob("*.py"))
 BUNDLER = Path("console/bundle.py")
+# Commands that only describe the package or archive its sources; translating the kernels for them would take half a minute.
+WITHOUT_KERNELS = frozenset({"dist_info", "egg_info", "sdist"})
 
 
 def kernels() -> list[Extension]:
@@ -54,7 +57,7 @@ class BuildSourceArchive(sdist):
 
 
 setup(
-    ext_modules=kernels(),
+    ext_modules=[] if WITHOUT_KERNELS & set(sys.argv) else kernels(),
     cmdclass={"build_py": BuildPackage, "sdist": BuildSourceArchive},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )
