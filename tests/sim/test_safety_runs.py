@@ -198,6 +198,11 @@ def test_a_disk_that_went_back_in_time_brings_nothing_back_and_counts_for_nothin
             await group.settle()
         await group.take_out(old)
         _give_back(group.platters[old], copy)
+        group.absent.discard(old)
+        await group.do(group.life._open(old))
+        for order, member in group.life._members.items():
+            if order != old:  # the others ask it first, before it knows what it is
+                await group.do(member.syncer.round())
         await group.put_in(old)
         assert group.life.vdisks[old].sisters.own.life == 1
         assert group.life.vdisks[old].index.state is DiskState.SYNCED

@@ -63,12 +63,13 @@ def encode_checkpoint(index: DiskIndex, position: Position, state: DiskState) ->
     disk may be taken for when it is read."""
     yield _frame(HEAD, _HEAD.pack(VERSION, *position))
     yield _frame(META, encode_items((StateItem(state), *index.meta_items())))
-    if index.marks:
-        yield _frame(SISTERS, encode_marks(index.marks.values()))
     for channel_key, channel in list(index.channels.items()):
         keys = list(channel.keys())
         for begin in range(0, len(keys), SLICE_BLOBS):
             yield _frame(ENTRIES, _encode_slice(channel_key, channel, keys[begin : begin + SLICE_BLOBS]))
+    # Last, since what a slice has forgotten was forgotten because the sisters had said that they know it.
+    if index.marks:
+        yield _frame(SISTERS, encode_marks(index.marks.values()))
 
 
 def end_frame(frames: int) -> bytes:

@@ -241,6 +241,9 @@ class GroupLife:
         if not await self._form():
             return
         await asyncio.gather(*(member.syncer.round() for member in self._members.values()))
+        # Only disks that are in step tell all they know, which may be since a moment ago.
+        fresh = [member for member in self._members.values() if member.vdisk.index.state == DiskState.FRESH]
+        await asyncio.gather(*(member.syncer.round() for member in fresh))
 
     async def _refill_enough(self) -> None:
         """Begin to refill the disks that lack parts. That may take hours, so it is waited for only while the group cannot answer

@@ -46,6 +46,8 @@ class Syncer:
         heard = sum(1 << order for order, state in states.items() if state is not None)
         knowing = sum(1 << order for order, state in states.items() if state not in (None, DiskState.FRESH))
         is_fresh = vdisk.index.state == DiskState.FRESH
+        if is_fresh:
+            knowing &= sum(1 << order for order in self._orders if self._cursors[order][0])  # those that have told all they know
         own = 0 if is_fresh else 1 << vdisk.order
         if vdisk.doubts_keeps and group_quorum(erasure, self._told | own):
             vdisk.believe_keeps(self._kept)

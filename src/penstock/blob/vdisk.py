@@ -46,6 +46,7 @@ PART = int(RecordKind.PART)
 SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
 
 
+_UNLEARNED = "has not yet learned the group's blocks and barriers from a quorum of the others"
 _WRITTEN = DiskReply(Status.OK, written=True)
 _PRESENT = DiskReply(Status.OK)
 _KNOWN = DiskReply(Status.OK, "to be compared with what is stored")
@@ -181,7 +182,7 @@ class VDisk:
         if self.closed:
             return PartsReply(Status.ERROR, (), f"VDisk {self.id} is closed")
         if self.index.state == DiskState.FRESH:
-            return PartsReply(Status.ERROR, (), self._unlearned())
+            return PartsReply(Status.ERROR, (), f"VDisk {self.id} {_UNLEARNED}")
         channel = self.index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         part = blob_id[-1] & 0xF
@@ -283,8 +284,11 @@ class VDisk:
             return PullReply(Status.RACE)
         if self.closed:
             return PullReply(Status.ERROR)
-        index = self.index
-        known = self.sisters.known(order) if mark is None else self.sisters.hear(mark)
+        index, sisters = self.index, self.sisters
+        known = sisters.known(order) if mark is None else sisters.hear(mark)
+        if not self.in_step:
+            # It may be an old copy, and bring back what the others have deleted and forgotten.
+            return PullReply(Status.OK, 0, 0, tuple(index.blocks.values()), index.state, known)
         if self.doubts_keeps:
             # Its flags are told later, together with all else, since nobody has heard of incarnation 0.
             told = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
@@ -319,7 +323,6 @@ class VDisk:
     async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
         """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
         flags = [item for item in items if isinstance(item, FlagsItem)]
-        # Only who received a block from its issuer may confirm it to him: see `BlockItem`.
         others: list[MetaItem] = [item._replace(issuer=HEARSAY) for item in items if isinstance(item, BlockItem)]
         for item in items:
             if isinstance(item, BarrierItem):
@@ -364,16 +367,13 @@ class VDisk:
         await self.ends.close(self.journal.ends)
         await self.disk.close()
 
-    def _unlearned(self) -> str:
-        return f"VDisk {self.id} has not yet learned the group's blocks and barriers from a quorum of the others"
-
     def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
         if generation != self.id.generation:
             return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
         if self.closed:
             return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         if self.index.state == DiskState.FRESH:
-            return DiskReply(Status.ERROR, self._unlearned())
+            return DiskReply(Status.ERROR, f"VDisk {self.id} {_UNLEARNED}")
         if not self.in_step:
             return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet heard from its sisters since it was opened")
         blocked = self.index.blocks.get(tablet)
