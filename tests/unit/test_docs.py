@@ -18,6 +18,8 @@ from tests.documented import PAGES, ROOT, SHELLS, Block, blocks, check_output, c
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```[ \t]*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+FOLDERS = ("src", "tests", "bench", "examples", "deploy")
+SOURCE_FILE = re.compile(r"`([\w./-]+\.py)`")
 ENDS = ("|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1", "2>")
 
 
@@ -43,6 +45,13 @@ def _anchors(page: Path) -> set[str]:
     """The names that headings get: small letters, spaces as hyphens, most signs left out."""
     text = CODE.sub(lambda match: "" if match[0].startswith("```") else match[0].strip("`"), page.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_named_source_files_exist(page: Path) -> None:
+    names = set(SOURCE_FILE.findall(page.read_text(encoding="utf-8")))
+    files = [f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")] if names else []
+    assert sorted(name for name in names if not any(file.endswith(f"/{name}") for file in files)) == []
 
 
 def _calls() -> list[tuple[str, list[str]]]:
