@@ -376,7 +376,7 @@ class TransactionCoordinator:
                 await self._abort_late(held)
 
     def _is_late(self, transaction: Transaction) -> bool:
-        due_ms = transaction.started_ms + transaction.timeout_ms
+        due_ms = transaction.deadline_ms
         if transaction.started_ms < self._started_ms:
             due_ms = max(due_ms, self._started_ms + int(self._options.restart_grace_s * 1000))
         return transaction.state is State.ONGOING and self._now_ms() > due_ms

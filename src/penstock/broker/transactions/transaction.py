@@ -95,6 +95,11 @@ class Transaction:
             return Producer(self.next_producer_id, 0)
         return Producer(self.producer_id, self.epoch)
 
+    @property
+    def deadline_ms(self) -> int:
+        """When the running transaction has taken too long."""
+        return self.started_ms + self.timeout_ms
+
     def holds(self, producer: Producer, queue: TopicPartition) -> bool:
         """Whether the producer may write to this queue as part of the transaction."""
         return self.state is State.ONGOING and producer == (self.producer_id, self.epoch) and queue in self.queues
