@@ -88,7 +88,7 @@ class SimBroker:
 
     async def break_system_tablet(self, number: int) -> None:
         """One of the broker's own tablets stops; it is started again as well."""
-        await self.do(self.broker._system[number].latest.stop())
+        await self.do(self.broker.system_tablets.running[number].latest.stop())
 
 
 class Write(NamedTuple):

@@ -72,7 +72,7 @@ class World:
         self.check_epoch()
 
     async def _boot(self) -> ConsumerCoordinator:
-        return ConsumerCoordinator(
+        coordinator = ConsumerCoordinator(
             await self.node.kv(self.generation),
             OPTIONS,
             names=NoOtherKinds(),
@@ -80,6 +80,8 @@ class World:
             clock=self.node.clock,
             random=self.random,
         )
+        coordinator.load()
+        return coordinator
 
     async def kill(self) -> None:
         """The process is gone with all it had in memory, writes under way included, and comes back after a while."""

@@ -36,12 +36,12 @@ async def _fence(host: SimBroker, tablet_id: int) -> None:
 
 
 def _tablet(host: SimBroker, tablet_id: int) -> KvTablet:
-    return next(one.latest for one in host.broker._system if one.latest.id == tablet_id)
+    return next(one.latest for one in host.broker.system_tablets.running if one.latest.id == tablet_id)
 
 
 async def _serves(host: SimBroker, tablet_id: int, after: int) -> None:
     """Wait until a generation after this one serves."""
-    holder = next(one for one in host.broker._system if one.latest.id == tablet_id)
+    holder = next(one for one in host.broker.system_tablets.running if one.latest.id == tablet_id)
     while holder._serving is None or holder.generation <= after:  # noqa: ASYNC110 - it tells nobody but those who keep state
         await asyncio.sleep(0.01)
 

@@ -50,9 +50,11 @@ class Names:
 
 
 def coordinator(node: SimNode, tablet: KvTablet, names: Names | None = None) -> ConsumerCoordinator:
-    return ConsumerCoordinator(
+    groups = ConsumerCoordinator(
         tablet, ConsumerGroupOptions(), names=names or Names(), topics=lambda: TOPICS, clock=node.clock, random=Random(1)
     )
+    groups.load()
+    return groups
 
 
 def joining(member: str) -> Heartbeat:

@@ -139,7 +139,7 @@ def test_a_broker_whose_system_tablet_is_gone_says_so() -> None:
     async def scenario(host: SimBroker) -> None:
         reading = host.broker.reading()
         assert reading.trouble() is None
-        system = host.broker._system[0]
+        system = host.broker.system_tablets.running[0]
         await system.latest.stop()
         assert "starting again" in (reading.trouble() or "")
         await asyncio.sleep(5)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.blob import BlobStorage, Buffer, Status
+from penstock.blob import BlobStorage, Buffer
 from penstock.broker.access import Access, AccessRules
 from penstock.broker.age_clock import AgeClock
 from penstock.broker.buffered_transactions import BufferedCommits
@@ -37,8 +37,9 @@ from penstock.broker.registrations import Registrations
 from penstock.broker.retention import Retention
 from penstock.broker.sign_in import SignIn
 from penstock.broker.system_tablet import SystemTablet, TableTablet
+from penstock.broker.system_tablets import SystemTablets, check_existence
 from penstock.broker.table_store import TableStore
-from penstock.broker.tablets import TabletDamage, Tablets, tablet_info
+from penstock.broker.tablets import TabletDamage, Tablets
 from penstock.broker.tokens import Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
@@ -47,7 +48,7 @@ from penstock.broker.transactions import Ending, TransactionCoordinator, Transac
 from penstock.broker.users import Users
 from penstock.broker.weights import Weights
 from penstock.core.clock import Clock
-from penstock.core.errors import DataMissingError, PenstockError
+from penstock.core.errors import PenstockError
 from penstock.queue import (
     BlobCache,
     Partition,
@@ -60,11 +61,6 @@ from penstock.tablet import KvTablet
 
 log = logging.getLogger(__name__)
 
-SYSTEM_TABLET = 2
-CONSUMERS_TABLET = 3
-TRANSACTIONS_TABLET = 4
-NAMESPACE_TABLET = 5
-TABLES_TABLET = 8
 STARTS_AT_ONCE = 64
 NEW_STARTS_AT_ONCE = 1024  # they have nothing to read
 CATCH_UP_S = 1.0
@@ -80,89 +76,102 @@ class Produced(NamedTuple):
 
 
 class Broker:
-    """One node's broker. Make it with `start`."""
+    """One node's broker, on its system tablets, which are running. Make it with `start`, which brings up all topics as well."""
 
-    def __init__(self, storage: BlobStorage, options: BrokerOptions, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        storage: BlobStorage,
+        tablets: SystemTablets,
+        options: BrokerOptions,
+        *,
+        clock: Clock,
+        random: Random,
+        probe: BrokerProbe,
+        is_short_of_room: Callable[[], bool],
+    ) -> None:
         self.options = options
         self.clock = clock
+        self.probe = probe
+        self.system_tablets = tablets
         self._storage = storage
         self._random = random
-        cache = BlobCache(options.cache_bytes)
         self._routes: dict[tuple[str | bytes, int], Route] = {}
         self._intake = Intake(clock)
-        self.probe = BrokerProbe(clock)
-        self._tablets = Tablets(
-            storage,
-            options.group,
-            cache=cache,
-            clock=clock,
-            random=random,
-            changed=self._routes.clear,
-            probe=self.probe,
-        )
-        self._system: list[SystemTablet] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._catching_up: asyncio.Task[None] | None = None
-        self._stops: dict[str, Callable[[], Awaitable[None]]] = {}  # of what works on a system tablet, to be stopped before it
-        self.ages: AgeClock  # by which it is told what is old enough to be deleted
-        self.catalog: Catalog
-        self.dynamic: DynamicConfig
-        self.consumers: Consumers
-        self.registrations: Registrations
-        self.leases: Leases
-        self.namespace: Namespace
-        self.tables: TableStore
+        cache = BlobCache(options.cache_bytes)
+        on_change = self._routes.clear
+        self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, on_change=on_change, probe=probe)
+        self.ages = AgeClock(tablets.system, clock, options.elapsed)  # tells what is old enough to be deleted
+        self.dynamic = DynamicConfig(tablets.system)
+        self.catalog = Catalog(tablets.system, random, self.dynamic.topic_defaults, limits=options.limits)
+        self.quotas = Quotas(tablets.system, _default_quotas(options), clock)
+        self.users = Users(tablets.system, options.security)
+        self.sign_in = SignIn(self.users, clock)
+        self.tokens = None if options.security is None else Tokens(tablets.system, self.users, options.security, clock)
+        self.access = _access(tablets.system, options)  # None: everyone may do everything
+        self.consumers = Consumers(tablets.consumers, clock)
+        self.leases = Leases(tablets.consumers, options.leases, clock, is_short_of_room=is_short_of_room)
+        self.registrations = Registrations(tablets.consumers)
+        self._offsets = TransactionalOffsets(tablets.consumers, self.consumers, clock)
+        self.tables = TableStore(tablets.tables)
+        self.namespace = self._new_namespace(tablets.namespace)
         self.weights = Weights()
-        self.queue_agent: QueueAgent
-        self._offsets: TransactionalOffsets
-        self.groups: Groups
-        self.transactions: TransactionCoordinator
-        self.commits = BufferedCommits()
-        self.quotas: Quotas
-        self.users: Users
-        self.sign_in: SignIn
-        self.tokens: Tokens | None = None  # with security only
-        self.access: Access | None = None  # None: nobody is asked who they are
-        self.needed_from: Callable[[Topic, int], int | None]  # where the first message is that a consumer must still see
+        self._exports = self._new_exports()
+        self.queue_agent = self._new_queue_agent(tablets.namespace)
+        self._retention = self._new_retention()
+        # These two are replaced whenever their tablet starts again; `start` makes them take up what is stored.
+        self.transactions = self._new_transactions(tablets.transactions.latest)
+        self.groups = self._new_groups(tablets.consumers.latest)
+        self.commits = BufferedCommits(self.transactions, self.consumers)
+        self._expiry: asyncio.Task[None] | None = None
+        self._catch_up_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
     async def start(cls, storage: BlobStorage, options: BrokerOptions, *, clock: Clock, random: Random) -> Broker:
         """Start the system tablets, then those of every topic."""
-        broker = cls(storage, options, clock=clock, random=random)
         if options.must_exist:
-            await broker._check_existence()
+            await check_existence(storage, options.group)
+        probe = BrokerProbe(clock)
+        life = await storage.life(options.group)
+        tablets = await SystemTablets.start(
+            storage, options.group, options.give_up_tablets, clock=clock, random=random, probe=probe.tablets
+        )
         try:
-            system, consumers, transactions, namespace = await asyncio.gather(
-                broker._boot(SYSTEM_TABLET),
-                broker._boot(CONSUMERS_TABLET),
-                broker._boot(TRANSACTIONS_TABLET),
-                broker._boot(NAMESPACE_TABLET),
+            broker = cls(
+                storage,
+                tablets,
+                options,
+                clock=clock,
+                random=random,
+                probe=probe,
+                is_short_of_room=lambda: is_short_of_room(life),
             )
-            broker.ages = AgeClock(system, clock, options.elapsed)
-            broker.dynamic = DynamicConfig(system)
-            broker.catalog = Catalog(system, random, broker.dynamic.topic_defaults, limits=options.limits)
-            broker.consumers = Consumers(consumers, clock)
-            broker._admit(system)
-            for topic in broker.catalog.deleting():
-                await broker._finish_deleting(topic)
-            await broker._host(broker.catalog.topics())
-            broker._offsets = TransactionalOffsets(consumers, broker.consumers, clock)
-            await broker._start_transactions(transactions.latest)
-            life = await storage.life(options.group)
-            broker.leases = Leases(consumers, options.leases, clock, is_short_of_room=lambda: is_short_of_room(life))
-            consumers.on_restart(broker.leases.reload)
-            await broker._start_namespace(namespace, consumers)
-            # The sessions of members begin anew with this, so nothing that takes long may come after it.
-            await broker._start_groups(consumers.latest)
-            system.on_restart(broker._system_restarted)
-            consumers.on_restart(broker._offsets.reload)
-            consumers.on_restart(broker._start_groups)
-            transactions.on_restart(broker._start_transactions)
+        except BaseException:
+            await tablets.stop()
+            raise
+        try:
+            await broker._open()
         except BaseException:
             await broker.stop()
             raise
-        broker._tidy_up()
         return broker
+
+    async def _open(self) -> None:
+        """Bring up every topic, then take up transactions and groups where they were left."""
+        for topic in self.catalog.deleting():
+            await self._finish_deleting(topic)
+        await self._host(self.catalog.topics())
+        tablets = self.system_tablets
+        await self._resume_transactions(tablets.transactions.latest)
+        await self.namespace.repair()
+        # The sessions of group members start again with this, so nothing that takes long may come after it.
+        await self._resume_groups(tablets.consumers.latest)
+        tablets.system.on_restart(self._reload_system)
+        tablets.namespace.on_restart(self.namespace.tree.reload)
+        for hook in (self.leases.reload, self.registrations.reload, self._offsets.reload, self._resume_groups):
+            tablets.consumers.on_restart(hook)
+        tablets.transactions.on_restart(self._resume_transactions)
+        self._start_background_tasks()
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
         """A new topic; it can be written to when this returns."""
@@ -285,66 +294,49 @@ class Broker:
 
     async def system_tablet(self, tablet_id: int) -> SystemTablet:
         """Start a tablet for something that not every broker has; it is kept running, and stopped with the broker."""
-        return await self._boot(tablet_id)
+        return await self.system_tablets.start_another(tablet_id)
 
     async def new_producer(self) -> tuple[int, int]:
         """An id and epoch for an idempotent producer."""
         return await self.catalog.new_producer_id(), 0
 
+    def needed_from(self, topic: Topic, number: int) -> int | None:
+        """The first offset of a partition that a consumer must still see; None if there is none."""
+        return self._retention.needed_from(topic, number)
+
     async def stop(self) -> None:
-        """Finish what is under way and stop every tablet."""
-        for tablet in self._system:
-            await tablet.keep_no_more()
-        tasks = self._tasks if self._catching_up is None else [*self._tasks, self._catching_up]
+        """Finish what is in flight and stop every tablet."""
+        await self.system_tablets.stop_restarting()
+        tasks = self._tasks if self._catch_up_task is None else [*self._tasks, self._catch_up_task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for name in list(self._stops):
-            await self._stops.pop(name)()
+        await self._stop_transactions()
+        await self._exports.stop()
+        await self._stop_groups()
         await self._tablets.stop()
-        for tablet in self._system:
-            await tablet.stop()
+        await self.system_tablets.stop()
 
-    def _tidy_up(self) -> None:
-        """Begin to let go of what nobody needs, again and again."""
-        options, catalog, tablets, probe = self.options, self.catalog, self._tablets, self.probe
-        retention = Retention(
-            catalog,
-            self.consumers,
-            tablets,
-            self.queue_agent.needed_from,
-            self.leases,
-            ages=self.ages,
-            interval_s=options.retention_interval_s,
-            probe=probe,
-        )
-        self.needed_from = retention.needed_from
+    def _start_background_tasks(self) -> None:
         compaction = Compaction(
-            catalog, tablets, self.leases, options.compaction, clock=self.ages, random=self._random, probe=probe
+            self.catalog,
+            self._tablets,
+            self.leases,
+            self.options.compaction,
+            clock=self.ages,
+            random=self._random,
+            probe=self.probe,
         )
-        for name, one in (("retention", retention), ("compaction", compaction), ("queue-agent", self.queue_agent)):
-            self._tasks.append(asyncio.create_task(one.run(), name=name))
-        self._tasks.append(asyncio.create_task(HeadLimit(tablets).run(), name="head-limit"))
+        loops = {
+            "retention": self._retention.run(),
+            "compaction": compaction.run(),
+            "queue-agent": self.queue_agent.run(),
+            "head-limit": HeadLimit(self._tablets).run(),
+        }
+        self._tasks += (asyncio.create_task(loop, name=name) for name, loop in loops.items())
 
-    def _admit(self, system: TableTablet) -> None:
-        """Who may do what, and how much of it."""
-        options = self.options
-        rates = {PRODUCE: options.produce_bytes_per_s, FETCH: options.fetch_bytes_per_s}
-        self.quotas = Quotas(system, {kind: rate for kind, rate in rates.items() if rate is not None}, self.clock)
-        self.users = Users(system, options.security)
-        self.sign_in = SignIn(self.users, self.clock)
-        if options.security is not None:
-            self.tokens = Tokens(system, self.users, options.security, self.clock)
-            self.access = Access(
-                AccessRules(system),
-                admins=frozenset({f"User:{options.security.admin_user}"}),
-                allow_without_rule=options.security.allow_without_rule,
-            )
-        elif options.rules_for_anonymous:
-            self.access = Access(AccessRules(system), admins=frozenset(), allow_without_rule=True)
-
-    async def _system_restarted(self, tablet: KvTablet) -> None:
-        """The tables of the system tablet are read anew, and what they say now is carried out."""
+    async def _reload_system(self, tablet: KvTablet) -> None:
+        """Read the tables of the system tablet again, and carry out what they say now."""
         await self.dynamic.reload(tablet)
         await self.catalog.reload(tablet)
         await self.quotas.reload(tablet)
@@ -354,9 +346,9 @@ class Broker:
         if self.access is not None:
             await self.access.rules.reload(tablet)
         self._routes.clear()
-        if self._catching_up is not None:
-            self._catching_up.cancel()
-        self._catching_up = asyncio.create_task(self._catch_up(), name="catch-up")
+        if self._catch_up_task is not None:
+            self._catch_up_task.cancel()
+        self._catch_up_task = asyncio.create_task(self._catch_up(), name="catch-up")
 
     async def _catch_up(self) -> None:
         """Carry out changes of topics that are stored though whoever asked for them was told otherwise."""
@@ -373,13 +365,9 @@ class Broker:
             else:
                 return
 
-    async def _start_namespace(self, tablet: SystemTablet, consumers: SystemTablet) -> None:
-        """What is under which path, who is registered where, and the agent that looks after both."""
-        tree = Tree(tablet)
-        self.tables = TableStore(await self._boot(TABLES_TABLET))
-        self.registrations = Registrations(consumers)
-        self.namespace = Namespace(
-            tree,
+    def _new_namespace(self, tablet: SystemTablet) -> Namespace:
+        return Namespace(
+            Tree(tablet),
             self.catalog,
             self,
             self.consumers,
@@ -389,31 +377,40 @@ class Broker:
             random=self._random,
             nodes_max=self.options.limits.yt_nodes,
         )
+
+    def _new_exports(self) -> StaticExports:
         exporter = Exporter(self.namespace, self.tables, self.partition, clock=self.clock, random=self._random)
-        exports = StaticExports(self.namespace, exporter, self.clock, self.ages)
-        self._stops["exports"] = exports.stop
-        self.queue_agent = QueueAgent(
+        return StaticExports(self.namespace, exporter, self.clock, self.ages)
+
+    def _new_queue_agent(self, tablet: SystemTablet) -> QueueAgent:
+        return QueueAgent(
             self.options.cluster_name,
             namespace=self.namespace,
             registrations=self.registrations,
             consumers=self.consumers,
             partition_of=self.partition,
             weights=self.weights,
-            exports=exports,
+            exports=self._exports,
             is_leader=lambda: tablet.serves,
             leased_from=self.leases.needed_from,
             clock=self.clock,
             ages=self.ages,
         )
-        await self.namespace.repair()
-        tablet.on_restart(tree.reload)
-        consumers.on_restart(self.registrations.reload)
 
-    async def _start_transactions(self, tablet: KvTablet) -> None:
-        """Whatever was decided before the last stop, of the broker or of the tablet, is carried out from here on."""
-        await self._stop_old("commits")
-        await self._stop_old("transactions")
-        self.transactions = TransactionCoordinator(
+    def _new_retention(self) -> Retention:
+        return Retention(
+            self.catalog,
+            self.consumers,
+            self._tablets,
+            self.queue_agent.needed_from,
+            self.leases,
+            ages=self.ages,
+            interval_s=self.options.retention_interval_s,
+            probe=self.probe,
+        )
+
+    def _new_transactions(self, tablet: KvTablet) -> TransactionCoordinator:
+        return TransactionCoordinator(
             TransactionStore(tablet),
             Ending(self._partition_of, self._offsets, self.clock),
             self._offsets,
@@ -422,19 +419,24 @@ class Broker:
             ages=self.ages,
             options=self.options.transactions,
         )
-        self._stops["transactions"] = self.transactions.stop
+
+    async def _resume_transactions(self, tablet: KvTablet) -> None:
+        """Take up the stored transactions: those that were decided before the last stop, of broker or tablet, are carried out."""
+        await self._stop_transactions()
+        self.transactions = self._new_transactions(tablet)
         self.transactions.start()
-        self.commits.use(self.transactions, self.consumers)
-        self._stops["commits"] = self.commits.stop
+        self.commits.use(self.transactions)
 
-    def _partition_of(self, queue: TopicPartition) -> Partition:
-        return self.partition(self.catalog.topic_by_id(queue.topic_id), queue.partition)
+    async def _stop_transactions(self) -> None:
+        await self.commits.stop()
+        await self.transactions.stop()
 
-    async def _start_groups(self, tablet: KvTablet) -> None:
-        """Go on with the groups as they were. After a restart of the tablet, members are told to find their coordinator again."""
-        await self._stop_old("groups")
+    def _partition_of(self, place: TopicPartition) -> Partition:
+        return self.partition(self.catalog.topic_by_id(place.topic_id), place.partition)
+
+    def _new_groups(self, tablet: KvTablet) -> Groups:
         groups = Groups(tablet, self.consumers, self.options.limits.groups)
-        groups.classic = await GroupCoordinator.start(groups, tablet, self.options.groups, clock=self.clock, random=self._random)
+        groups.classic = GroupCoordinator(groups, tablet, self.options.groups, clock=self.clock, random=self._random)
         groups.consumer = ConsumerCoordinator(
             tablet,
             self.options.consumer_groups,
@@ -443,41 +445,25 @@ class Broker:
             clock=self.clock,
             random=self._random,
         )
+        return groups
+
+    async def _resume_groups(self, tablet: KvTablet) -> None:
+        """Take up the stored groups. After a restart of the tablet, members are told to find their coordinator again."""
+        await self._stop_groups()
+        groups = self._new_groups(tablet)
+        await groups.classic.load()
+        groups.consumer.load()
         groups.add_kind(CONSUMER, groups.consumer)
         self.groups = groups
         expiry = Expiry(groups, self.consumers, self.catalog, self.options.groups, self.ages)
-        expiring = asyncio.create_task(expiry.run(), name="expiry")
+        self._expiry = asyncio.create_task(expiry.run(), name="expiry")
 
-        async def stop() -> None:
-            expiring.cancel()
-            await asyncio.gather(expiring, return_exceptions=True)
-            await groups.classic.stop()
-            await groups.consumer.stop()
-
-        self._stops["groups"] = stop
-
-    async def _stop_old(self, name: str) -> None:
-        """Stop what works on the last generation of a tablet, if there was one."""
-        stop = self._stops.pop(name, None)
-        if stop is not None:
-            await stop()
-
-    async def _check_existence(self) -> None:
-        found = await self._storage.tablet(tablet_info(SYSTEM_TABLET, self.options.group)).discover(with_data=False)
-        if found.status is Status.NODATA:
-            raise DataMissingError(
-                "the catalog of topics is gone from the storage, though a broker ran here before; restore the files of the disks "
-                "from a backup (nothing was changed), or accept that all topics are lost"
-            )
-
-    async def _boot(self, tablet_id: int) -> SystemTablet:
-        storage = self._storage.tablet(tablet_info(tablet_id, self.options.group))
-        give_up = tablet_id in self.options.give_up_tablets
-        tablet = await SystemTablet.start(
-            storage, clock=self.clock, random=self._random, probe=self.probe.tablets, give_up=give_up
-        )
-        self._system.append(tablet)
-        return tablet
+    async def _stop_groups(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            await asyncio.gather(self._expiry, return_exceptions=True)
+        await self.groups.classic.stop()
+        await self.groups.consumer.stop()
 
     async def _host(self, topics: list[Topic], *, are_new: bool = False) -> None:
         """Bring up the tablets of some topics, not too many at a time. Those of a new topic were never started."""
@@ -496,3 +482,19 @@ class Broker:
         await self._tablets.erase_all(sorted(set(topic.tablets)))
         await self.consumers.forget_topic(topic.id)
         await self.catalog.forget(topic)
+
+
+def _default_quotas(options: BrokerOptions) -> dict[str, float]:
+    rates = {PRODUCE: options.produce_bytes_per_s, FETCH: options.fetch_bytes_per_s}
+    return {kind: rate for kind, rate in rates.items() if rate is not None}
+
+
+def _access(tablet: TableTablet, options: BrokerOptions) -> Access | None:
+    """Returns None if no access rules apply."""
+    security = options.security
+    if security is not None:
+        admins = frozenset({f"User:{security.admin_user}"})
+        return Access(AccessRules(tablet), admins=admins, allow_without_rule=security.allow_without_rule)
+    if options.rules_for_anonymous:
+        return Access(AccessRules(tablet), admins=frozenset(), allow_without_rule=True)
+    return None

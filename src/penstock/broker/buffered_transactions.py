@@ -125,20 +125,19 @@ class BufferedCommits:
     """Carries changes of all gateways out, under a pool of transactional ids. One for the broker: positions that several gateways
     set are locked for all."""
 
-    def __init__(self) -> None:
-        self._coordinator: TransactionCoordinator
-        self._consumers: Consumers
+    def __init__(self, coordinator: TransactionCoordinator, consumers: Consumers) -> None:
+        self._coordinator = coordinator
+        self._consumers = consumers
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._ids_made = 0
         # Those that are free, and who their producer is, if that is known.
         self._idle: list[tuple[str, Producer | None]] = []
         self._settling: asyncio.Task[None] | None = None
 
-    def use(self, coordinator: TransactionCoordinator, consumers: Consumers) -> None:
-        """Commit by this coordinator, which has just started, from now on. What commits before have left is settled beside that:
-        what was decided is carried out, all else aborted."""
+    def use(self, coordinator: TransactionCoordinator) -> None:
+        """Commit by this coordinator, which has just started, from now on. Transactions that earlier commits left open are
+        settled in the background: those that were decided are carried out, the others aborted."""
         self._coordinator = coordinator
-        self._consumers = consumers
         left = [one for one in coordinator.transactions() if one.transactional_id.startswith((ID_PREFIX, *OLD_PREFIXES))]
         own = [one for one in left if one.transactional_id.startswith(ID_PREFIX)]
         numbers = (int(one.transactional_id.removeprefix(ID_PREFIX)) for one in own)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.consumers import OBJECT_PREFIX
 from penstock.broker.namespace import consumer_name
 from penstock.core.clock import Clock
-from penstock.core.errors import PenstockError
 from penstock.core.probe import Durations
 from penstock.queue import BlobCache, QueueProbe
 from penstock.tablet import TabletProbe
@@ -84,11 +83,9 @@ class BrokerReading:
 
     def trouble(self) -> str | None:
         """Why the broker cannot serve now; None if it can."""
-        for tablet in self._broker._system:
-            try:
-                tablet.head(b"")
-            except PenstockError as error:
-                return str(error)
+        trouble = self._broker.system_tablets.trouble()
+        if trouble is not None:
+            return trouble
         return None if self._broker._tablets.serves else "none of the tablets of topics serves"
 
     def trim_alerts(self) -> dict[UUID, str]:

@@ -132,14 +132,14 @@ class SystemTablet:
         """Keys with begin <= key < end as they are now."""
         return self._live().keys(begin, end)
 
-    async def keep_no_more(self) -> None:
+    async def stop_restarting(self) -> None:
         """Serve on, but if the tablet stops, leave it so: the broker is about to stop."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
 
     async def stop(self) -> None:
         """Finish what is under way and stop for good."""
-        await self.keep_no_more()
+        await self.stop_restarting()
         self._serving = None
         await self.latest.stop()
 

@@ -83,7 +83,7 @@ class Tablets:
         cache: BlobCache,
         clock: Clock,
         random: Random,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
         probe: BrokerProbe,
     ) -> None:
         self._storage = storage
@@ -93,7 +93,7 @@ class Tablets:
         self._probes: dict[int, QueueProbe] = {}
         self._clock = clock
         self._random = random
-        self._changed = changed  # called when a tablet comes up or goes down
+        self._on_change = on_change  # called when a tablet comes up or goes down
         self._hosted: dict[int, _Hosted] = {}
 
     async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
@@ -179,13 +179,13 @@ class Tablets:
             hosted.tablet = await self._boot(hosted, give_up=True)
             hosted.trouble = None
         finally:
-            self._changed()
+            self._on_change()
             self._start_keeper(tablet_id, hosted)
 
     async def erase(self, tablet_id: int) -> None:
         """Stop a tablet and let go of all its data."""
         hosted = self._hosted.pop(tablet_id, None)
-        self._changed()
+        self._on_change()
         if hosted is not None:
             await self._stop(hosted)
         self._probes.pop(tablet_id, None)
@@ -239,11 +239,11 @@ class Tablets:
             hosted.trouble = None
             for number, trouble in hosted.tablet.damaged.items():
                 log.error("partition %d of tablet %d is damaged and not served: %s", number, tablet_id, trouble)
-            self._changed()
+            self._on_change()
             hosted.up.set()
             hosted.tried.set()
             await hosted.tablet.stopped.wait()
-            self._changed()
+            self._on_change()
             log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, hosted.tablet.generation)
             await hosted.tablet.stop()
             hosted.tablet = None

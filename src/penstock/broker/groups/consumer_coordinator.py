@@ -68,7 +68,7 @@ class _Slot:
 
 
 class ConsumerCoordinator:
-    """All groups of this kind on a broker."""
+    """All groups of this kind on a broker, once `load` has taken up those that are stored."""
 
     def __init__(
         self,
@@ -89,7 +89,13 @@ class ConsumerCoordinator:
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
         self._stopped = False
-        self._load()
+
+    def load(self) -> None:
+        """Take up the groups that the tablet holds; the sessions of their members start now."""
+        for name, group in self._stored(PREFIX, bytes([PREFIX[0] + 1])).items():
+            slot = self._slots.setdefault(name, _Slot())
+            slot.group = group
+            self._set_timer(name, slot)
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group as it is now, to look at."""
@@ -182,13 +188,6 @@ class ConsumerCoordinator:
         if group is None:
             raise UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}")
         return group
-
-    def _load(self) -> None:
-        """Take up every group where it was left."""
-        for name, group in self._stored(PREFIX, bytes([PREFIX[0] + 1])).items():
-            slot = self._slots.setdefault(name, _Slot())
-            slot.group = group
-            self._set_timer(name, slot)
 
     def _stored(self, begin: bytes, end: bytes) -> dict[str, ConsumerGroup]:
         """The groups whose records are in a range of keys."""

@@ -51,7 +51,7 @@ class _Hosted:
 
 
 class GroupCoordinator:
-    """All classic groups. Make it with `start`."""
+    """All classic groups, once `load` has taken up those that are stored."""
 
     def __init__(self, groups: Groups, tablet: KvTablet, options: GroupOptions, *, clock: Clock, random: Random) -> None:
         self._groups = groups
@@ -70,17 +70,21 @@ class GroupCoordinator:
     async def start(
         cls, groups: Groups, tablet: KvTablet, options: GroupOptions, *, clock: Clock, random: Random
     ) -> GroupCoordinator:
-        """Go on with the groups that the tablet holds."""
+        """Make one that has loaded the groups that the tablet holds."""
         coordinator = cls(groups, tablet, options, clock=clock, random=random)
-        now = clock.monotonic()
-        for name, record in (await coordinator._store.load()).items():
+        await coordinator.load()
+        return coordinator
+
+    async def load(self) -> None:
+        """Take up the groups that the tablet holds; the sessions of their members start now."""
+        options, now = self._options, self._clock.monotonic()
+        for name, record in (await self._store.load()).items():
             group = ClassicGroup.restored(
                 name, record, now, initial_delay_s=options.initial_rebalance_delay_ms / 1000, members_max=options.members_max
             )
-            hosted = coordinator._hosted[name] = _Hosted(group, record.empty_since_ms, is_stored=True)
-            coordinator._schedule(hosted)
-        groups.add_kind(CLASSIC, coordinator)
-        return coordinator
+            hosted = self._hosted[name] = _Hosted(group, record.empty_since_ms, is_stored=True)
+            self._schedule(hosted)
+        self._groups.add_kind(CLASSIC, self)
 
     async def join(self, name: str, asked: Joining) -> JoinAnswer:
         """Join a group, and wait for the generation that this begins."""

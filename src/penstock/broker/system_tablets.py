@@ -1,0 +1,97 @@
+"""The system tablets of a broker: the five that every broker has, and those that some gateways add."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+
+from penstock.blob import BlobStorage, Status
+from penstock.broker.system_tablet import SystemTablet
+from penstock.broker.tablets import tablet_info
+from penstock.core.clock import Clock
+from penstock.core.errors import DataMissingError, PenstockError
+from penstock.tablet import TabletProbe
+
+SYSTEM, CONSUMERS, TRANSACTIONS, NAMESPACE, TABLES = 2, 3, 4, 5, 8
+
+
+class SystemTablets:
+    """Running system tablets, by what they hold. Make it with `start`."""
+
+    def __init__(self, boot: Callable[[int], Awaitable[SystemTablet]], running: list[SystemTablet]) -> None:
+        self._boot = boot
+        self.running = running
+        self.system, self.consumers, self.transactions, self.namespace, self.tables = running
+
+    @classmethod
+    async def start(
+        cls,
+        storage: BlobStorage,
+        group: int,
+        give_up: frozenset[int],
+        *,
+        clock: Clock,
+        random: Random,
+        probe: TabletProbe,
+    ) -> SystemTablets:
+        """Boot the five at once; those in `give_up` without what is lost of them. If one fails, the others are stopped."""
+        boot = partial(_boot, storage=storage, group=group, give_up=give_up, clock=clock, random=random, probe=probe)
+        boots = [asyncio.create_task(boot(number)) for number in (SYSTEM, CONSUMERS, TRANSACTIONS, NAMESPACE, TABLES)]
+        try:
+            return cls(boot, await asyncio.gather(*boots))
+        except BaseException:
+            for outcome in await asyncio.gather(*boots, return_exceptions=True):
+                if isinstance(outcome, SystemTablet):
+                    await outcome.stop()
+            raise
+
+    async def start_another(self, tablet_id: int) -> SystemTablet:
+        """Boot a tablet that not every broker has; it is stopped with the others."""
+        tablet = await self._boot(tablet_id)
+        self.running.append(tablet)
+        return tablet
+
+    def trouble(self) -> str | None:
+        """Returns why one of them cannot serve now; None if all can."""
+        for tablet in self.running:
+            try:
+                tablet.head(b"")
+            except PenstockError as error:
+                return str(error)
+        return None
+
+    async def stop_restarting(self) -> None:
+        """Serve on, but do not restart a tablet that stops: the broker is shutting down."""
+        for tablet in self.running:
+            await tablet.stop_restarting()
+
+    async def stop(self) -> None:
+        """Finish what is in flight and stop all of them."""
+        for tablet in self.running:
+            await tablet.stop()
+
+
+async def check_existence(storage: BlobStorage, group: int) -> None:
+    """DataMissingError if there is no system tablet in the storage."""
+    discovery = await storage.tablet(tablet_info(SYSTEM, group)).discover(with_data=False)
+    if discovery.status is Status.NODATA:
+        raise DataMissingError(
+            "the catalog of topics is gone from the storage, though a broker ran here before; restore the files of the disks "
+            "from a backup (nothing was changed), or accept that all topics are lost"
+        )
+
+
+async def _boot(
+    tablet_id: int,
+    *,
+    storage: BlobStorage,
+    group: int,
+    give_up: frozenset[int],
+    clock: Clock,
+    random: Random,
+    probe: TabletProbe,
+) -> SystemTablet:
+    tablet_storage = storage.tablet(tablet_info(tablet_id, group))
+    return await SystemTablet.start(tablet_storage, clock=clock, random=random, probe=probe, give_up=tablet_id in give_up)
