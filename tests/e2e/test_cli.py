@@ -48,7 +48,7 @@ def _refused(node: RunningNode, *argv: str, exit_code: int, stdin: bytes = b"") 
 
 def test_topics_are_made_listed_and_deleted(node: RunningNode) -> None:
     assert node.ok("topic", "create", "life-a", "life-b", "-p", "2") == (
-        "made topic life-a with 2 partitions\nmade topic life-b with 2 partitions\n"
+        "created topic life-a with 2 partitions\ncreated topic life-b with 2 partitions\n"
     )
     lines = node.ok("topic", "list", "--prefix", "life-").splitlines()
     assert [line.split("\t")[:2] for line in lines] == [["life-a", "2"], ["life-b", "2"]]
@@ -81,7 +81,7 @@ def test_partitions_are_added(node: RunningNode, topic: str) -> None:
 
 def test_a_topic_is_trimmed(node: RunningNode, topic: str) -> None:
     node.ok("produce", topic, "-p", "0", stdin=b"a\nb\nc\nd\n")
-    assert "name it with --partition" in _refused(node, "topic", "trim", topic, "--before", "2", exit_code=2)
+    assert "exactly one --partition" in _refused(node, "topic", "trim", topic, "--before", "2", exit_code=2)
     assert node.ok("topic", "trim", topic, "--before", "2", "--partition", "0") == "0\t0\t2\n"
     assert node.ok("consume", topic) == "c\nd\n"
     assert "OFFSET_OUT_OF_RANGE" in _refused(node, "topic", "trim", topic, "--before", "99", "--partition", "0", exit_code=1)
@@ -114,14 +114,14 @@ def test_nothing_to_alter_is_wrong_usage(node: RunningNode, topic: str) -> None:
 
 def test_what_is_there_already_or_not_there_need_not_be_an_error(node: RunningNode, topic: str) -> None:
     assert "TOPIC_ALREADY_EXISTS" in _refused(node, "topic", "create", topic, exit_code=1)
-    assert node.ok("topic", "create", topic, "--if-not-exists") == f"topic {topic} is there already\n"
+    assert node.ok("topic", "create", topic, "--if-not-exists") == f"topic {topic} already exists\n"
     assert node.ok("topic", "delete", "absent", "--if-exists") == "there is no topic absent\n"
 
 
 def test_of_several_topics_the_good_ones_are_made(node: RunningNode) -> None:
     done = node.run("topic", "create", "several-good", "not good")
     assert done.returncode == 1
-    assert done.stdout == b"made topic several-good with 1 partition\n"
+    assert done.stdout == b"created topic several-good with 1 partition\n"
     assert b"'not good'" in done.stderr
 
 
@@ -372,7 +372,7 @@ def test_a_terminal_gets_a_table(node: RunningNode, topic: str) -> None:
 def test_deleting_asks_on_a_terminal(node: RunningNode, topic: str) -> None:
     code, seen = _on_terminal(node, ["topic", "delete", topic], b"n\n")
     assert code == 1
-    assert f"Delete {topic} with all messages? [y/N]" in seen
+    assert f"Delete {topic} with all their messages? [y/N]" in seen
     assert "nothing was deleted" in seen
     code, seen = _on_terminal(node, ["topic", "delete", topic], b"y\n")
     assert code == 0

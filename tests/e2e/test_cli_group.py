@@ -172,7 +172,7 @@ def test_a_position_below_what_was_trimmed_counts_from_there(node: Commands, nam
 
 
 def test_a_new_group_can_be_given_positions(node: Commands, name: str) -> None:
-    assert "has no positions yet" in node.refused("reset", name, "--to", "latest")
+    assert "has no committed offsets" in node.refused("reset", name, "--to", "latest")
     assert node.ok("group", "reset", name, "--topic", name, "--to", "latest", "--yes") == f"{name}\t0\t\t10\n{name}\t1\t\t0\n"
     assert f"{name}\tclassic\tEmpty\n" in node.ok("group", "list")
 
@@ -181,7 +181,7 @@ def test_wrong_usage_is_told(node: Commands, name: str) -> None:
     node.ok("group", "reset", name, "--topic", name, "--partition", "0", "--to", "1", "--yes")
     assert "not 7" in node.refused("reset", name, "--partition", "7", "--to", "latest", exit_code=2)
     assert "there is no topic 'absent'" in node.refused("reset", name, "--topic", "absent", "--to", "latest")
-    assert "no position there" in node.refused("reset", name, "--partition", "1", "--shift", "1")
+    assert "no committed offset to shift" in node.refused("reset", name, "--partition", "1", "--shift", "1")
     assert "not allowed with" in node.refused("reset", name, "--to", "latest", "--shift", "1", exit_code=2)
     assert "invalid position value" in node.refused("reset", name, "--to", "soon", exit_code=2)
     assert "a consumer's name has 1 to 1000 bytes" in node.refused("describe", "")

@@ -26,7 +26,7 @@ def test_the_demo_ends_by_itself_and_everything_holds(tmp_path: Path) -> None:
     done = penstock("demo", "--seconds", "5", "--rate", "400", "--dir", str(tmp_path), timeout=400)
     said = done.stdout.decode()
     assert done.returncode == 0, said + done.stderr.decode()
-    assert "Nothing was lost, nothing doubled." in said
+    assert "Nothing was lost, nothing duplicated." in said
     assert "FAILED" not in said
     for act in ("kill -9", "back after", "the topic holds", "the totals of", "the table on disk", "lost no position"):
         assert act in said, f"{act!r} is missing in:\n{said}"

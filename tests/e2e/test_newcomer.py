@@ -58,7 +58,7 @@ def test_the_readme_works_on_a_clean_clone(tmp_path: Path) -> None:
     demo, setup, first, *_ = _shell_blocks()[0], _shell_blocks()[1], _shell_blocks()[2]
     with Shell(clone) as shell:
         said = shell.run(demo.body, timeout=1800)
-        assert "Nothing was lost, nothing doubled." in said
+        assert "Nothing was lost, nothing duplicated." in said
         lines = list(commands(setup))
         assert lines == [SETUP, "penstock up"]
         shell.run(SETUP, timeout=1800)

@@ -172,4 +172,4 @@ def test_the_source_archive_installs_with_pip_and_everything_it_needs(sdist: Pat
     said = _first_messages(home, tmp_path)
     assert said[1:3] == ["one", "two"]
     demo = _run([str(home / "bin/penstock"), "demo", "--seconds", "5"], tmp_path, timeout=200)
-    assert "Nothing was lost, nothing doubled." in demo
+    assert "Nothing was lost, nothing duplicated." in demo

@@ -140,7 +140,7 @@ def test_the_defaults_shown_are_the_defaults() -> None:
     for field in fields(NodeConfig):
         setting = SETTINGS[field.name]
         if field.default is None:
-            assert setting.default.startswith(("as the data directory", "the host;", "none"))
+            assert setting.default.startswith(("that of the data directory", "those of the data directory", "the host;", "none"))
         else:
             assert setting.kind.read(setting.default) == field.default
 

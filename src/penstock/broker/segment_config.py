@@ -21,7 +21,7 @@ class SegmentKey(NamedTuple):
     high: int = LONG_MAX
 
 
-NO_EFFECT: Final = "as in Kafka, for tools that set it; there are no segment files or replicas here that it could act on"
+NO_EFFECT: Final = "accepted for compatibility with Kafka tools, without effect: there are no segment files or replicas"
 
 SEGMENT_KEYS: Final[dict[str, SegmentKey]] = {
     "file.delete.delay.ms": SegmentKey("60000", "long"),

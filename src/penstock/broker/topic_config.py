@@ -16,7 +16,7 @@ HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
 MESSAGE_BYTES_MAX = 64 << 20
 
-NOT_TIERED = "as in Kafka, for tools that set it; nothing is tiered, so retention.bytes and retention.ms say it all"
+NOT_TIERED = "accepted for compatibility with Kafka tools, without effect: there is no tiered storage"
 AS_SENT = "producer"
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 COMPACT, DELETE = "compact", "delete"
@@ -87,73 +87,90 @@ KEYS: dict[str, ConfigKey] = {
         DELETE,
         _policies,
         "list",
-        "what becomes of old messages: delete lets go of them by age and size, compact of those that a later one of their key "
-        "supersedes; nothing keeps everything",
+        "how old messages are cleaned up: delete removes them by retention time and size, compact keeps the "
+        "latest message of each key; empty keeps everything",
     ),
     "compression.type": ConfigKey(
-        AS_SENT, _one_of(AS_SENT, *CODECS), "string", "what messages are stored compressed with; producer: what they are sent in"
+        AS_SENT,
+        _one_of(AS_SENT, *CODECS),
+        "string",
+        "the codec messages are stored with; producer keeps the codec of the producer",
     ),
     "delete.retention.ms": ConfigKey(
-        str(DAY_MS), whole_number(0), "long", "how long compaction leaves a message without a value, after it has come to it"
+        str(DAY_MS), whole_number(0), "long", "how long tombstones (messages without a value) are kept after they are compacted"
     ),
     "local.retention.bytes": ConfigKey("-2", whole_number(-2), "long", NOT_TIERED),
     "local.retention.ms": ConfigKey("-2", whole_number(-2), "long", NOT_TIERED),
     "max.compaction.lag.ms": ConfigKey(
-        str(UNLIMITED_MS), whole_number(1), "long", "how long compaction may leave a message alone"
+        str(UNLIMITED_MS), whole_number(1), "long", "the longest time a message may stay uncompacted"
     ),
-    "max.message.bytes": ConfigKey("1048588", whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest batch that is taken"),
+    "max.message.bytes": ConfigKey(
+        "1048588", whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest record batch, in bytes, that is accepted"
+    ),
     "message.downconversion.enable": ConfigKey(
-        "true", _one_of("true", "false"), "boolean", "as in Kafka, for tools that set it; no client is sent old formats"
+        "true",
+        _one_of("true", "false"),
+        "boolean",
+        "accepted for compatibility with Kafka tools, without effect: old message formats are not served",
     ),
     "message.timestamp.after.max.ms": ConfigKey(
-        str(HOUR_MS), whole_number(0), "long", "how far ahead of the broker's clock the timestamp of a producer may be"
+        str(HOUR_MS), whole_number(0), "long", "how far a producer's timestamp may be ahead of the broker's clock"
     ),
-    "message.timestamp.before.max.ms": ConfigKey(str(UNLIMITED_MS), whole_number(0), "long", "likewise, how far behind it"),
+    "message.timestamp.before.max.ms": ConfigKey(
+        str(UNLIMITED_MS), whole_number(0), "long", "how far a producer's timestamp may be behind the broker's clock"
+    ),
     "message.timestamp.type": ConfigKey(
-        CREATE_TIME, _one_of(CREATE_TIME, APPEND_TIME), "string", "whose clock a message is stamped by"
+        CREATE_TIME,
+        _one_of(CREATE_TIME, APPEND_TIME),
+        "string",
+        "the timestamp of a message: CreateTime is the producer's, LogAppendTime the broker's",
     ),
     "min.cleanable.dirty.ratio": ConfigKey(
-        "0.5", _ratio, "double", "how much of a partition must be new for compaction to go over it"
+        "0.5", _ratio, "double", "the share of a partition that must be uncompacted before compaction starts"
     ),
-    "min.compaction.lag.ms": ConfigKey("0", whole_number(0), "long", "how old a message is at least before it is compacted"),
+    "min.compaction.lag.ms": ConfigKey("0", whole_number(0), "long", "the shortest time a message stays uncompacted"),
     "min.insync.replicas": ConfigKey(
-        "1", whole_number(1, 1), "int", "always 1: the storage group below, not brokers, keeps the copies"
+        "1", whole_number(1, 1), "int", "always 1: the storage group, not the brokers, replicates the data"
     ),
     "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
     "retention.bytes": ConfigKey(
         "-1",
         whole_number(-1),
         "long",
-        "how much of a partition is kept, and at most a quarter or a segment more; -1 without limit",
+        "the size a partition is kept at; it may exceed it by a quarter or a segment; -1 is no limit",
     ),
-    "retention.ms": ConfigKey(str(7 * DAY_MS), whole_number(-1), "long", "how long messages are kept; -1 without limit"),
+    "retention.ms": ConfigKey(str(7 * DAY_MS), whole_number(-1), "long", "how long messages are kept; -1 is no limit"),
     "segment.bytes": ConfigKey(
         "1073741824",
         whole_number(14, INT_MAX),
         "int",
-        "what is stored, retained and dropped as one, within 128 KiB and 8 MiB; in a compacted topic, also what is "
-        "written last and not compacted",
+        "the size of a segment, the unit of retention, clamped to 128 KiB..8 MiB; the active segment of a "
+        "compacted topic is not compacted",
     ),
-    "segment.ms": ConfigKey(str(7 * DAY_MS), whole_number(1), "long", "likewise, how old that may become"),
-    "penstock.limit.bytes": ConfigKey("-1", whole_number(-1), "long", "over this a partition refuses writes; -1 never"),
-    "penstock.limit.messages": ConfigKey("-1", whole_number(-1), "long", "likewise, by number of messages"),
+    "segment.ms": ConfigKey(str(7 * DAY_MS), whole_number(1), "long", "the age at which a segment is rolled"),
+    "penstock.limit.bytes": ConfigKey(
+        "-1", whole_number(-1), "long", "the size over which a partition refuses writes; -1 is no limit"
+    ),
+    "penstock.limit.messages": ConfigKey(
+        "-1", whole_number(-1), "long", "the number of messages over which a partition refuses writes; -1 is no limit"
+    ),
     "penstock.retention.messages": ConfigKey(
-        "-1", whole_number(-1), "long", "how many messages of a partition are kept, the latest; -1 without limit"
+        "-1", whole_number(-1), "long", "how many of the latest messages of a partition are kept; -1 is no limit"
     ),
     "penstock.important.consumers": ConfigKey(
-        "", str, "list", "consumers, separated by commas, for whom messages are kept until they have read them"
+        "", str, "list", "comma-separated consumers; messages are not deleted before these have read them"
     ),
     "penstock.headers.visible": ConfigKey(
         "false",
         _one_of("true", "false"),
         "boolean",
-        "whether Kafka's clients see the headers that other gateways keep for themselves, those of ydb.* and penstock.*",
+        "whether Kafka clients see the internal headers of other gateways, ydb.* and penstock.*",
     ),
     "penstock.consumers": ConfigKey(
-        "", str, "list", "consumers, separated by commas, that are declared on the topic: their positions are kept, used or not"
+        "", str, "list", "comma-separated consumers declared on the topic; their committed offsets do not expire"
     ),
     "penstock.ydb": ConfigKey(
-        "", str, "string", "what YDB's clients have set on the topic beyond the rest, as JSON; they change it"
+        "", str, "string", "settings of YDB clients that have no other key, as JSON; written by those clients"
     ),
 }
 

@@ -28,7 +28,8 @@ def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to access rules."""
     made = argparse.ArgumentParser(
         prog="penstock access",
-        description="Say which users may do what. What no rule allows is denied, and a denial wins over everything.",
+        description="Manage access rules (ACLs). An operation that no rule allows is denied; a deny rule overrides every "
+        "allow rule.",
     )
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
@@ -37,30 +38,32 @@ def parser() -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
     for name, summary in (
-        ("allow", "let a user do something"),
-        ("deny", "keep a user from doing something, whatever other rules say"),
+        ("allow", "allow a user an operation"),
+        ("deny", "deny a user an operation, overriding every allow rule"),
     ):
         rule = action(name, summary)
         _resources(rule, required=True)
-        rule.add_argument("who", metavar="USER", help="the user; * for everyone")
+        rule.add_argument("who", metavar="USER", help="the user; * for all users")
         rule.add_argument(
             "operations", nargs="+", choices=OPERATIONS, metavar="OPERATION", help=f"one of {', '.join(OPERATIONS)}"
         )
-    for name, summary in (("list", "list rules"), ("remove", "remove all rules that match")):
+    for name, summary in (("list", "list rules"), ("remove", "delete all matching rules")):
         chosen = action(name, summary)
         _resources(chosen, required=False)
-        chosen.add_argument("--of", dest="who", metavar="USER", help="only rules about this user; * for those about everyone")
+        chosen.add_argument(
+            "--of", dest="who", metavar="USER", help="only rules for this user; * for rules that apply to all users"
+        )
     return made
 
 
 def _resources(rule: argparse.ArgumentParser, *, required: bool) -> None:
     group = rule.add_mutually_exclusive_group(required=required)
-    for word, what in (("topic", "topic"), ("group", "group of consumers"), ("transactional-id", "transactional id")):
-        group.add_argument(f"--{word}", metavar="NAME", help=f"a {what}; * for every one")
-        group.add_argument(f"--{word}-prefix", metavar="PREFIX", help=f"every {what} whose name begins so")
-    group.add_argument("--cluster", action="store_true", help="the cluster as a whole")
+    for word, what in (("topic", "topic"), ("group", "consumer group"), ("transactional-id", "transactional id")):
+        group.add_argument(f"--{word}", metavar="NAME", help=f"a {what}; * for all")
+        group.add_argument(f"--{word}-prefix", metavar="PREFIX", help=f"every {what} with this prefix")
+    group.add_argument("--cluster", action="store_true", help="the cluster itself")
     rule.add_argument(
-        "--from-host", metavar="ADDRESS", help="only when coming from there" + (" (default: from anywhere)" * required)
+        "--from-host", metavar="ADDRESS", help="only for connections from this address" + (" (default: any)" * required)
     )
 
 

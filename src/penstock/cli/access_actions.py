@@ -78,7 +78,7 @@ def list_rules(client: CommandClient, arguments: Namespace, output: Output) -> i
 def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Remove the rules that match; those removed are shown."""
     if _resource(arguments)[0] == ANY and arguments.who is None and arguments.from_host is None:
-        raise usage("say which rules: --of a user, or about a topic, group, transactional id or the cluster")
+        raise usage("name the rules to delete: give --of, or a topic, group, transactional id or --cluster")
     wanted = acls.DeleteAclsFilter(**_filter(arguments))
     answer = client.call(keys.DELETE_ACLS, acls.DeleteAclsRequest(filters=[wanted]), acls.DeleteAclsResponse)
     result = answer.filter_results[0]

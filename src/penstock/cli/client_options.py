@@ -34,26 +34,26 @@ def client_options() -> argparse.ArgumentParser:
         "--bootstrap",
         metavar="HOST:PORT",
         default=None,
-        help=f"a node, or several separated by commas (default: {BOOTSTRAP_VARIABLE}, or 127.0.0.1:9092)",
+        help=f"addresses of one or more nodes, separated by commas (default: {BOOTSTRAP_VARIABLE}, or 127.0.0.1:9092)",
     )
     group.add_argument(
         "--user",
         metavar="NAME",
         default=None,
-        help=f"who to sign in as, where a node asks (default: {USER_VARIABLE}, or nobody). The password is taken from "
+        help=f"the user to sign in as, if the node requires it (default: {USER_VARIABLE}, or none). The password is taken from "
         f"{PASSWORD_VARIABLE} or a file",
     )
-    group.add_argument("--password-file", metavar="FILE", default=None, help="a file with the password of the user")
+    group.add_argument("--password-file", metavar="FILE", default=None, help="a file that contains the password")
     group.add_argument(
         "--tls-ca",
         metavar="FILE",
         default=None,
-        help=f"speak TLS, and trust the certificates in this PEM file (default: {TLS_CA_VARIABLE}, or no TLS)",
+        help=f"use TLS, and trust the certificates in this PEM file (default: {TLS_CA_VARIABLE}, or no TLS)",
     )
     group.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to try to get an answer (default: 15)"
+        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="timeout of a request, including retries (default: 15)"
     )
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
+    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
     return parent
 
 
@@ -73,7 +73,7 @@ def identity_of(arguments: argparse.Namespace) -> Identity:
     tls_ca = arguments.tls_ca or os.environ.get(TLS_CA_VARIABLE)
     if user is None:
         if arguments.password_file is not None:
-            raise usage("--password-file is given, but no --user whose password it is")
+            raise usage("--password-file needs --user")
         return Identity(tls_ca=tls_ca)
     return Identity(user, _password(user, arguments.password_file), tls_ca)
 

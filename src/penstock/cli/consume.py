@@ -37,45 +37,50 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     made = argparse.ArgumentParser(
         prog="penstock consume",
-        description="Read messages of a topic, from the first to the last that is there now unless told otherwise. Within a "
-        "partition they come in order. What a transaction has not committed is not shown. With --group it reads as a member of a "
-        "group of consumers, from where that stands.",
+        description="Consume messages of a topic: by default from the earliest offset up to the end of the log at the start "
+        "of the command. Messages of a partition are printed in order. Only committed messages are read "
+        "(read_committed). With --group it joins a consumer group and starts at its committed offsets.",
         parents=[client_options()],
     )
     made.add_argument("topic", metavar="TOPIC")
     begin = made.add_mutually_exclusive_group()
     begin.add_argument(
-        "--from", dest="begin", type=position, metavar="POSITION", help=f"where to begin: {FORMS} (default: earliest)"
+        "--from", dest="begin", type=position, metavar="POSITION", help=f"where to start: {FORMS} (default: earliest)"
     )
-    begin.add_argument("--last", type=count, metavar="N", help="begin N messages before the end of each partition")
+    begin.add_argument("--last", type=count, metavar="N", help="start N messages before the end of each partition")
     made.add_argument(
-        "--to", dest="end", type=position, metavar="POSITION", help="where to stop, before it; written as for --from"
+        "--to", dest="end", type=position, metavar="POSITION", help="stop before this position; same forms as --from"
     )
-    made.add_argument("-f", "--follow", action="store_true", help="go on and wait for new messages, until Ctrl-C or --to")
+    made.add_argument("-f", "--follow", action="store_true", help="keep waiting for new messages, until Ctrl-C or --to")
     made.add_argument(
         "-g",
         "--group",
         metavar="NAME",
-        help="read as a member of this group of consumers: from where it stands (--from says where, if nowhere yet), sharing "
-        "partitions with its other members; what was printed is committed",
+        help="join this consumer group: start at its committed offsets (at --from where it has none), share partitions "
+        "with the other members, and commit the offsets of printed messages",
     )
-    made.add_argument("-n", "--count", type=count, metavar="N", help="stop after so many messages")
+    made.add_argument("-n", "--count", type=count, metavar="N", help="stop after N messages")
     made.add_argument(
-        "-p", "--partition", type=partition, action="append", metavar="N", help="only this one; may be repeated (default: all)"
+        "-p",
+        "--partition",
+        type=partition,
+        action="append",
+        metavar="N",
+        help="only this partition; may be repeated (default: all)",
     )
-    made.add_argument("--format", choices=FORMATS, help="how a message is written (default: text, or as -o says)")
+    made.add_argument("--format", choices=FORMATS, help="format of a message (default: text, or that of -o)")
     made.add_argument(
         "--show",
         type=_fields,
         default=["value"],
         metavar="FIELDS",
-        help=f"what of it, in which order, separated by commas: {', '.join(FIELDS)} (default: value); json has them all",
+        help=f"fields to print, in order, separated by commas: {', '.join(FIELDS)} (default: value); json prints all fields",
     )
     made.add_argument(
-        "-s", "--separator", type=separator, default=b"\t", metavar="CHARS", help=r"what stands between fields (default: \t)"
+        "-s", "--separator", type=separator, default=b"\t", metavar="CHARS", help="separator between fields (default: \\t)"
     )
     made.add_argument(
-        "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help=r"what ends a message (default: \n)"
+        "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help="separator after each message (default: \\n)"
     )
     return made
 
@@ -106,7 +111,7 @@ def _consume_in_group(client: CommandClient, topic: MetadataResponseTopic, argum
     from penstock.cli.group_reader import GroupReader
 
     if arguments.partition or arguments.last is not None or arguments.end is not None:
-        raise usage("--group goes by the positions of the group: --partition, --last and --to are not for it")
+        raise usage("--group reads from committed offsets; it cannot be combined with --partition, --last or --to")
     reader = GroupReader(client, topic, arguments.group, begin=arguments.begin, goes_on=arguments.follow)
     try:
         _write(reader.read(), arguments, reader.printed)
@@ -161,7 +166,7 @@ def _range(
     if arguments.end is None:
         return starts, {} if arguments.follow else latest
     if arguments.follow and arguments.end.offset is None:
-        raise usage("with --follow, --to must be an offset: what else it means is known only when it is there")
+        raise usage("with --follow, --to must be an offset")
     ends = find_offsets(client, topic, dict.fromkeys(numbers, arguments.end))
     if not arguments.follow:
         ends = {number: min(end, latest[number]) for number, end in ends.items()}

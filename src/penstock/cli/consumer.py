@@ -109,9 +109,7 @@ class Consumer:
             start = list_offsets(self._client, self._topic, {number: EARLIEST})[number]
             if start <= reader.position:
                 raise RequestRefusedError(f"partition {number} of {self._name!r}", item.error_code)
-            sys.stderr.write(
-                f"partition {number}: messages {reader.position}..{start - 1} are gone since; going on from {start}\n"
-            )
+            sys.stderr.write(f"partition {number}: messages {reader.position}..{start - 1} were deleted; continuing at {start}\n")
             reader.position = start
         elif item.error_code:
             raise RequestRefusedError(f"partition {number} of {self._name!r}", item.error_code)

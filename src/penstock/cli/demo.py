@@ -20,23 +20,27 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     made = argparse.ArgumentParser(
         prog="penstock demo",
-        description="Start a broker on free ports, send it the events of a web shop with a reader that cannot keep up, run a "
-        "Spark pipeline over them (totals by window back into a topic, a table on disk), kill -9 the broker on the way, and "
-        "check that nothing was lost or doubled. Ends by itself, with 1 if something did not hold.",
+        description="Start a broker on free ports, produce the events of a web shop, run a slow consumer and Spark pipelines "
+        "over them (totals by window into a topic, all events into a table), kill -9 the broker in between, and "
+        "check that nothing was lost or duplicated. Exits with 1 if a check failed.",
     )
-    made.add_argument("--keep", action="store_true", help="stay afterwards, with live data, until Ctrl-C")
+    made.add_argument("--keep", action="store_true", help="keep running afterwards, with live data, until Ctrl-C")
     made.add_argument(
         "--seconds",
         type=seconds,
         default=16.0,
         metavar="SECONDS",
-        help="how long events are sent, besides Spark's start (default: 16)",
+        help="how long to produce events, not counting Spark's start (default: 16)",
     )
-    made.add_argument("--rate", type=count, default=1000, metavar="N", help="how many events a second (default: 1000)")
-    made.add_argument("--no-spark", action="store_true", help="leave the Spark pipeline out; so it is without the extra `spark`")
-    made.add_argument("--dir", type=Path, help="where to work (default: a scratch directory that is removed afterwards)")
+    made.add_argument("--rate", type=count, default=1000, metavar="N", help="events per second (default: 1000)")
     made.add_argument(
-        "--storage", action="store_true", help="instead, show the storage below: lost disks, flipped bits, fencing, garbage"
+        "--no-spark", action="store_true", help="skip the Spark pipelines, as is done when the extra `spark` is not installed"
+    )
+    made.add_argument("--dir", type=Path, help="working directory (default: a temporary directory, removed afterwards)")
+    made.add_argument(
+        "--storage",
+        action="store_true",
+        help="demonstrate the storage layer instead: disk loss, bit flips, fencing, garbage collection",
     )
     made.add_argument("--writer", action="store_true", help=argparse.SUPPRESS)
     return made

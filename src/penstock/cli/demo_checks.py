@@ -73,7 +73,7 @@ def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Fa
     facts = Facts(totals, last_ms)
     lost, doubled = seen.count(0), seen.count(2)
     if lost or doubled or strange or disordered:
-        what = f"the topic: {lost} events lost, {doubled} doubled, {strange} unknown, {disordered} out of order"
+        what = f"the topic: {lost} events lost, {doubled} duplicated, {strange} unknown, {disordered} out of order"
         return Verdict(False, what), facts
     return Verdict(True, f"the topic holds each of {len(seen):,} acknowledged events once, each customer's in order"), facts
 
@@ -92,7 +92,7 @@ def check_totals(bootstrap: str, topic: str, facts: Facts) -> Verdict:
     if not found or missing or wrong or doubled:
         said = f", such as {wrong[0]}: {found[wrong[0]]}, not {facts.totals.get(wrong[0])}" if wrong else ""
         return Verdict(
-            False, f"the totals: {len(found)} rows, {len(missing)} missing, {len(wrong)} wrong, {doubled} doubled{said}"
+            False, f"the totals: {len(found)} rows, {len(missing)} missing, {len(wrong)} wrong, {doubled} duplicated{said}"
         )
     windows = len({window for window, _ in found})
     orders, cents = (sum(getattr(counted, name) for counted in found.values()) for name in ("orders", "cents"))
@@ -119,9 +119,9 @@ def check_positions(bootstrap: str, topic: str, group: str, reader: SlowReader) 
         ends = list_offsets(client, described, dict.fromkeys(chosen_partitions(described, None), LATEST))
     lost = sum(max(0, offset - stored.get((topic, number), 0)) for number, offset in known.items())
     if lost or not known:
-        return Verdict(False, f"the group {group} lost {lost} of its progress")
+        return Verdict(False, f"the group {group} lost {lost} committed offsets")
     behind = sum(end - stored.get((topic, number), 0) for number, end in ends.items())
-    return Verdict(True, f"the group {group} lost no position; it is {behind:,} events behind, as it should be")
+    return Verdict(True, f"the group {group} lost no committed offset; its lag is {behind:,} events, as expected")
 
 
 def _read(bootstrap: str, name: str) -> Iterator[tuple[int, Record]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TOTALS_PIPELINE, TABLE_PIPELINE = "shop-totals", "shop-table"
 WINDOW_MS: Final = 2000
 LATE_MS: Final = 3000
-"""How late an event may be: a window is over when one has come that is later than its end by this."""
+"How late an event may be: a window closes when an event arrives that is later than its end by this."
 
 _SOURCE: Final = """\
 brokers: {bootstrap}

@@ -24,7 +24,7 @@ PARTITIONS: Final = {EVENTS: 3, TOTALS: 1}
 SPARK_START_S: Final = 60.0
 WINDOWS_S: Final = 60.0
 AWAY_S: Final = 0.3
-"""How long the broker stays dead."""
+"How long the broker stays down."
 
 
 class Show:
@@ -62,9 +62,7 @@ class Show:
         reader = SlowReader(bootstrap, EVENTS, GROUP, rate * SLOW_SHARE, Random())
         sender.start()
         reader.start()
-        self._lines.act(
-            "events", f"{rate:,} a second are sent, and acknowledged when they are on the disk; {GROUP} cannot keep up"
-        )
+        self._lines.act("events", f"{rate:,} events per second, acknowledged after fsync; {GROUP} is slower than that")
         self._start_spark()
         self._say_what_to_paste()
         try:
@@ -80,7 +78,7 @@ class Show:
     def _start_spark(self) -> None:
         reason = "--no-spark was given" if self._options.no_spark else missing()
         if reason is not None:
-            self._lines.act("spark", f"left out: {reason}")
+            self._lines.act("spark", f"skipped: {reason}")
             return
         self._spark = DemoSpark(self._node.bootstrap, EVENTS, TOTALS, self._folder)
         self._lines.act(
@@ -105,10 +103,10 @@ class Show:
 
     def _kill(self, sender: Sender) -> None:
         self._node.kill()
-        self._lines.act("kill -9", f"the broker is dead, after {sender.acknowledged:,} events")
+        self._lines.act("kill -9", f"the broker is down, after {sender.acknowledged:,} events")
         time.sleep(AWAY_S)
         took = self._node.start()
-        self._lines.act("broker", f"back after {took:.1f} s; everyone goes on by themselves")
+        self._lines.act("broker", f"back after {took:.1f} s; all clients have reconnected")
 
     def _check(self, sender: Sender, reader: SlowReader) -> None:
         self._lines.act(
@@ -125,16 +123,14 @@ class Show:
             self._judge(check_table(self._spark.table(), sender))
         self._judge(check_positions(bootstrap, EVENTS, GROUP, reader))
         held = all(verdict.held for verdict in self._verdicts)
-        self._lines.text(
-            "\nNothing was lost, nothing doubled." if held else "\nSomething did NOT hold; see the lines marked FAILED."
-        )
+        self._lines.text("\nNothing was lost, nothing duplicated." if held else "\nA check failed; see the lines marked FAILED.")
 
     def _judge(self, verdict: Verdict) -> None:
         self._verdicts.append(verdict)
         self._lines.act("ok" if verdict.held else "FAILED", verdict.what)
 
     def _stay(self, sender: Sender, reader: SlowReader) -> None:
-        self._lines.text(f"\nIt goes on until Ctrl-C. Look around at {self._node.console}, or paste one of the commands above.")
+        self._lines.text(f"\nIt keeps running until Ctrl-C. Open {self._node.console}, or paste one of the commands above.")
         sender.go_on()
         try:
             while True:
@@ -145,7 +141,7 @@ class Show:
     def _watch(self, sender: Sender, reader: SlowReader) -> None:
         self._raise_failures(sender, reader)
         behind = sender.acknowledged - sum(reader.positions.values())
-        figures = [f"{sender.acknowledged:,} events", f"{GROUP} {behind:,} behind"]
+        figures = [f"{sender.acknowledged:,} events", f"{GROUP} lag {behind:,}"]
         if self._spark is not None:
             self._spark.look()
             rows = self._spark.rows
@@ -204,7 +200,7 @@ def _make_topics(bootstrap: str) -> None:
         )
     for item in answer.topics:
         if item.error_code == errors.TOPIC_ALREADY_EXISTS:
-            raise CommandError(f"a demo has run in this directory before: topic {item.name!r} is there; name another --dir")
+            raise CommandError(f"a demo has run in this directory before: topic {item.name!r} exists; give another --dir")
         if item.error_code:
             raise RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message)
 

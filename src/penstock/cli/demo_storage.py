@@ -99,7 +99,7 @@ class _Demo:
         await self._fence_an_old_tablet()
         await self._collect_garbage()
         await self._life.stop()
-        print("\nEverything held." if self._held else "\nSomething did NOT hold; the lines marked FAILED say what.")
+        print("\nEverything held." if self._held else "\nA check failed; see the lines marked FAILED.")
         return 0 if self._held else 1
 
     def _say(self, what: str, *, held: bool) -> None:

@@ -30,7 +30,7 @@ from penstock.kafka.protocol.consumer_groups import (
 
 TICK_S: Final = 0.05
 PATIENCE_S: Final = 60.0
-"""How long a client tries again while the broker is away."""
+"How long a client retries while the broker is down."
 END_S: Final = 5.0
 HEARTBEAT_S: Final = 1.0
 SLOW_SHARE: Final = 0.3
@@ -81,7 +81,7 @@ class Sender(_Thread):
         self.orders = 0
         self.cents = 0
         self.pause_s_max = 0.0
-        """The longest that the broker let one batch wait."""
+        "The longest time until one batch was acknowledged."
 
     def hold(self) -> None:
         """Send nothing more until `go_on`; returns when everything sent is acknowledged."""
@@ -131,7 +131,7 @@ class SlowReader(_Thread):
         self._epoch = JOIN_EPOCH
         self._heard = 0.0
         self.positions: dict[int, int] = {}
-        """What the broker has acknowledged as positions of the group."""
+        "The committed offsets that the broker has acknowledged."
 
     def _work(self) -> None:
         with self._client as client:

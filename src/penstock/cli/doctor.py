@@ -21,13 +21,15 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     made = argparse.ArgumentParser(
         prog="penstock doctor",
-        description="Look at Python, the package and its extras, Java, ports, the data directory, clock, limits and host name as "
-        "a node with this configuration would find them, and at a running node. Every line says what to do if something is to "
-        "be done. Nothing is changed. Ends with 1 if something failed.",
+        description="Check Python, the package and its extras, Java, ports, the data directory, the clock, limits and the "
+        "host name for a node with this configuration, and a running node if there is one. Each finding says how "
+        "to fix it. Changes nothing. Exits with 1 if a check failed.",
         parents=[client_options()],
     )
-    made.add_argument("--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml if there)")
-    made.add_argument("--data-dir", metavar="DIR", default=argparse.SUPPRESS, help="the data directory of the node to be")
+    made.add_argument(
+        "--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml, if it exists)"
+    )
+    made.add_argument("--data-dir", metavar="DIR", default=argparse.SUPPRESS, help="the data directory to check")
     return made
 
 
@@ -45,7 +47,7 @@ def run(argv: list[str]) -> int:
     if output.as_json:
         output.document({"findings": [finding._asdict() for finding in found], **counts})
     else:
-        output.line(f"\n{counts['ok']} ok, {counts['warn']} to think about, {counts['fail']} failed")
+        output.line(f"\n{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failed")
     return ExitCode.FAILED if counts["fail"] else ExitCode.OK
 
 
@@ -59,7 +61,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
         config = load_config(options, os.environ, arguments.config)
     except BadSettingError as error:
-        yield fail("configuration", str(error), "correct it; the rest is looked at with the defaults")
+        yield fail("configuration", str(error), "correct it; the other checks use the defaults")
         config = NodeConfig()
     yield from check_software(config)
     yield from check_storage(config)

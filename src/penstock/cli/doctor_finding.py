@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
-"""What a node listens on that listens on all addresses of its machine."""
+"The wildcard addresses: a node with one of these listens on all interfaces."
 
 
 class Status(StrEnum):

@@ -43,9 +43,9 @@ def _clock() -> Finding:
     shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     made = Path(penstock.__file__).stat().st_mtime
     if time.time() < made - 86400:
-        return fail("clock", f"{shown} is before this package was installed", "set the clock; retention goes by it")
+        return fail("clock", f"{shown} is before this package was installed", "set the clock; retention depends on it")
     if drift > CLOCK_DRIFT_S:
-        return warn("clock", f"{shown}; it moved {drift * 1000:.0f} ms against the steady clock", "see whether something sets it")
+        return warn("clock", f"{shown}; it moved {drift * 1000:.0f} ms against the steady clock", "check what adjusts the clock")
     return ok("clock", f"{shown}; steady")
 
 
@@ -55,7 +55,7 @@ def _synchronisation() -> Finding:
         state = ctypes.create_string_buffer(_TIMEX_BYTES)
         answer = ctypes.CDLL(None, use_errno=True).adjtimex(state)
     except (AttributeError, OSError):
-        return ok("time service", "cannot be told here")
+        return ok("time service", "unknown on this system")
     if answer < 0:
         return ok("time service", f"cannot be told here: {os.strerror(ctypes.get_errno())}")
     # struct timex: modes 4, padding, then offset, freq, maxerror, esterror as longs, then status 4.
@@ -63,18 +63,18 @@ def _synchronisation() -> Finding:
     at = 5 * long_bytes
     status = int.from_bytes(state.raw[at : at + 4], "little")
     if status & _UNSYNCHRONISED:
-        return warn("time service", "the kernel says that nothing keeps the clock right", "run chrony or systemd-timesyncd")
-    return ok("time service", "the clock is kept right")
+        return warn("time service", "the kernel reports that the clock is not synchronised", "run chrony or systemd-timesyncd")
+    return ok("time service", "the clock is synchronised")
 
 
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{soft:,} may be open"
+    found = f"{soft:,} open files allowed"
     advice = f"ulimit -n {min(65536, hard) if hard > 0 else 65536}, or LimitNOFILE=65536 in the systemd unit"
     if soft < FILES_MIN:
         return fail("open files", found, advice)
     if soft < FILES_GOOD:
-        return warn("open files", f"{found}: enough for some hundred clients", advice)
+        return warn("open files", f"{found}: enough for a few hundred clients", advice)
     return ok("open files", found)
 
 
@@ -85,7 +85,9 @@ def _memory(config: NodeConfig) -> Finding:
     found = size(total) + (f", of which this control group may use {size(limit)}" if limit is not None and limit < total else "")
     wanted = config.cache_bytes + config.compaction_map_bytes + MEMORY_BESIDE_CACHE
     if there < wanted:
-        return warn("memory", found, f"a node set like this may take {size(wanted)}: lower cache_bytes, or allow it more")
+        return warn(
+            "memory", found, f"a node with this configuration may use {size(wanted)}: lower cache_bytes, or allow it more"
+        )
     return ok("memory", found)
 
 
@@ -107,18 +109,20 @@ def _processors() -> Finding:
     except (OSError, ValueError):
         share = None
     if share is not None and share < 1:
-        return warn("processors", f"{count}, of which {share:.1f} may be used", "allow at least one; a node keeps one busy")
+        return warn(
+            "processors", f"{count}, of which {share:.1f} may be used", "allow at least one CPU; a busy node uses one fully"
+        )
     return ok("processors", f"{count}" + (f", of which {share:.1f} may be used" if share is not None else ""))
 
 
 def _host_name(config: NodeConfig) -> Finding:
     """What clients are told to connect to must be found by them; that it is found here is the least."""
     if config.advertised_host is not None:
-        name, advice = config.advertised_host, "correct advertised_host: clients are told to connect there"
+        name, advice = config.advertised_host, "correct advertised_host: clients connect to it"
     elif config.host in EVERYWHERE:
-        name, advice = socket.gethostname(), "set advertised_host: clients are told to connect to this machine's name"
+        name, advice = socket.gethostname(), "set advertised_host: without it clients connect to this machine's name"
     else:
-        name, advice = config.host, "correct host: it is where the node listens"
+        name, advice = config.host, "correct host: the node listens on it"
     try:
         address = socket.getaddrinfo(name, None)[0][4][0]
     except OSError as error:

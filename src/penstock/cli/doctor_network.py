@@ -43,8 +43,8 @@ def check_node(client: CommandClient, *, is_asked_for: bool) -> Finding:
             answer = client.metadata(None)
     except PenstockError as error:
         if is_asked_for:
-            return fail("node", str(error), "start it there, or name another --bootstrap")
-        return ok("node", "none is running here", "penstock up")
+            return fail("node", str(error), "start a node there, or give another --bootstrap")
+        return ok("node", "no node is running here", "penstock up")
     shown = ", ".join(f"{broker.node_id} at {broker.host}:{broker.port}" for broker in answer.brokers)
     visible = [topic for topic in answer.topics if not topic.is_internal]
     return ok("node", f"{shown} answers; cluster {answer.cluster_id}, {len(visible)} topics")
@@ -65,9 +65,9 @@ def check_readiness(config: NodeConfig) -> Finding | None:
     finally:
         asked.close()
     if answer.status == HTTPStatus.OK:
-        return ok("readiness", "the node says that it is ready")
+        return ok("readiness", "the node reports ready")
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return warn("readiness", f"the node says that it is not ready: {text}", "see its log")
+        return warn("readiness", f"the node reports not ready: {text}", "check its log")
     return None
 
 
@@ -83,7 +83,7 @@ def _port(key: str, option: str, host: str, port: int) -> Finding:
             probe.bind(address)
             probe.listen(1)
         except PermissionError:
-            return fail(key, f"{port} may not be used by this user", f"choose one from 1024 on: {option} PORT")
+            return fail(key, f"{port} needs privileges that this user does not have", f"choose one from 1024 on: {option} PORT")
         except OSError as error:
             return _taken(key, option, str(address[0]), port, error)
     return ok(key, f"{port} is free")
@@ -95,9 +95,9 @@ def _taken(key: str, option: str, address: str, port: int, error: OSError) -> Fi
         return fail(key, f"{port} cannot be listened on: {error.strerror}", f"choose another: {option} PORT, 0 for any")
     pid, command = holder
     if "penstock" in command and " up" in command:
-        return ok(key, f"{port} is taken by a running node, process {pid}", f"a second one needs another: {option} PORT")
+        return ok(key, f"{port} is in use by a running node, process {pid}", f"a second one needs another: {option} PORT")
     return warn(
-        key, f"{port} is taken by process {pid}: {command[:60]}", f"stop that, or choose another: {option} PORT, 0 for any"
+        key, f"{port} is in use by process {pid}: {command[:60]}", f"stop it, or choose another: {option} PORT, 0 for any"
     )
 
 

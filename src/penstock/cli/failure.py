@@ -40,11 +40,11 @@ def _explain(subject: str, error_code: int, reason: str | None) -> str:
         return f"{subject}: {reason} ({name})"
     denied = "no access rule allows it ({name}); the administrator adds one with `penstock access allow`"
     sentences = {
-        errors.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `penstock topic list` shows what there is",
-        errors.OFFSET_OUT_OF_RANGE: "there is no such offset ({name}); `penstock topic describe` shows which there are",
+        errors.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition; `penstock topic list` lists the topics",
+        errors.OFFSET_OUT_OF_RANGE: "the offset is out of range ({name}); `penstock topic describe` shows the range",
         errors.MESSAGE_TOO_LARGE: "the message is too large for the topic ({name}); raise its max.message.bytes",
         errors.TOPIC_ALREADY_EXISTS: "the topic exists already ({name})",
-        errors.INVALID_TOPIC_EXCEPTION: "that cannot name a topic ({name}); use letters, digits, '.', '_' and '-'",
+        errors.INVALID_TOPIC_EXCEPTION: "invalid topic name ({name}); use letters, digits, '.', '_' and '-'",
         errors.KAFKA_STORAGE_ERROR: "the node cannot store it ({name}); `penstock status` says why",
         errors.TOPIC_AUTHORIZATION_FAILED: denied,
         errors.GROUP_AUTHORIZATION_FAILED: denied,

@@ -11,33 +11,38 @@ from penstock.cli.positions import FORMS, position
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a group of consumers."""
-    made = argparse.ArgumentParser(prog="penstock group", description="List, describe, reset and delete groups of consumers.")
+    made = argparse.ArgumentParser(prog="penstock group", description="List, describe, reset and delete consumer groups.")
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    lister = action("list", "list groups with their kind and state")
-    lister.add_argument("--prefix", default="", help="only those whose name begins so")
-    lister.add_argument("--kind", choices=("classic", "consumer"), help="only those of this protocol; consumer is KIP-848")
-    lister.add_argument("--state", metavar="STATE", help="only those in this state, such as Stable or Empty")
-    describe = action("describe", "show members, positions, and how far behind they are in messages and in seconds")
+    lister = action("list", "list groups with their protocol and state")
+    lister.add_argument("--prefix", default="", help="only names with this prefix")
+    lister.add_argument("--kind", choices=("classic", "consumer"), help="only groups of this protocol; consumer is KIP-848")
+    lister.add_argument("--state", metavar="STATE", help="only groups in this state, such as Stable or Empty")
+    describe = action("describe", "show members, committed offsets, and the lag in messages and seconds")
     describe.add_argument("names", nargs="+", metavar="NAME")
-    reset = action("reset", "set the positions of a group without members; only shows what would change unless --yes is given")
+    reset = action("reset", "reset the committed offsets of a group without members; a dry run unless --yes is given")
     reset.add_argument("name", metavar="NAME")
     where = reset.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", type=position, metavar="POSITION", help=f"where to go on reading: {FORMS}")
-    where.add_argument("--shift", type=int, metavar="N", help="so many messages forward, or back if below 0")
+    where.add_argument("--to", type=position, metavar="POSITION", help=f"the new position: {FORMS}")
+    where.add_argument("--shift", type=int, metavar="N", help="shift by N messages; a negative N shifts back")
     reset.add_argument(
-        "--topic", action="append", metavar="NAME", help="only here; may be repeated (default: wherever the group has a position)"
+        "--topic",
+        action="append",
+        metavar="NAME",
+        help="only this topic; may be repeated (default: every topic the group has committed offsets for)",
     )
-    reset.add_argument("--partition", type=partition, action="append", metavar="N", help="only here; may be repeated")
-    reset.add_argument("-y", "--yes", action="store_true", help="do it; otherwise it is only shown what would be done")
-    delete = action("delete", "delete groups without members, with their positions")
+    reset.add_argument("--partition", type=partition, action="append", metavar="N", help="only this partition; may be repeated")
+    reset.add_argument(
+        "-y", "--yes", action="store_true", help="apply the reset; without it the command only shows what would change"
+    )
+    delete = action("delete", "delete groups without members, and their committed offsets")
     delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--if-exists", action="store_true", help="a group that is not there is not an error")
-    delete.add_argument("-y", "--yes", action="store_true", help="do not ask, on a terminal, whether it is meant")
+    delete.add_argument("--if-exists", action="store_true", help="ignore groups that do not exist")
+    delete.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     return made
 
 

@@ -76,7 +76,7 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
         ]
         if output.is_terminal:
             total = sum(lag.messages or 0 for lag in found)
-            output.line(("\n" if at else "") + f"{group.name}  {group.kind}  {group.state}  {total} messages behind")
+            output.line(("\n" if at else "") + f"{group.name}  {group.kind}  {group.state}  {total} messages lag")
             output.rows(_MEMBER_COLUMNS, members)
             output.rows(_LAG_COLUMNS, rows)
             continue
@@ -92,7 +92,7 @@ def reset(client: CommandClient, arguments: Namespace, output: Output) -> int:
     node = coordinator(client, name)
     group = find_group(client, node, name)
     if group is not None and group.state not in NO_STATES:
-        raise CommandError(f"group {name!r} has members, which would commit over it ({group.state}); stop them first")
+        raise CommandError(f"group {name!r} has members, which would overwrite the reset ({group.state}); stop them first")
     moves = _moves(client, arguments, positions(client, node, name))
     if arguments.yes:
         commit(client, node, name, {(move.topic, move.partition): move.to for move in moves})
@@ -101,13 +101,13 @@ def reset(client: CommandClient, arguments: Namespace, output: Output) -> int:
     else:
         output.rows(Move._fields, moves)
     if not arguments.yes:
-        sys.stderr.write("nothing was changed; add --yes to set these positions\n")
+        sys.stderr.write("nothing was changed; add --yes to reset these offsets\n")
     return ExitCode.OK
 
 
 def delete(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Delete groups; each is tried, whatever becomes of the others."""
-    if not confirm(f"Delete {', '.join(arguments.names)} with their positions?", yes=arguments.yes):
+    if not confirm(f"Delete {', '.join(arguments.names)} and their committed offsets?", yes=arguments.yes):
         raise CommandError("nothing was deleted")
     failures: list[CommandError] = []
     gone = []
@@ -139,9 +139,9 @@ def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, i
     """The new position in every partition that is asked for, within what the partition holds."""
     names = arguments.topic or sorted({topic for topic, _ in committed})
     if not names:
-        raise CommandError(f"group {arguments.name!r} has no positions yet; name the topics to set them in with --topic")
+        raise CommandError(f"group {arguments.name!r} has no committed offsets; name the topics with --topic")
     if arguments.partition and len(set(names)) > 1:
-        raise usage("--partition is one of a single topic; name that with --topic")
+        raise usage("--partition needs exactly one --topic")
     moves: list[Move] = []
     for name in dict.fromkeys(names):
         topic = client.topic(name)
@@ -161,7 +161,7 @@ def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, i
             for number in numbers
         )
     if not moves:
-        raise CommandError(f"group {arguments.name!r} has no position there that could be shifted; set one with --to")
+        raise CommandError(f"group {arguments.name!r} has no committed offset to shift; set one with --to")
     return moves
 
 
@@ -182,7 +182,7 @@ def _delete(client: CommandClient, name: str) -> None:
 
 
 def _absent(name: str) -> RequestRefusedError:
-    message = "there is no such group; `penstock group list` shows those there are"
+    message = "there is no such group; `penstock group list` lists the groups"
     return RequestRefusedError(f"group {name!r}", errors.GROUP_ID_NOT_FOUND, message)
 
 

@@ -181,7 +181,7 @@ class GroupReader:
 
     def _forget(self) -> None:
         """The group has gone on without this member, which was silent for too long: it joins anew."""
-        sys.stderr.write(f"group {self._group!r} has gone on without this member; what was printed last may be printed again\n")
+        sys.stderr.write(f"group {self._group!r} has removed this member; the last printed messages may be delivered again\n")
         for number in self._owned:
             self._consumer.drop(number)
         self._owned.clear()

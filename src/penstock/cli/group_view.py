@@ -22,7 +22,7 @@ _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 
 Place = tuple[str, int]
-"""A topic's name and a partition of it."""
+"A topic and a partition."
 
 
 class Listed(NamedTuple):
@@ -86,7 +86,7 @@ def coordinator(client: CommandClient, name: str) -> int:
             if item.error_code:
                 raise RequestRefusedError(f"group {name!r}", item.error_code, item.error_message)
             return item.node_id
-        raise CommandError("the node is too old to say who looks after a group; upgrade it")
+        raise CommandError("the node is too old to look up the coordinator of a group; upgrade it")
 
     return client.retry(ask)
 
@@ -232,7 +232,7 @@ def _commit(client: CommandClient, node: int, name: str, request: offsets.Offset
     for topic in answer.topics:
         for item in topic.partitions:
             if item.error_code in (errors.UNKNOWN_MEMBER_ID, errors.STALE_MEMBER_EPOCH, errors.REBALANCE_IN_PROGRESS):
-                raise RequestRefusedError(f"group {name!r}", item.error_code, "it has members by now; stop them first")
+                raise RequestRefusedError(f"group {name!r}", item.error_code, "it has members; stop them first")
             if item.error_code:
                 raise RequestRefusedError(
                     f"group {name!r} in partition {item.partition_index} of {topic.name!r}", item.error_code

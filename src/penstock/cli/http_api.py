@@ -28,17 +28,15 @@ def http_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--http", metavar="URL", default=None, help=f"the HTTP listener of a node (default: {HTTP_VARIABLE}, or {DEFAULT_URL})"
     )
-    group.add_argument("--user", metavar="NAME", default=None, help="who to sign in as (default: PENSTOCK_USER, or nobody)")
+    group.add_argument("--user", metavar="NAME", default=None, help="the user to sign in as (default: PENSTOCK_USER, or none)")
     group.add_argument(
-        "--password-file", metavar="FILE", default=None, help="a file with the password (default: PENSTOCK_PASSWORD)"
+        "--password-file", metavar="FILE", default=None, help="a file that contains the password (default: PENSTOCK_PASSWORD)"
     )
     group.add_argument(
         "--tls-ca", metavar="FILE", default=None, help="trust the certificates in this PEM file (default: PENSTOCK_TLS_CA)"
     )
-    group.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to wait for an answer (default: 15)"
-    )
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
+    group.add_argument("--timeout", type=seconds, metavar="SECONDS", default=15.0, help="timeout of a request (default: 15)")
+    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
     return parent
 
 
@@ -71,7 +69,7 @@ class HttpApi:
             raw = answer.read()
         except (OSError, HTTPException) as error:
             raise CommandError(
-                f"{self._url} does not answer: {error}; see whether the node runs and its http_port, and give --http or "
+                f"{self._url} does not answer: {error}; check that the node runs and its http_port, or set --http or "
                 f"{HTTP_VARIABLE}",
                 ExitCode.NO_CONNECTION,
             ) from error
@@ -113,7 +111,7 @@ def _content(url: str, status: int, raw: bytes) -> Any:
     try:
         content = json.loads(raw)
     except ValueError:
-        raise CommandError(f"{url} answers with {status}, but not as a Penstock node does; see --http") from None
+        raise CommandError(f"{url} answers with {status}, but it is not a Penstock node; check --http") from None
     if status >= 400:
         error = content.get("error", {}) if isinstance(content, dict) else {}
         raise CommandError(f"{error.get('message', 'the request was refused')} ({error.get('code', status)})")

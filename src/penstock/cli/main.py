@@ -20,20 +20,20 @@ from penstock.core.errors import PenstockError
 
 COMMANDS: Final = {
     "up": "start a node",
-    "status": "show how a node is: cluster, listeners, rates, storage, what needs attention",
-    "storage": "list the disks of a node, and have them verified",
-    "topic": "make, list, describe, change, delete and trim topics",
-    "queue": "list queues, register the consumers they wait for, set trimming",
-    "group": "list, describe, reset and delete groups of consumers",
+    "status": "show cluster, listeners, rates, storage and alerts",
+    "storage": "list the disks of a node, and scrub them",
+    "topic": "create, list, describe, alter, delete and trim topics",
+    "queue": "list queues, register vital consumers, configure trimming",
+    "group": "list, describe, reset and delete consumer groups",
     "stream": "publish, read, follow and acknowledge messages of subjects",
-    "user": "make, list and remove users",
-    "access": "say which users may do what",
-    "produce": "write messages to a topic",
-    "consume": "read messages from a topic",
-    "pipeline": "declare, check, run and watch pipelines on Spark",
-    "demo": "show live data going through a broker, Spark and a table, and surviving a kill -9",
-    "doctor": "check this machine and its settings, and say what to do",
-    "completion": "print a script by which bash, zsh or fish completes commands",
+    "user": "create, list and delete users",
+    "access": "manage access rules (ACLs)",
+    "produce": "produce messages to a topic",
+    "consume": "consume messages of a topic",
+    "pipeline": "create, validate, run and watch Spark pipelines",
+    "demo": "send live data through a broker, Spark and a table, with a kill -9 in between",
+    "doctor": "check this machine and its settings, and say how to fix problems",
+    "completion": "print the completion script for bash, zsh or fish",
 }
 
 

@@ -13,45 +13,45 @@ KINDS: Final = ("export", "load", "transform", "replay", "compact", "audit")
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done with pipelines."""
-    made = argparse.ArgumentParser(prog="penstock pipeline", description="Declare, check, run and watch pipelines on Spark.")
+    made = argparse.ArgumentParser(prog="penstock pipeline", description="Create, validate, run and watch Spark pipelines.")
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
 
     def action(name: str, summary: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=parents)
 
-    init = action("init", "write a file to begin with, every field explained")
-    init.add_argument("kind", choices=KINDS, metavar="KIND", help=f"what it is to do: {', '.join(KINDS)}")
-    init.add_argument("file", nargs="?", metavar="FILE", help="where to write it (default: KIND.yaml)")
-    init.add_argument("--name", metavar="NAME", help="the pipeline's name (default: that of the file)")
-    validate = action("validate", "check a file, against the broker and the target too, without running anything")
+    init = action("init", "write a template file that explains every field")
+    init.add_argument("kind", choices=KINDS, metavar="KIND", help=f"the kind of pipeline: {', '.join(KINDS)}")
+    init.add_argument("file", nargs="?", metavar="FILE", help="the file to write (default: KIND.yaml)")
+    init.add_argument("--name", metavar="NAME", help="the pipeline's name (default: the name of the file)")
+    validate = action("validate", "check a file, also against the broker and the target, without running it")
     validate.add_argument("file", metavar="FILE")
-    validate.add_argument("--offline", action="store_true", help="look at the file only")
+    validate.add_argument("--offline", action="store_true", help="check only the file")
     _spark_options(validate)
-    run = action("run", "run a pipeline until it is over or told to stop with SIGTERM or Ctrl-C")
+    run = action("run", "run a pipeline until it ends, or until SIGTERM or Ctrl-C")
     run.add_argument("file", metavar="FILE")
-    run.add_argument("--once", action="store_true", help="end when all is done that is there now, whatever the file says")
-    run.add_argument("--take-over", action="store_true", help="run although another copy seems alive; that one is fenced off")
+    run.add_argument("--once", action="store_true", help="process what exists now, then exit, whatever the trigger in the file")
+    run.add_argument("--take-over", action="store_true", help="start although another instance seems to be running, and fence it")
     run.add_argument(
-        "--reset-state", action="store_true", help="go on although the state of the query is lost, from what was committed last"
+        "--reset-state", action="store_true", help="continue from the last commit although the query's state is lost"
     )
     run.add_argument(
         "--keep-classes",
         action="store_true",
-        help="keep Spark's classes as Java has laid them out: this run takes some seconds longer, later ones here start "
-        "a third sooner",
+        help="write an archive of Spark's loaded classes: this run takes some seconds longer, later runs here start a "
+        "third faster",
     )
     _spark_options(run)
     parent = client_options()
-    status = action("status", "show what a pipeline does and how far it has come", parent)
+    status = action("status", "show the state and progress of a pipeline", parent)
     status.add_argument("names", nargs="+", metavar="NAME")
-    action("list", "list pipelines that have reported themselves to the broker", parent)
+    action("list", "list the pipelines that have run against this broker", parent)
     return made
 
 
 def _spark_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--master", metavar="URL", help="the Spark cluster, such as spark://host:7077 (default: this machine)")
     command.add_argument(
-        "--conf", action="append", type=pair, default=[], metavar="KEY=VALUE", help="a setting of Spark; may be repeated"
+        "--conf", action="append", type=pair, default=[], metavar="KEY=VALUE", help="a Spark setting; may be repeated"
     )
 
 

@@ -26,11 +26,11 @@ def validate(arguments: Namespace) -> int:
             from penstock.spark.pipelines.validation import check_broker, check_with_spark
 
             check_broker(spec)
-            _tell(f"{arguments.file}: the file and the broker are in order; asking Spark")
+            _tell(f"{arguments.file}: the file and the broker are valid; checking with Spark")
             check_with_spark(spec, _session(spec, arguments))
     except PenstockError as error:
         raise _failure(error) from error
-    print(f"{arguments.file}: pipeline {spec.name} is in order")
+    print(f"{arguments.file}: pipeline {spec.name} is valid")
     return ExitCode.OK
 
 

@@ -56,7 +56,7 @@ def status(client: CommandClient, arguments: Namespace, output: Output) -> int:
     found = []
     for name in arguments.names:
         if name not in states:
-            known = f"there are {', '.join(sorted(states))}" if states else "none has reported itself yet"
+            known = f"there are {', '.join(sorted(states))}" if states else "there are none yet"
             raise CommandError(f"no pipeline {name!r} is known to the broker; {known}")
         found.append(_seen(states[name]))
     if output.as_json:

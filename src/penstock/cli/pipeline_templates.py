@@ -126,7 +126,7 @@ def init(arguments: Namespace) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(template(arguments.kind, name, str(path)))
     except FileExistsError as error:
-        raise CommandError(f"{path} is there already; name another file") from error
+        raise CommandError(f"{path} already exists; give another file") from error
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error
     print(f"wrote {path}; `penstock pipeline validate {path}` checks it")

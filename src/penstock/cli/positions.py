@@ -21,7 +21,7 @@ EARLIEST: Final = -2
 READ_COMMITTED: Final = 1
 
 FORMS: Final = (
-    "earliest, latest, an offset, a time (2026-07-31T12:00:00Z; local time if it names no zone) or how long ago (90s, 15m, 7d)"
+    "earliest, latest, an offset, a time (2026-07-31T12:00:00Z; local time without a zone) or how long ago (90s, 15m, 7d)"
 )
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 

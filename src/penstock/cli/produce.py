@@ -24,25 +24,25 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     made = argparse.ArgumentParser(
         prog="penstock produce",
-        description="Write messages to a topic, from the command line or one a line from standard input. Each is stored when the "
-        "command ends well, and stored once even if the connection breaks meanwhile.",
+        description="Produce messages to a topic, from the command line or from standard input, one per line. When the "
+        "command succeeds, every message is stored exactly once, even if the connection broke in between.",
         parents=[client_options()],
     )
     made.add_argument("topic", metavar="TOPIC")
-    made.add_argument("messages", nargs="*", metavar="MESSAGE", help="messages; standard input is read if there are none")
+    made.add_argument("messages", nargs="*", metavar="MESSAGE", help="the messages (default: read from standard input)")
     made.add_argument(
         "--format",
         choices=FORMATS,
         default="text",
-        help='how a message is written: text as it is, hex, or json: {"key": …, "value": …, "headers": {…}, "partition": …, '
-        '"timestamp_ms": …}, with key_base64 and value_base64 for what is not text (default: text)',
+        help='format of a message: text, hex, or json: {"key": …, "value": …, "headers": {…}, "partition": …, '
+        '"timestamp_ms": …}, with key_base64 and value_base64 for binary data (default: text)',
     )
     made.add_argument(
-        "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help=r"what ends a message (default: \n)"
+        "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help="separator after each message (default: \\n)"
     )
     keyed = made.add_mutually_exclusive_group()
     keyed.add_argument("-k", "--key", metavar="KEY", help="the key of every message")
-    keyed.add_argument("-K", "--key-separator", type=separator, metavar="CHARS", help="what stands between key and message")
+    keyed.add_argument("-K", "--key-separator", type=separator, metavar="CHARS", help="separator between key and value")
     made.add_argument(
         "-H",
         "--header",
@@ -53,7 +53,11 @@ def parser() -> argparse.ArgumentParser:
         help="a header of every message; may be repeated",
     )
     made.add_argument(
-        "-p", "--partition", type=partition, metavar="N", help="where all of them go (default: by the key; in turn without one)"
+        "-p",
+        "--partition",
+        type=partition,
+        metavar="N",
+        help="the partition of every message (default: by the hash of the key; round-robin without a key)",
     )
     return made
 

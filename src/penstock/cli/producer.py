@@ -45,7 +45,7 @@ class Producer:
         self._sequences: dict[int, int] = {}
         self._sticky = 0
         self.written: dict[int, int] = {}
-        """Messages acknowledged, by partition."""
+        "Acknowledged messages by partition."
         self.bytes = 0
 
     @property

@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
     made = argparse.ArgumentParser(
         prog="penstock queue",
-        description="Look at topics as queues, register the consumers that they are to wait for, and set trimming.",
+        description="Show topics as queues, register consumers, and configure trimming.",
     )
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
     parent = http_options()
@@ -27,23 +27,27 @@ def parser() -> argparse.ArgumentParser:
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    listed = action("list", "list queues with their rates, consumers and trimming")
-    listed.add_argument("--search", metavar="TEXT", default="", help="only those that have this in their names")
+    listed = action("list", "list queues with rates, consumers and trimming")
+    listed.add_argument("--search", metavar="TEXT", default="", help="only names that contain this text")
     described = action("describe", "show one queue: its consumers, trimming and alerts")
-    registered = action("register", "register a consumer; while it is vital, nothing that it has not read goes by itself")
-    registered.add_argument("--vital", action="store_true", help="keep what it has not read")
+    registered = action("register", "register a consumer; messages that a vital consumer has not read are not trimmed")
+    registered.add_argument("--vital", action="store_true", help="do not trim messages that this consumer has not read")
     registered.add_argument(
-        "--partition", type=partition, action="append", metavar="N", help="only of this partition; may be given several times"
+        "--partition", type=partition, action="append", metavar="N", help="only this partition; may be repeated"
     )
-    unregistered = action("unregister", "end a registration")
-    trimmed = action("trim", "let what all vital consumers have read go by itself, or stop that")
-    trimmed.add_argument("--off", action="store_true", help="let nothing go by itself")
-    trimmed.add_argument("--keep-rows", type=count, metavar="N", default=None, help="keep so many of the last rows")
-    trimmed.add_argument("--keep-for", type=duration_ms, metavar="TIME", default=None, help="keep what is younger, such as 12h")
+    unregistered = action("unregister", "remove a registration")
+    trimmed = action("trim", "turn automatic trimming of what all vital consumers have read on or off")
+    trimmed.add_argument("--off", action="store_true", help="turn automatic trimming off")
+    trimmed.add_argument("--keep-rows", type=count, metavar="N", default=None, help="keep at least the last N rows")
+    trimmed.add_argument(
+        "--keep-for", type=duration_ms, metavar="TIME", default=None, help="keep rows younger than this, such as 12h"
+    )
     for one in (described, registered, unregistered, trimmed):
-        one.add_argument("queue", help="the topic, or the path of a queue of YT")
+        one.add_argument("queue", help="the topic, or the path of a YT queue")
     for one in (registered, unregistered):
-        one.add_argument("consumer", help="a group, stream:NAME for a durable name of streams, or the path of a consumer of YT")
+        one.add_argument(
+            "consumer", help="a consumer group, stream:NAME for a durable stream consumer, or the path of a YT consumer"
+        )
     return made
 
 
@@ -108,14 +112,16 @@ def _register(api: HttpApi, arguments: argparse.Namespace, output: Output) -> No
         output,
         done,
         f"registered {arguments.consumer} at {arguments.queue}"
-        + (": what it has not read stays" if arguments.vital else ", not as vital: the queue does not wait for it"),
+        + (
+            ": messages that it has not read are not trimmed"
+            if arguments.vital
+            else ", not as vital: trimming does not wait for it"
+        ),
     )
 
 
 def _unregister(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
-    _tell(
-        output, api.call("DELETE", _registration(arguments)), f"{arguments.queue} does not wait for {arguments.consumer} any more"
-    )
+    _tell(output, api.call("DELETE", _registration(arguments)), f"{arguments.queue} no longer waits for {arguments.consumer}")
 
 
 def _trim(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
@@ -141,8 +147,8 @@ def _shown_trimming(trim: dict[str, Any]) -> str:
     if trim["retained_rows"] is not None:
         kept.append(f"the last {trim['retained_rows']} rows")
     if trim["retained_lifetime_ms"] is not None:
-        kept.append(f"what is younger than {shown_duration(trim['retained_lifetime_ms'] / 1000)}")
-    return "on: what all vital consumers have read goes" + (f", but for {' and '.join(kept)}" if kept else "")
+        kept.append(f"rows younger than {shown_duration(trim['retained_lifetime_ms'] / 1000)}")
+    return "on: rows that all vital consumers have read are deleted" + (f", except {' and '.join(kept)}" if kept else "")
 
 
 def _path(queue: str) -> str:

@@ -76,7 +76,7 @@ class Reader:
             if end > len(data):
                 break  # a batch cut off at the end comes again, whole
             if header.magic != MAGIC or crc32c(data[at + CRC_FROM : end]) != header.checksum:
-                raise CommandError(f"the batch at offset {header.base_offset} came damaged, or in another format than 2")
+                raise CommandError(f"the batch at offset {header.base_offset} is corrupt, or not in format version 2")
             while waiting and waiting[0][1] <= header.base_offset:
                 dropped.add(waiting.pop(0)[0])
             records = _decoded(data[at:end], header)

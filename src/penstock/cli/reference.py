@@ -19,7 +19,7 @@ from penstock.server import SETTINGS
 MADE = "<!-- Made by `python -m penstock.cli.reference`; change the code, then run it again. -->"
 
 CONFIGURATION_TOP = """\
-A node needs no configuration. What is to be otherwise is told in four places, each overriding the ones before it:
+A node needs no configuration. Settings come from four places, each overriding the ones before it:
 
 1. the defaults below,
 2. `penstock.toml` in the working directory, or the file that `--config` or `PENSTOCK_CONFIG` names,
@@ -27,8 +27,8 @@ A node needs no configuration. What is to be otherwise is told in four places, e
 4. options of `penstock up`.
 
 A setting has one name everywhere: `kafka_port` in the file is `PENSTOCK_KAFKA_PORT` in the environment and `--kafka-port` on the
-command line. A key or variable that is not known, and a value that is not allowed, keep the node from starting, with a message
-that says where it stands (exit code 2). A relative path is relative to the file it stands in, else to the working directory.
+command line. An unknown key or variable, or an invalid value, keeps the node from starting, with a message
+that names the place (exit code 2). A relative path is relative to its file, otherwise to the working directory.
 `disks` is a list in the file, separated by `:` in the environment, and on the command line `--disk` is repeated.
 
 ```toml
@@ -41,11 +41,11 @@ kafka_port = 9092
 """
 
 DIRECTORY_TEXT = """\
-The data directory remembers what it was made as: cluster id, node id, erasure and disks. A later start may leave these settings
-out; if it gives others, it is refused (exit code 6) and nothing is touched. Every disk carries a mark of its own, so that a disk
-of another node, or out of order, is found out before anything is written. A disk may be mounted elsewhere and named anew. An
-empty directory in the place of a lost disk is filled again from the others, as far as the erasure allows. One process at a time
-works in a data directory; a second is refused (exit code 4).
+The data directory records what it was created with: cluster id, node id, erasure and disks. Later starts may omit these
+settings; a start with other values is refused (exit code 6) and changes nothing. Every disk has an identity of its own, so a disk
+of another node, or in the wrong order, is detected before anything is written. A disk may be moved to another path. An empty
+directory in place of a lost disk is rebuilt from the others, as far as the erasure allows. Only one process at a time can use a
+data directory; a second is refused (exit code 4).
 """
 
 
@@ -86,8 +86,8 @@ PAGES: dict[str, Callable[[], str]] = {
 _SHARED = frozenset(action.dest for action in client_options()._actions)
 
 _OUTPUT_TEXT = """\
-Results go to standard output: tables on a terminal, tab-separated lines without a heading in a pipe, JSON with `-o json`. What
-went wrong, logs and progress go to standard error; progress is shown only on a terminal.
+Results go to standard output: tables on a terminal, tab-separated lines without a heading in a pipe, JSON with `-o json`. Errors,
+logs and progress go to standard error; progress is shown only on a terminal.
 """
 
 

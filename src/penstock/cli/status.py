@@ -14,23 +14,23 @@ from penstock.cli.output import Output
 from penstock.cli.sizes import shown_bytes, shown_duration
 
 WAIT_STEP_S: Final = 0.1
-"""How long a command that waits for a node rests between two tries."""
+"The pause between two attempts of a command that waits for a node."
 
 
 def parser() -> argparse.ArgumentParser:
     """Its options."""
     made = argparse.ArgumentParser(
         prog="penstock status",
-        description="Show the cluster, its listeners, its rates, its storage and what needs attention.",
+        description="Show the cluster, its listeners, rates, storage and alerts.",
         parents=[http_options()],
     )
-    made.add_argument("--check", action="store_true", help="exit with 1 if anything critical needs attention")
+    made.add_argument("--check", action="store_true", help="exit with 1 if there is a critical alert")
     made.add_argument(
         "--wait",
         type=seconds,
         metavar="SECONDS",
         default=None,
-        help="a node that does not answer yet has this long to start (default: 0)",
+        help="wait this long for a node that does not answer yet (default: 0)",
     )
     return made
 

@@ -12,7 +12,7 @@ from penstock.cli.sizes import shown_duration
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    made = argparse.ArgumentParser(prog="penstock storage", description="Look at the disks of a node, and have them verified.")
+    made = argparse.ArgumentParser(prog="penstock storage", description="Show the disks of a node, and scrub them.")
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
     parent = http_options()
 
@@ -20,11 +20,11 @@ def parser() -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
     action("list", "list storage groups and their disks")
-    action("scrub", "read and verify everything that is stored, in the background; what is damaged is restored")
+    action("scrub", "read and verify all stored data in the background, and repair what is damaged")
     action(
         "confirm-clock",
-        "say that the machine's clock is right, after it jumped or the node was off for long: messages age by it at once, and "
-        "what is too old by it is deleted",
+        "confirm that the machine's clock is right after it jumped or the node was down for long: retention uses "
+        "it at once and deletes expired messages",
     )
     return made
 
@@ -39,7 +39,9 @@ def run(argv: list[str]) -> int:
         if output.as_json:
             output.document(begun)
         output.say(
-            "the scrub has begun; `penstock storage list` tells what it finds" if begun["started"] else "a scrub is under way"
+            "the scrub has started; `penstock storage list` shows its results"
+            if begun["started"]
+            else "a scrub is already running"
         )
         return ExitCode.OK
     if arguments.action == "confirm-clock":

@@ -25,47 +25,49 @@ def parser() -> argparse.ArgumentParser:
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    publish = action("publish", "publish files, or each line of standard input, and print the sequences")
+    publish = action("publish", "publish files, or each line of standard input, and print the sequence numbers")
     publish.add_argument("subject", metavar="SUBJECT")
     publish.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files to publish, each as one message of any size")
     publish.add_argument(
         "-H", "--header", action="append", type=_header, default=[], metavar="NAME=VALUE", help="may be repeated"
     )
-    fetch = action("fetch", "print messages from a sequence on, or what a durable consumer has not acknowledged")
-    fetch.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern: * is one word, > all that follow")
+    fetch = action("fetch", "print messages from a sequence number on, or those that a durable consumer has not acknowledged")
+    fetch.add_argument("subject", metavar="SUBJECT", help="a subject or a pattern: * matches one token, > all following tokens")
     where = fetch.add_mutually_exclusive_group()
-    where.add_argument("--from", dest="begin", type=sequence, default=1, metavar="SEQUENCE", help="where to begin (default: 1)")
-    where.add_argument("--durable", metavar="NAME", help="begin after what this consumer has acknowledged")
-    fetch.add_argument("-n", "--limit", type=count, default=100, metavar="N", help="at most so many (default: 100)")
-    fetch.add_argument("--ack", action="store_true", help="acknowledge what was printed, for the consumer of --durable")
-    follow = action("follow", "print messages as they come, until interrupted")
-    follow.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern: * is one word, > all that follow")
-    follow.add_argument(
-        "--from", dest="begin", type=sequence, metavar="SEQUENCE", help="where to begin (default: what comes now)"
+    where.add_argument(
+        "--from", dest="begin", type=sequence, default=1, metavar="SEQUENCE", help="the first sequence number (default: 1)"
     )
-    follow.add_argument("-n", "--limit", type=count, default=0, metavar="N", help="end after so many")
+    where.add_argument("--durable", metavar="NAME", help="start after the last message that this consumer has acknowledged")
+    fetch.add_argument("-n", "--limit", type=count, default=100, metavar="N", help="print at most N messages (default: 100)")
+    fetch.add_argument("--ack", action="store_true", help="acknowledge the printed messages for the consumer of --durable")
+    follow = action("follow", "print messages as they arrive, until interrupted")
+    follow.add_argument("subject", metavar="SUBJECT", help="a subject or a pattern: * matches one token, > all following tokens")
+    follow.add_argument(
+        "--from", dest="begin", type=sequence, metavar="SEQUENCE", help="the first sequence number (default: only new messages)"
+    )
+    follow.add_argument("-n", "--limit", type=count, default=0, metavar="N", help="stop after N messages")
     download = action("download", "write the payload of a message to a file")
     download.add_argument("sequence", type=sequence, metavar="SEQUENCE")
     download.add_argument("file", type=Path, metavar="FILE")
     _consumer_actions(action)
     init = actions.add_parser(
         "init-tarantool",
-        help="make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date",
-        description="Make the spaces, indexes and functions of streams in a Tarantool, or bring the functions up to date.",
+        help="create the spaces, indexes and functions of streams in a Tarantool, or update the functions",
+        description="Create the spaces, indexes and functions of streams in a Tarantool, or update the functions.",
     )
-    init.add_argument("url", metavar="URL", help="tarantool://user:password@host:port; the user needs all rights for this")
+    init.add_argument("url", metavar="URL", help="tarantool://user:password@host:port; the user needs all privileges")
     return made
 
 
 def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> None:
-    consumers = action("consumers", "list the durable consumers of a subject, also by patterns, and their positions")
-    consumers.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern, such as > for all consumers there are")
-    ack = action("ack", "acknowledge a message and all before it")
+    consumers = action("consumers", "list the durable consumers of a subject or pattern, and their positions")
+    consumers.add_argument("subject", metavar="SUBJECT", help="a subject or a pattern, such as > for all")
+    ack = action("ack", "acknowledge a message and all messages before it")
     ack.add_argument("subject", metavar="SUBJECT")
     ack.add_argument("durable", metavar="NAME", help="the durable consumer")
     ack.add_argument("sequence", type=sequence, metavar="SEQUENCE")
-    ack.add_argument("--rewind", action="store_true", help="move the position back, too")
-    configure = action("configure", "say how messages are shared by the members of a durable consumer")
+    ack.add_argument("--rewind", action="store_true", help="also allow moving the position back")
+    configure = action("configure", "configure how the members of a durable consumer share messages")
     configure.add_argument("subject", metavar="SUBJECT")
     configure.add_argument("durable", metavar="NAME", help="the durable consumer")
     configure.add_argument(
@@ -73,16 +75,19 @@ def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> 
         type=_ack_wait,
         required=True,
         metavar="SECONDS",
-        help="how long a member may take for a message before another gets it; 0: every member is shown all",
+        help="redeliver a message to another member after this long without an acknowledgement; 0 delivers every "
+        "message to every member",
     )
     configure.add_argument(
         "--tries",
         type=whole("number of tries", 0, INT32_MAX),
         default=0,
         metavar="N",
-        help="how many times it is tried (default: for ever)",
+        help="the maximum number of deliveries (default: no limit)",
     )
-    configure.add_argument("--dead-letter", default="", metavar="SUBJECT", help="where a message goes after the last try")
+    configure.add_argument(
+        "--dead-letter", default="", metavar="SUBJECT", help="the subject for messages whose last delivery failed"
+    )
 
 
 def run(argv: list[str]) -> int:
@@ -107,19 +112,19 @@ def _stream_options() -> argparse.ArgumentParser:
         help=f"the stream listener of a node (default: {ADDRESS_VARIABLE}, or {DEFAULT_ADDRESS})",
     )
     group.add_argument(
-        "--user", metavar="NAME", default=None, help="who to sign in as, where a node asks (default: PENSTOCK_USER)"
+        "--user", metavar="NAME", default=None, help="the user to sign in as, if the node requires it (default: PENSTOCK_USER)"
     )
-    group.add_argument("--password-file", metavar="FILE", default=None, help="a file with the password of the user")
+    group.add_argument("--password-file", metavar="FILE", default=None, help="a file that contains the password")
     group.add_argument(
         "--tls-ca",
         metavar="FILE",
         default=None,
-        help="speak TLS, and trust the certificates in this PEM file (default: PENSTOCK_TLS_CA, or no TLS)",
+        help="use TLS, and trust the certificates in this PEM file (default: PENSTOCK_TLS_CA, or no TLS)",
     )
     group.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="how long to try to get an answer (default: 15)"
+        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="timeout of a request, including retries (default: 15)"
     )
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are written (default: text)")
+    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
     return parent
 
 

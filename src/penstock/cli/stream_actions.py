@@ -160,7 +160,7 @@ def _tell_published(published: Any, output: Output) -> None:
 def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
     if arguments.durable is None:
         if arguments.ack:
-            raise CommandError("--ack needs --durable: who acknowledges?", ExitCode.USAGE)
+            raise CommandError("--ack needs --durable, the consumer that acknowledges", ExitCode.USAGE)
         found = calls.stream(
             "EgressService/Read",
             "Message",
@@ -285,7 +285,7 @@ def _ack(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
         sequence=arguments.sequence,
         rewind=arguments.rewind,
     )
-    output.say(f"{arguments.durable} has acknowledged {arguments.subject} up to {arguments.sequence} at least")
+    output.say(f"{arguments.durable} has acknowledged {arguments.subject} at least up to {arguments.sequence}")
 
 
 def _configure(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:

@@ -21,5 +21,5 @@ def init_tarantool(url: str) -> int:
         raise CommandError(str(error), ExitCode.NO_CONNECTION) from error
     except PenstockError as error:
         raise CommandError(str(error)) from error
-    print("the spaces, indexes and functions of streams are there")
+    print("the spaces, indexes and functions of streams are up to date")
     return ExitCode.OK

@@ -12,49 +12,51 @@ from penstock.cli.positions import FORMS, position
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a topic."""
-    made = argparse.ArgumentParser(prog="penstock topic", description="Make, list, describe, change, delete and trim topics.")
+    made = argparse.ArgumentParser(prog="penstock topic", description="Create, list, describe, alter, delete and trim topics.")
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    create = action("create", "make topics")
+    create = action("create", "create topics")
     create.add_argument("names", nargs="+", metavar="NAME")
     create.add_argument(
-        "-p", "--partitions", type=partition_count, metavar="N", help="how many partitions (default: as the node is set)"
+        "-p", "--partitions", type=partition_count, metavar="N", help="the number of partitions (default: default_partitions)"
     )
-    _add_config(create, "--config", "a configuration of the topic, such as retention.ms=3600000; may be repeated")
-    create.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is not an error")
+    _add_config(create, "--config", "a topic configuration, such as retention.ms=3600000; may be repeated")
+    create.add_argument("--if-not-exists", action="store_true", help="ignore topics that already exist")
     lister = action("list", "list topics")
-    lister.add_argument("--prefix", default="", help="only those whose name begins so")
-    describe = action("describe", "show partitions with their offsets, and the configuration")
+    lister.add_argument("--prefix", default="", help="only names with this prefix")
+    describe = action("describe", "show partitions, their offsets, and the configuration")
     describe.add_argument("names", nargs="+", metavar="NAME")
-    describe.add_argument("--all-configs", action="store_true", help="also what the topic does not set itself")
+    describe.add_argument("--all-configs", action="store_true", help="also show values that are defaults")
     alter = action("alter", "change the configuration of a topic")
     alter.add_argument("name", metavar="NAME")
     _add_config(alter, "--set", "a configuration to set; may be repeated")
     alter.add_argument(
-        "--unset", action="append", default=[], metavar="KEY", help="one to put back to its default; may be repeated"
+        "--unset", action="append", default=[], metavar="KEY", help="a configuration to reset to its default; may be repeated"
     )
-    delete = action("delete", "delete topics with all their messages")
+    delete = action("delete", "delete topics and all their messages")
     delete.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--if-exists", action="store_true", help="a topic that is not there is not an error")
+    delete.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
     _add_yes(delete)
-    grow = action("add-partitions", "give a topic more partitions")
+    grow = action("add-partitions", "increase the number of partitions of a topic")
     grow.add_argument("name", metavar="NAME")
-    grow.add_argument("--total", type=partition_count, required=True, metavar="N", help="how many it shall have in all")
-    trim = action("trim", "drop the oldest messages of a topic")
+    grow.add_argument("--total", type=partition_count, required=True, metavar="N", help="the new total number of partitions")
+    trim = action("trim", "delete the oldest messages of a topic")
     trim.add_argument("name", metavar="NAME")
-    trim.add_argument("--before", type=position, required=True, metavar="POSITION", help=f"what is before this goes: {FORMS}")
-    trim.add_argument("--partition", type=partition, action="append", metavar="N", help="only here; may be repeated")
+    trim.add_argument(
+        "--before", type=position, required=True, metavar="POSITION", help=f"delete messages before this position: {FORMS}"
+    )
+    trim.add_argument("--partition", type=partition, action="append", metavar="N", help="only this partition; may be repeated")
     _add_yes(trim)
-    summary = "tell which offsets of a damaged topic are lost, and give them up, so that the rest is served"
+    summary = "show which offsets of a damaged topic are lost, and discard them so that the rest can be served"
     repair = actions.add_parser(
         "repair", help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[http_options()]
     )
     repair.add_argument("name", metavar="NAME")
-    repair.add_argument("--dry-run", action="store_true", help="only tell what is lost")
+    repair.add_argument("--dry-run", action="store_true", help="only show what is lost")
     _add_yes(repair)
     return made
 
@@ -77,4 +79,4 @@ def _add_config(to: argparse.ArgumentParser, option: str, doc: str) -> None:
 
 
 def _add_yes(to: argparse.ArgumentParser) -> None:
-    to.add_argument("-y", "--yes", action="store_true", help="do not ask, on a terminal, whether it is meant")
+    to.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")

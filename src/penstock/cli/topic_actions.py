@@ -36,12 +36,12 @@ def create(client: CommandClient, arguments: Namespace, output: Output) -> int:
     made = []
     for item in answer.topics:
         if item.error_code == errors.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
-            output.say(f"topic {item.name} is there already")
+            output.say(f"topic {item.name} already exists")
         elif item.error_code:
             failures.add(RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message))
         else:
             made.append({"name": item.name, "id": _uuid(item.topic_id), "partitions": item.num_partitions})
-            output.say(f"made topic {item.name} with {_partitions(item.num_partitions)}")
+            output.say(f"created topic {item.name} with {_partitions(item.num_partitions)}")
     if output.as_json:
         output.document(made)
     return failures.finish()
@@ -111,7 +111,7 @@ def alter(client: CommandClient, arguments: Namespace, output: Output) -> int:
 def delete(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Delete topics; each is tried, whatever becomes of the others."""
     names = ", ".join(arguments.names)
-    if not confirm(f"Delete {names} with all messages?", yes=arguments.yes):
+    if not confirm(f"Delete {names} with all their messages?", yes=arguments.yes):
         raise CommandError("nothing was deleted")
     request = topics.DeleteTopicsRequest(topic_names=arguments.names, timeout_ms=_milliseconds(client))
     answer = client.call(keys.DELETE_TOPICS, request, topics.DeleteTopicsResponse)
@@ -149,12 +149,12 @@ def trim(client: CommandClient, arguments: Namespace, output: Output) -> int:
     topic = client.topic(arguments.name)
     numbers = chosen_partitions(topic, arguments.partition)
     if arguments.before.offset is not None and len(numbers) > 1:
-        raise usage("an offset is one of a single partition; name it with --partition, or give a time")
+        raise usage("an offset needs exactly one --partition; or give a time")
     before = find_offsets(client, topic, dict.fromkeys(numbers, arguments.before))
     starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
     dropped = sum(max(0, before[number] - starts[number]) for number in numbers)
-    if not confirm(f"Drop the {dropped} oldest messages of {arguments.name}?", yes=arguments.yes):
-        raise CommandError("nothing was dropped")
+    if not confirm(f"Delete the {dropped} oldest messages of {arguments.name}?", yes=arguments.yes):
+        raise CommandError("nothing was deleted")
     rows = [(number, starts[number], low) for number, low in sorted(_delete_records(client, topic, before).items())]
     if output.as_json:
         output.document(

@@ -22,12 +22,12 @@ def repair(api: HttpApi, arguments: argparse.Namespace, output: Output) -> int:
         return ExitCode.OK
     if not output.as_json:
         _show(damage, arguments.name, output)
-    if not confirm(f"Give up what is lost of {arguments.name}, for good?", yes=arguments.yes):
+    if not confirm(f"Discard the lost offsets of {arguments.name} permanently?", yes=arguments.yes):
         raise CommandError("nothing was changed")
     given_up = api.call("POST", f"{path}/repair")
     if output.as_json:
         output.document(given_up)
-    output.say(f"{arguments.name} is served again, without what was lost")
+    output.say(f"{arguments.name} is served again, without the lost offsets")
     return ExitCode.OK
 
 
@@ -39,8 +39,8 @@ def _show(damage: dict[str, Any], name: str, output: Output) -> None:
         output.say(f"nothing of {name} is lost")
         return
     for loss in damage["log"]:
-        output.line(f"lost of the log: {loss}")
+        output.line(f"lost in the log: {loss}")
     if damage["log"]:
-        output.line("messages that were written last may be lost with it: partitions then end earlier, by how many is not known")
+        output.line("the latest messages may be lost with it: partitions then end earlier, by an unknown number of messages")
     for lost in damage["offsets"]:
-        output.line(f"lost of partition {lost['partition']}: offsets {lost['first']} to {lost['last']}")
+        output.line(f"lost in partition {lost['partition']}: offsets {lost['first']} to {lost['last']}")

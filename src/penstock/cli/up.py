@@ -41,11 +41,14 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="penstock up",
         allow_abbrev=False,  # --admin-password is not short for --admin-password-file
-        description="Start a node. It needs no configuration; what is not given here is taken from PENSTOCK_… variables, then "
-        "from penstock.toml, then from the defaults. SIGTERM and Ctrl-C let requests under way finish, and exit with 0.",
+        description="Start a node. It needs no configuration: options override PENSTOCK_… variables, which override "
+        "penstock.toml, which overrides the defaults. On SIGTERM or Ctrl-C it completes the requests in flight "
+        "and exits with 0.",
     )
-    made.add_argument("--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml if there)")
-    made.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how the ready line is written")
+    made.add_argument(
+        "--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml, if it exists)"
+    )
+    made.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format of the ready line")
     for setting in SETTINGS.values():
         if setting.is_secret:
             continue

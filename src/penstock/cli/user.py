@@ -12,7 +12,7 @@ from penstock.cli.output import Output
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a user."""
     made = argparse.ArgumentParser(
-        prog="penstock user", description="Make, list and remove users, for nodes that ask their clients who they are."
+        prog="penstock user", description="Create, list and delete users, for nodes that require authentication."
     )
     actions = made.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
@@ -20,16 +20,16 @@ def parser() -> argparse.ArgumentParser:
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    setter = action("set", "make a user, or give it another password, which is read from a terminal, a pipe or a file")
+    setter = action("set", "create a user or change its password, which is read from the terminal, standard input or a file")
     setter.add_argument("name", metavar="NAME")
-    setter.add_argument("--new-password-file", metavar="FILE", help="a file with the password that the user gets")
-    action("list", "list users and how they can sign in")
-    remove = action("remove", "remove users; their connections stay until they end")
+    setter.add_argument("--new-password-file", metavar="FILE", help="a file that contains the new password")
+    action("list", "list users and their authentication mechanisms")
+    remove = action("remove", "delete users; their open connections stay open")
     remove.add_argument("names", nargs="+", metavar="NAME")
     revoke = actions.add_parser(
         "revoke",
-        help="end the tokens of users, who have to sign in again",
-        description="End the tokens of users (YDB's clients have them), who have to sign in again.",
+        help="revoke the tokens of users, who must sign in again",
+        description="Revoke the tokens of users (those of YDB's clients), who must sign in again.",
         parents=[http_options()],
     )
     revoke.add_argument("names", nargs="+", metavar="NAME")

@@ -62,11 +62,11 @@ def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     known = _users(client)
     for name in arguments.names:
         if name not in known:
-            raise CommandError(f"there is no user {name!r}; `penstock user list` shows who there is")
+            raise CommandError(f"there is no user {name!r}; `penstock user list` lists the users")
     gone = [sasl.ScramCredentialDeletion(name=name, mechanism=one) for name in arguments.names for one in known[name]]
     _alter(client, sasl.AlterUserScramCredentialsRequest(deletions=gone))
     for name in arguments.names:
-        output.say(f"removed user {name}")
+        output.say(f"deleted user {name}")
     if output.as_json:
         output.document([{"name": name} for name in arguments.names])
     return ExitCode.OK
@@ -108,8 +108,8 @@ def _new_password(name: str, file: str | None) -> str:
             raise usage(f"--new-password-file: {file} cannot be read: {error}") from error
     elif sys.stdin.isatty():
         password = getpass(f"new password of {name}: ")
-        if getpass("once more: ") != password:
-            raise usage("the two passwords are not the same; nothing was changed")
+        if getpass("repeat it: ") != password:
+            raise usage("the passwords differ; nothing was changed")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:

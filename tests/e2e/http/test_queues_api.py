@@ -28,9 +28,11 @@ def test_a_queue_waits_for_a_vital_group_and_lets_go_of_what_it_has_read(api: Ap
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
 
-    assert queue("register", "held", "slow", "--vital") == "registered slow at held: what it has not read stays\n"
+    assert (
+        queue("register", "held", "slow", "--vital") == "registered slow at held: messages that it has not read are not trimmed\n"
+    )
     assert queue("trim", "held", "--keep-rows", "1") == (
-        "trimming of held: on: what all vital consumers have read goes, but for the last 1 rows\n"
+        "trimming of held: on: rows that all vital consumers have read are deleted, except the last 1 rows\n"
     )
     node.ok("group", "reset", "slow", "--topic", "held", "--to", "3", "--yes")
     eventually(lambda: starts_at(api, "held") == 3)
@@ -40,7 +42,7 @@ def test_a_queue_waits_for_a_vital_group_and_lets_go_of_what_it_has_read(api: Ap
     assert listed.split("\t")[5:8] == ["1", "1", "on"]
     node.ok("group", "reset", "slow", "--topic", "held", "--to", "latest", "--yes")
     eventually(lambda: starts_at(api, "held") == 4)
-    assert queue("unregister", "held", "slow") == "held does not wait for slow any more\n"
+    assert queue("unregister", "held", "slow") == "held no longer waits for slow\n"
     queue("trim", "held", "--off")
     found = api.get("/queues/held")
     assert (found["registrations"], found["trim"]["enable"]) == ([], False)

@@ -85,4 +85,4 @@ def test_init_writes_no_file_over_another(tmp_path: Path) -> None:
     assert penstock("pipeline", "init", "transform", "mine.yaml", cwd=tmp_path).returncode == 0
     assert penstock("pipeline", "validate", "mine.yaml", "--offline", cwd=tmp_path).returncode == 0
     again = penstock("pipeline", "init", "load", "mine.yaml", cwd=tmp_path)
-    assert (again.returncode, b"mine.yaml is there already" in again.stderr) == (1, True)
+    assert (again.returncode, b"mine.yaml already exists" in again.stderr) == (1, True)

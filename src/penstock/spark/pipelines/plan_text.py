@@ -14,7 +14,8 @@ def plan_lines(spec: PipelineSpec) -> list[str]:
     values = {name: spec.source.value_of(name).format for name in spec.source.topics} or {"*": spec.source.value.format}
     decoded = {form for form in values.values() if form != "raw"}
     if decoded:
-        lines.append(f"  decodes {', '.join(sorted(decoded))}; what cannot be goes to {spec.dead_letters}")
+        outcome = "stop the pipeline" if spec.dead_letters.stops else f"go to {spec.dead_letters}"
+        lines.append(f"  decodes {', '.join(sorted(decoded))}; values that cannot be decoded {outcome}")
     if spec.transform is not None:
         what = spec.transform.sql or getattr(spec.transform.python, "__name__", str(spec.transform.python))
         lines.append(f"  does    {' '.join(str(what).split())[:100]}")
