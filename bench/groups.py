@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from penstock.blob import Disk, Erasure, GroupLife, GroupOptions, GroupProxy, LocalDisk, Reply, Status
+from penstock.blob import Disk, Erasure, GroupOptions, GroupProxy, LocalDisk, LocalGroup, Reply, Status
 from penstock.core.clock import SystemClock
 
 GROUP = 0x82000000
 
 
 @asynccontextmanager
-async def open_group(kind: Erasure, directory: Path, *, durable: bool = True) -> AsyncIterator[GroupLife]:
+async def open_group(kind: Erasure, directory: Path, *, durable: bool = True) -> AsyncIterator[LocalGroup]:
     """A group over one directory a disk."""
 
     async def open_disk(order: int) -> Disk:
@@ -27,7 +27,7 @@ async def open_group(kind: Erasure, directory: Path, *, durable: bool = True) ->
 
     formed = directory / "formed"
     on_formed = None if formed.exists() else note_formed
-    life = GroupLife(GROUP, 1, kind, open_disk, clock=SystemClock(), random=Random(1), options=options, on_formed=on_formed)
+    life = LocalGroup(GROUP, 1, kind, open_disk, clock=SystemClock(), random=Random(1), options=options, on_formed=on_formed)
     await life.start()
     try:
         yield life

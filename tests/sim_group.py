@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from penstock.blob import BlobId, Disk, Erasure, GroupLife, GroupOptions, GroupProxy, Status, VDiskOptions
+from penstock.blob import BlobId, Disk, Erasure, GroupOptions, GroupProxy, LocalGroup, Status, VDiskOptions
 from penstock.testing.sim_disk import DiskFaults, SimDisk, SimPlatter
 from penstock.testing.sim_loop import SimClock, SimLoop, SimProcess, current_loop, run_simulation
 
@@ -57,7 +57,7 @@ class SimGroup:
         """Open the group in a process of its own."""
         self._incarnations += 1
         self.process = SimProcess(self._loop, f"group-{self._incarnations}")
-        self.life = GroupLife(
+        self.life = LocalGroup(
             GROUP_ID,
             1,
             self.erasure,

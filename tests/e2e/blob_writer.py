@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from penstock.blob import BlobId, Disk, Erasure, GroupLife, GroupOptions, GroupProxy, LocalDisk, Status, VDiskOptions
+from penstock.blob import BlobId, Disk, Erasure, GroupOptions, GroupProxy, LocalDisk, LocalGroup, Status, VDiskOptions
 from penstock.core.clock import SystemClock
 
 GROUP = 0x82000000
@@ -37,7 +37,7 @@ def data_of(blob_id: BlobId) -> bytes:
     return hashlib.shake_128(blob_id.pack()).digest(blob_id.size)
 
 
-def group_life(kind: Erasure, directory: Path, *, missing: frozenset[int] = frozenset(), interval: float | None) -> GroupLife:
+def group_life(kind: Erasure, directory: Path, *, missing: frozenset[int] = frozenset(), interval: float | None) -> LocalGroup:
     """The group over one directory a disk; those that are missing cannot be opened. `interval` is that of all background work."""
 
     async def open_disk(order: int) -> Disk:
@@ -51,7 +51,7 @@ def group_life(kind: Erasure, directory: Path, *, missing: frozenset[int] = froz
         formed.touch()
 
     options = GroupOptions(vdisk=VDISK_OPTIONS, sync_interval=interval, scrub_interval=interval)
-    return GroupLife(
+    return LocalGroup(
         GROUP,
         1,
         kind,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.blob import BlobId, Erasure, GroupLife, Status
+from penstock.blob import BlobId, Erasure, LocalGroup, Status
 from tests.e2e.blob_writer import CHANNEL, TABLET, data_of, group_life
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,13 +182,13 @@ async def check_refilled(kind: Erasure, directory: Path, ledger: Ledger) -> None
         await life.stop()
 
 
-async def _sync_fully(life: GroupLife) -> None:
+async def _sync_fully(life: LocalGroup) -> None:
     # First every disk hears of all barriers, then that all have heard.
     await life.sync()
     await life.sync()
 
 
-async def _check_promises(life: GroupLife, ledger: Ledger) -> None:
+async def _check_promises(life: LocalGroup, ledger: Ledger) -> None:
     promised, ended = ledger.promised(), ledger.ended()
     first = BlobId(TABLET, CHANNEL, 0, 0, 0, 0)
     listing = await life.proxy.range(first, first._replace(generation=(1 << 32) - 1))

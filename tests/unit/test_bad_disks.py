@@ -10,7 +10,7 @@ from struct import pack
 
 import pytest
 
-from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status
+from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status
 from penstock.blob.checkpoint import checkpoint_name
 from penstock.blob.identity import IDENTITY_NAME
 from penstock.core.checksum import crc32c
@@ -21,7 +21,7 @@ from tests.sim_group import BY_HAND, GROUP_ID
 BLOB = BlobId(1, 0, 1, 1, 0, 4)
 
 
-def _life(folder: Path, erasure: Erasure = Erasure.BLOCK_4_2, group: int = GROUP_ID) -> GroupLife:
+def _life(folder: Path, erasure: Erasure = Erasure.BLOCK_4_2, group: int = GROUP_ID) -> LocalGroup:
     async def open_disk(order: int) -> LocalDisk:
         return await LocalDisk.open(folder / str(order), durable=False)
 
@@ -29,10 +29,10 @@ def _life(folder: Path, erasure: Erasure = Erasure.BLOCK_4_2, group: int = GROUP
         pass
 
     clock = SystemClock()
-    return GroupLife(group, 1, erasure, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=note_formed)
+    return LocalGroup(group, 1, erasure, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=note_formed)
 
 
-async def _start_and_stop(life: GroupLife) -> None:
+async def _start_and_stop(life: LocalGroup) -> None:
     await life.start()
     await life.stop()
 
@@ -55,7 +55,7 @@ def _snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def _expect_refusal(folder: Path, match: str, make: Callable[[], GroupLife] | None = None) -> None:
+def _expect_refusal(folder: Path, match: str, make: Callable[[], LocalGroup] | None = None) -> None:
     before = _snapshot(folder)
     life = _life(folder) if make is None else make()
     with pytest.raises(ConfigError, match=match):

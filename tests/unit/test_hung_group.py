@@ -13,7 +13,7 @@ import pytest
 
 from penstock.blob import BlobId, BlobStorage, Erasure, GroupConfig, GroupOptions, Status, group_state
 from penstock.blob.journal import RETRY_MAX_S
-from penstock.blob.life import REOPEN_S
+from penstock.blob.local_group import REOPEN_S
 from penstock.blob.meta import DiskState
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from penstock.blob.blob_id import BlobId
-from penstock.blob.chunk_scan import Scanned, scan_chunk
+from penstock.blob.chunk_scan import ScannedRecord, scan_chunk
 from penstock.blob.journal import Journal, chunk_name
 from penstock.blob.record import RecordKind, record_size
 from penstock.testing.sim_disk import DiskFaults, Latency, SimDisk, SimPlatter
@@ -52,7 +52,7 @@ class Bench:
         return [
             BlobId.unpack(item.header.blob_id).step
             for item in found
-            if isinstance(item, Scanned) and item.sound and item.header.kind == RecordKind.PART
+            if isinstance(item, ScannedRecord) and item.sound and item.header.kind == RecordKind.PART
         ]
 
 
@@ -196,7 +196,9 @@ def test_every_record_tells_the_end_that_was_durable_when_it_was_written() -> No
             assert await bench.journal.commit() is None
             ends.append(bench.journal.durable)
         scan = scan_chunk(bench.disk, FIRST, bench.platter.written(chunk_name(FIRST)))
-        told = [item.header.durable async for item in scan if isinstance(item, Scanned) and item.header.kind == RecordKind.PART]
+        told = [
+            item.header.durable async for item in scan if isinstance(item, ScannedRecord) and item.header.kind == RecordKind.PART
+        ]
         assert told == ends[:3]
         assert ends[0] == (FIRST, 0)
         assert ends[3] == (FIRST, bench.platter.written(chunk_name(FIRST)))

@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, local_disk
-from penstock.blob.life import OnFormed
+from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, local_disk
+from penstock.blob.local_group import OnFormed
 from penstock.blob.meta import DiskState
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
@@ -228,7 +228,7 @@ def test_a_blob_is_given_out_as_pieces_of_its_files(tmp_path: Path, erasure: Era
             pass
 
         clock = SystemClock()
-        life = GroupLife(GROUP_ID, 1, erasure, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=note_formed)
+        life = LocalGroup(GROUP_ID, 1, erasure, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=note_formed)
         await life.start()
         data = payload(200_000)
         blob_id = BlobId(1, 0, 1, 1, 0, len(data))
@@ -255,13 +255,13 @@ def test_after_a_loss_of_power_only_disks_that_sync_are_held_to_what_they_said(t
     async def note_formed() -> None:
         pass
 
-    def life(on_formed: OnFormed | None) -> GroupLife:
+    def life(on_formed: OnFormed | None) -> LocalGroup:
         async def open_disk(order: int) -> LocalDisk:
             return await LocalDisk.open(tmp_path / str(order), durable=durable)
 
         clock = SystemClock()
         kind = Erasure.BLOCK_4_2
-        return GroupLife(GROUP_ID, 1, kind, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=on_formed)
+        return LocalGroup(GROUP_ID, 1, kind, open_disk, clock=clock, random=Random(1), options=BY_HAND, on_formed=on_formed)
 
     async def write() -> None:
         group = life(note_formed)

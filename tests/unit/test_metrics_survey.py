@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.blob import BlobId, Erasure, GroupLife, LocalDisk, Status, group_state
+from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, group_state
 from penstock.broker import LeaseKey, Position, TopicConfig, TopicPartition
 from penstock.core.clock import SystemClock
 from penstock.queue import backlog_of
@@ -193,7 +193,7 @@ def test_a_disk_counts_its_writes_and_how_long_syncs_took(tmp_path: Path) -> Non
             disks.append(await LocalDisk.open(tmp_path / str(order)))
             return disks[-1]
 
-        life = GroupLife(GROUP_ID, 1, Erasure.NONE, open_disk, clock=SystemClock(), random=Random(1), options=BY_HAND)
+        life = LocalGroup(GROUP_ID, 1, Erasure.NONE, open_disk, clock=SystemClock(), random=Random(1), options=BY_HAND)
         await life.start()
         before = disks[0].probe.bytes_written
         assert (await life.proxy.put(BlobId(1, 0, 1, 1, 0, 5000), bytes(5000))).status is Status.OK

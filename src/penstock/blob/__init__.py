@@ -6,8 +6,8 @@ from penstock.blob.config import GroupConfig, static_group
 from penstock.blob.controller import Controller
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
-from penstock.blob.life import GroupLife
 from penstock.blob.local_disk import LocalDisk
+from penstock.blob.local_group import LocalGroup
 from penstock.blob.options import GroupOptions, VDiskOptions
 from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY, DiskProbe, GroupProbe, group_state
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
@@ -42,11 +42,11 @@ __all__ = [
     "FilePiece",
     "GetResult",
     "GroupConfig",
-    "GroupLife",
     "GroupOptions",
     "GroupProbe",
     "GroupProxy",
     "LocalDisk",
+    "LocalGroup",
     "RangeResult",
     "Reply",
     "Status",

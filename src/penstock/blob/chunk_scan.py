@@ -21,7 +21,7 @@ from penstock.blob.record import (
 WINDOW_BYTES = 4 << 20
 
 
-class Scanned(NamedTuple):
+class ScannedRecord(NamedTuple):
     """A record with a sound header; `sound` tells whether its body is too."""
 
     header: Header
@@ -63,7 +63,7 @@ class _Window:
         return self._view[offset - self._begin : max(offset, end) - self._begin]
 
 
-async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> AsyncIterator[Scanned | Gap]:
+async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> AsyncIterator[ScannedRecord | Gap]:
     """Records and gaps of a chunk in order of their places, from `start`, which must be where a record begins."""
     window = _Window(disk, chunk_name(number), size)
     at = start
@@ -89,11 +89,11 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
         if raw is None:
             raw = await window.read(at + HEADER_SIZE, table_bytes + header.length)
         body = raw[table_bytes:]
-        yield Scanned(header, body, body_is_sound(header, raw[:table_bytes], body))
+        yield ScannedRecord(header, body, body_is_sound(header, raw[:table_bytes], body))
         at += header.size
 
 
-async def _mended(window: _Window, number: int, at: int) -> Scanned | None:
+async def _mended(window: _Window, number: int, at: int) -> ScannedRecord | None:
     """The record here if its header is damaged in one byte and its body is sound. A part does not count as sound: who reads it
     later goes by what is on the disk; but which one it is must not be lost."""
     header = mended_header(bytes(await window.read(at, HEADER_SIZE)), number, at)
@@ -104,7 +104,7 @@ async def _mended(window: _Window, number: int, at: int) -> Scanned | None:
     body = raw[table_bytes:]
     if not body_is_sound(header, raw[:table_bytes], body):
         return None
-    return Scanned(header, body, header.kind != RecordKind.PART)
+    return ScannedRecord(header, body, header.kind != RecordKind.PART)
 
 
 async def _next_record(window: _Window, number: int, start: int, size: int) -> int | None:

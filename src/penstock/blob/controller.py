@@ -22,7 +22,7 @@ from typing import NamedTuple
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig
-from penstock.blob.life import GroupLife, OnFormed
+from penstock.blob.local_group import LocalGroup, OnFormed
 from penstock.blob.placement import PlacedDisk, choose_disks, choose_spare
 from penstock.blob.quorum import fits_fail_model
 from penstock.blob.status import Reply, Status
@@ -247,7 +247,7 @@ def _tablet_info(static_group: int) -> TabletInfo:
     return TabletInfo(CONTROLLER_TABLET, (ChannelHistory([(0, static_group)]),))
 
 
-def _expect_spare(life: GroupLife, order: int) -> None:
+def _expect_spare(life: LocalGroup, order: int) -> None:
     """The next disk may only be given up once the group can do without it and all that are not whole."""
     whole = {other for other, vdisk in life.vdisks.items() if vdisk.proves_absence and not vdisk.closed}
     lacking = sum(1 << other for other in range(len(life.group.links)) if other == order or other not in whole)

@@ -14,8 +14,8 @@ PACE_WEIGHT = 0.1
 PACE_FLOOR_S = 0.002
 
 
-class Pace:
-    """How long a disk is expected to take for a part, from how long it took of late and how long it has been silent."""
+class ResponseTimes:
+    """How long a disk is expected to take for a part, from its recent response times and how long it has been silent."""
 
     __slots__ = ("_average", "_waiting")
 
@@ -50,7 +50,7 @@ class Group:
         self.erasure = erasure
         self.codec: Codec = codec_for(erasure)
         self.links = links
-        self.paces = [Pace() for _ in links]
+        self.paces = [ResponseTimes() for _ in links]
         self.disorders = 0  # how often it was seen that some disk lacks what the group has, or holds too much
         self._tasks: set[asyncio.Task[Any]] = set()
 

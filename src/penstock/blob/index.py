@@ -21,7 +21,7 @@ from penstock.blob.channel import (
     place_of,
     size_part_of,
 )
-from penstock.blob.link import Listed
+from penstock.blob.link import IndexedBlob
 from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
 from penstock.blob.record import record_size
 from penstock.blob.sisters import SisterMark
@@ -154,10 +154,10 @@ class DiskIndex:
 
     def listed(
         self, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int, durable: tuple[int, int]
-    ) -> list[Listed]:
+    ) -> list[IndexedBlob]:
         """Blobs of a channel with begin <= key < end that have parts here before the place `durable`, in order, up to `limit`."""
         channel = self.channels.get(channel_key)
-        found: list[Listed] = []
+        found: list[IndexedBlob] = []
         if channel is None:
             return found
         for key in channel.keys(begin, end, reverse=reverse):
@@ -335,7 +335,7 @@ class DiskIndex:
         self.sync_end += 1
 
 
-def _listed(key: bytes, entries: list[Entry]) -> Listed:
+def _listed(key: bytes, entries: list[Entry]) -> IndexedBlob:
     parts = damaged = 0
     for entry in entries:
         bit = 1 << (entry >> SIZE_PART_SHIFT & 0xF) - 1
@@ -343,7 +343,7 @@ def _listed(key: bytes, entries: list[Entry]) -> Listed:
             damaged |= bit
         else:
             parts |= bit
-    return Listed(key, place_of(entries[0]).size, parts, damaged)
+    return IndexedBlob(key, place_of(entries[0]).size, parts, damaged)
 
 
 def _same_part(one: Entry, other: Entry) -> bool:

@@ -34,7 +34,7 @@ class PartsReply(NamedTuple):
     damaged: bool = False
 
 
-class Listed(NamedTuple):
+class IndexedBlob(NamedTuple):
     """A blob in a disk's index; masks have bit p-1 for part p."""
 
     key: bytes
@@ -47,7 +47,7 @@ class Page(NamedTuple):
     """A stretch of a disk's index. `proves_absence`: a part that it does not list is one that the disk should not hold."""
 
     status: Status
-    blobs: Sequence[Listed] = ()
+    blobs: Sequence[IndexedBlob] = ()
     proves_absence: bool = False
 
 

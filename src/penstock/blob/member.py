@@ -8,7 +8,7 @@ import errno
 import logging
 from collections.abc import AsyncIterator
 
-from penstock.blob.complaint import Complaint
+from penstock.blob.failure_log import FailureLog
 from penstock.blob.group import Group
 from penstock.blob.meta import DiskState
 from penstock.blob.probe import GroupProbe
@@ -36,9 +36,9 @@ class Member:
         self._group = group
         self._probe = probe
         self._clock = clock
-        self._upkeep_trouble = Complaint(log, f"VDisk {vdisk.id}: upkeep", clock)
-        self._scrub_trouble = Complaint(log, f"VDisk {vdisk.id}: scrub", clock)
-        self._write_trouble = Complaint(log, f"VDisk {vdisk.id}: writing", clock)
+        self._upkeep_trouble = FailureLog(log, f"VDisk {vdisk.id}: upkeep", clock)
+        self._scrub_trouble = FailureLog(log, f"VDisk {vdisk.id}: scrub", clock)
+        self._write_trouble = FailureLog(log, f"VDisk {vdisk.id}: writing", clock)
         self._failures_told = 0
         self._ends_noted_at = float("-inf")
         self._disorders_seen = -1

@@ -8,7 +8,7 @@ from penstock.blob.quorum import fits_fail_model
 from penstock.core.probe import Durations
 
 if TYPE_CHECKING:
-    from penstock.blob.life import GroupLife
+    from penstock.blob.local_group import LocalGroup
     from penstock.blob.replication import RoundReport
 
 HEALTHY, DEGRADED, READ_ONLY, LOST = "healthy", "degraded", "read-only", "lost"
@@ -64,7 +64,7 @@ class GroupProbe:
         self.damaged_found += found
 
 
-def group_state(life: GroupLife) -> str:
+def group_state(life: LocalGroup) -> str:
     """How well a group is: `healthy`; `degraded` while disks are out, full, failing or being refilled; `read-only` when too many
     are full or failing to write; `lost` when too few are left to answer at all."""
     erasure = life.group.erasure

@@ -22,7 +22,7 @@ from penstock.blob.link import CollectRequest, DiskLink, DiskReply
 from penstock.blob.meta import BlockItem
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
-from penstock.blob.range_operation import ListingError, MergedListing, Seen, is_whole, judge
+from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge
 from penstock.blob.status import OK, Reply, Status
 from penstock.blob.topology import Erasure
 from penstock.blob.vector import Content, contiguous
@@ -250,7 +250,7 @@ class GroupProxy:
         low, high = (last, first) if reverse else (first, last)
         channel_key = low.pack()[:CHANNEL_KEY_SIZE]
         begin, end = _key(low), _key(high) + b"\0"
-        found: list[Seen] = []
+        found: list[ListedBlob] = []
         unreadable: list[BlobId] = []
         try:
             async for seen in MergedListing(self.group, channel_key, reverse=reverse).blobs(begin, end):
@@ -264,7 +264,7 @@ class GroupProxy:
                 elif verdict is None:
                     unreadable.append(seen.blob_id)
 
-            async def give_out(seen: Seen) -> Given | None:
+            async def give_out(seen: ListedBlob) -> Given | None:
                 try:
                     return await self._give_out(seen, with_data=with_data)
                 except ListingError as error:
@@ -320,7 +320,7 @@ class GroupProxy:
             raise ListingError(Status.ERROR, f"too few disks of group {self.group.id:08x} answer")
         return max(blocked for _, blocked in replies)
 
-    async def _give_out(self, seen: Seen, *, with_data: bool) -> Given | None:
+    async def _give_out(self, seen: ListedBlob, *, with_data: bool) -> Given | None:
         """A blob as it is reported: written in full first if it is not. None if it was collected since it was listed."""
         whole = is_whole(self.group, seen)
         if whole and not with_data:

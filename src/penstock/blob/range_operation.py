@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.group import Group
-from penstock.blob.link import Listed, Page
+from penstock.blob.link import IndexedBlob, Page
 from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_excluded, recoverable
 from penstock.blob.status import Status
 
 PAGE = 4096
 
 
-class Seen(NamedTuple):
+class ListedBlob(NamedTuple):
     """A blob and what is seen of it: masks of parts by subgroup index, and the indices that cannot tell."""
 
     blob_id: BlobId
@@ -55,13 +55,13 @@ class MergedListing:
         """The disks (order numbers) that gave no page, or one that proves no absence."""
         return self._failed | self._unproven
 
-    async def blobs(self, begin: bytes, end: bytes | None) -> AsyncIterator[Seen]:
+    async def blobs(self, begin: bytes, end: bytes | None) -> AsyncIterator[ListedBlob]:
         """Blobs with begin <= key < end. ListingError if the fail model is exceeded or the group changed."""
         while True:
             pages = await self._pages(begin, end)
             full = [page[-1].key for page in pages.values() if len(page) == PAGE]
             bound = (max(full) if self._reverse else min(full)) if full else None
-            by_key: dict[bytes, dict[int, Listed]] = {}
+            by_key: dict[bytes, dict[int, IndexedBlob]] = {}
             for order, page in pages.items():
                 for listed in page:
                     if bound is None or (listed.key >= bound if self._reverse else listed.key <= bound):
@@ -76,7 +76,7 @@ class MergedListing:
             else:
                 begin = bound + b"\0"
 
-    async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, Sequence[Listed]]:
+    async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, Sequence[IndexedBlob]]:
         async def ask(order: int) -> Page:
             link = self._group.links[order]
             if link is None:
@@ -85,7 +85,7 @@ class MergedListing:
 
         orders = range(len(self._group.links))
         replies = [await ask(0)] if len(orders) == 1 else await asyncio.gather(*map(ask, orders))
-        pages: dict[int, Sequence[Listed]] = {}
+        pages: dict[int, Sequence[IndexedBlob]] = {}
         for order, page in enumerate(replies):
             if page.status is Status.RACE:
                 raise ListingError(Status.RACE, "the group changed")
@@ -105,7 +105,7 @@ class MergedListing:
         if len(self._group.links) > 1 and not self._may_miss and not absence_shown(erasure, self.silent):
             raise ListingError(Status.ERROR, f"too few disks of group {self._group.id:08x} can tell what they lack")
 
-    def _seen(self, key: bytes, by_order: dict[int, Listed]) -> Seen:
+    def _seen(self, key: bytes, by_order: dict[int, IndexedBlob]) -> ListedBlob:
         prefix = self._channel_key + key
         sizes = [listed.size for listed in by_order.values()]
         size = max(set(sizes), key=sizes.count)
@@ -117,16 +117,16 @@ class MergedListing:
             cannot_tell = (self._failed if listed is not None else self.silent) >> order & 1
             if cannot_tell or (listed is not None and listed.damaged):
                 unknown |= 1 << index
-        return Seen(BlobId.unpack(prefix + (size << 4).to_bytes(4, "big")), tuple(parts), unknown)
+        return ListedBlob(BlobId.unpack(prefix + (size << 4).to_bytes(4, "big")), tuple(parts), unknown)
 
 
-def judge(group: Group, seen: Seen) -> bool | None:
+def judge(group: Group, seen: ListedBlob) -> bool | None:
     """True: the blob is there; False: it never was, to anyone's knowledge; None: neither is certain."""
     if recoverable(group.erasure, seen.parts):
         return True
     return False if put_excluded(group.erasure, seen.parts, seen.unknown) else None
 
 
-def is_whole(group: Group, seen: Seen) -> bool:
+def is_whole(group: Group, seen: ListedBlob) -> bool:
     """Whether the blob has all the parts that an acknowledged put leaves."""
     return put_done(group.erasure, seen.parts)

@@ -14,7 +14,7 @@ from penstock.blob.blob_id import BlobId
 from penstock.blob.checkpoint import SUFFIX as CHECKPOINT_SUFFIX
 from penstock.blob.checkpoint import checkpoint_name, load_checkpoint
 from penstock.blob.chunk_ends import Ends, load_ends
-from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
+from penstock.blob.chunk_scan import Gap, ScannedRecord, scan_chunk
 from penstock.blob.disk import Disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import CHUNK_SUFFIX, Position, chunk_name
@@ -112,8 +112,8 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
 
 async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: Ends, found: Recovery) -> None:
     durable: Position = (0, 0)
-    damage: list[Gap | Scanned] = []
-    doubtful: list[Gap | Scanned] = []
+    damage: list[Gap | ScannedRecord] = []
+    doubtful: list[Gap | ScannedRecord] = []
     for number in sorted(number for number in {*chunks, *ends} if number >= start[0]):
         offset = start[1] if number == start[0] else 0
         end = ends.get(number, 0)
@@ -151,18 +151,18 @@ def _report_cut(number: int, size: int | None, end: int, found: Recovery) -> Non
     found.unknown_loss = True
 
 
-def _settle(doubtful: list[Gap | Scanned], durable: Position, found: Recovery) -> list[Gap | Scanned]:
+def _settle(doubtful: list[Gap | ScannedRecord], durable: Position, found: Recovery) -> list[Gap | ScannedRecord]:
     """Those that stand where everything had been acknowledged; the others are counted as torn."""
     damage = [item for item in doubtful if _place(item) < durable]
     found.torn += len(doubtful) - len(damage)
     return damage
 
 
-def _place(item: Gap | Scanned) -> Position:
+def _place(item: Gap | ScannedRecord) -> Position:
     return (item.chunk, item.offset) if isinstance(item, Gap) else (item.header.chunk, item.header.offset)
 
 
-def _apply(index: DiskIndex, item: Scanned) -> None:
+def _apply(index: DiskIndex, item: ScannedRecord) -> None:
     if item.header.kind == RecordKind.PART:
         index.add_part(item.header.blob_id, item.header.chunk, item.header.offset)
     elif item.header.kind == RecordKind.META:
@@ -172,7 +172,7 @@ def _apply(index: DiskIndex, item: Scanned) -> None:
         index.marks.update((mark.order, mark) for mark in decode_marks(item.body))
 
 
-def _report(trouble: Gap | Scanned, found: Recovery) -> None:
+def _report(trouble: Gap | ScannedRecord, found: Recovery) -> None:
     if isinstance(trouble, Gap):
         end = "its end" if trouble.end is None else f"byte {trouble.end}"
         found.losses.append(f"chunk {trouble.chunk} is unreadable from byte {trouble.offset} to {end}")

@@ -13,7 +13,7 @@ from penstock.blob.group import Group
 from penstock.blob.link import ChannelsReply
 from penstock.blob.meta import DiskState
 from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_excluded, recoverable
-from penstock.blob.range_operation import ListingError, MergedListing, Seen, judge
+from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, judge
 from penstock.blob.status import Status
 from penstock.blob.topology import allowed_parts, main_part
 from penstock.blob.vdisk import VDisk
@@ -50,7 +50,7 @@ class Replicator:
         self._group = group
         # Of the round that goes on: the disks that gave no page or prove no absence, and blobs that lack a part somewhere.
         self._silent = 0
-        self._partial: list[Seen] = []
+        self._partial: list[ListedBlob] = []
 
     async def round(self) -> RoundReport:
         """Go through all blobs of the group once. A disk found complete can prove absence again."""
@@ -83,7 +83,7 @@ class Replicator:
         if report.complete:
             await self._vdisk.reach(DiskState.COMPLETE)
 
-    async def _stand_in_again(self, seen: Seen, report: RoundReport) -> None:
+    async def _stand_in_again(self, seen: ListedBlob, report: RoundReport) -> None:
         """Look once more at a blob that lacks a part on a disk that is up: this one may have stood in for that before its loss.
         Most of these blobs were only being written, and are whole by now."""
         prefix = seen.blob_id.pack()[:PREFIX_SIZE]
@@ -94,7 +94,7 @@ class Replicator:
                 await self._restore(again, part, report)
                 self._group.disorders += 1  # the disk to which the part belongs is to look for it
 
-    def _is_partial(self, seen: Seen) -> bool:
+    def _is_partial(self, seen: ListedBlob) -> bool:
         """Whether the blob is there, this disk is a handoff of it, and its parts are not all that an acknowledged put leaves,
         even if the disks that cannot tell hold theirs: all but this one, which has lost what it held."""
         erasure = self._group.erasure
@@ -104,7 +104,7 @@ class Replicator:
             return False
         return put_excluded(erasure, seen.parts, seen.unknown & ~(1 << index))
 
-    def _part_to_hold(self, seen: Seen) -> int:
+    def _part_to_hold(self, seen: ListedBlob) -> int:
         """The part that a handoff adds most with: one that makes the blob whole, or that no disk has."""
         erasure = self._group.erasure
         index = self._group.subgroup(seen.blob_id.pack()[:PREFIX_SIZE]).index(self._vdisk.order)
@@ -131,7 +131,7 @@ class Replicator:
         return sorted(found)
 
     async def _mend_channel(self, channel_key: bytes, report: RoundReport) -> None:
-        waiting: list[Seen] = []
+        waiting: list[ListedBlob] = []
         listing = MergedListing(self._group, channel_key, reverse=False, may_miss=True)
         async for seen in listing.blobs(b"", None):
             waiting.append(seen)
@@ -141,12 +141,12 @@ class Replicator:
         await self._mend(waiting, report)
         self._silent |= listing.silent
 
-    async def _mend(self, batch: list[Seen], report: RoundReport) -> None:
+    async def _mend(self, batch: list[ListedBlob], report: RoundReport) -> None:
         await asyncio.gather(*(self._mend_blob(seen, report) for seen in batch))
         if not self._vdisk.proves_absence:
             self._partial += filter(self._is_partial, batch)
 
-    async def _mend_blob(self, seen: Seen, report: RoundReport) -> None:
+    async def _mend_blob(self, seen: ListedBlob, report: RoundReport) -> None:
         packed = seen.blob_id.pack()
         orders = self._group.subgroup(packed[:PREFIX_SIZE])
         index = orders.index(self._vdisk.order)
@@ -170,7 +170,7 @@ class Replicator:
         channel = self._vdisk.index.channels.get(packed[:CHANNEL_KEY_SIZE])
         return channel is not None and channel.refuses(packed[CHANNEL_KEY_SIZE:PREFIX_SIZE])
 
-    async def _restore(self, seen: Seen, part: int, report: RoundReport) -> None:
+    async def _restore(self, seen: ListedBlob, part: int, report: RoundReport) -> None:
         codec = self._group.codec
         parts = await self._gather_parts(seen)
         if len(parts) < codec.data_parts and part not in parts:
@@ -185,7 +185,7 @@ class Replicator:
             report.failed += 1
             report.reason = reply.reason
 
-    async def _gather_parts(self, seen: Seen) -> dict[int, Buffer]:
+    async def _gather_parts(self, seen: ListedBlob) -> dict[int, Buffer]:
         """Sound parts of the blob from the disks that listed them."""
         packed = seen.blob_id.pack()
         size = self._group.codec.part_size(seen.blob_id.size)
@@ -200,7 +200,7 @@ class Replicator:
             parts.update(reply.parts)
         return parts
 
-    async def _tidy_handoff(self, seen: Seen, report: RoundReport) -> None:
+    async def _tidy_handoff(self, seen: ListedBlob, report: RoundReport) -> None:
         """Drop what stands in for a disk that has its part by now, damaged or not; only once every main place is filled."""
         mains = [held if main_part(self._group.erasure, at) else 0 for at, held in enumerate(seen.parts)]
         if not put_done(self._group.erasure, mains):

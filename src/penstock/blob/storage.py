@@ -14,8 +14,8 @@ from penstock.blob.config import GroupConfig
 from penstock.blob.disk import Disk, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
-from penstock.blob.life import GroupLife, OnFormed
 from penstock.blob.local_disk import LocalDisk
+from penstock.blob.local_group import LocalGroup, OnFormed
 from penstock.blob.options import GroupOptions
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
@@ -50,14 +50,14 @@ class BlobStorage:
         self._open_vdisk = open_vdisk or functools.partial(open_local_vdisk, durable=durable)
         self._configs: dict[int, GroupConfig] = {}
         self._on_formed: dict[int, OnFormed] = {}
-        self._lives: dict[int, asyncio.Task[GroupLife]] = {}
+        self._lives: dict[int, asyncio.Task[LocalGroup]] = {}
         self._closed = False
         for config in groups:
             self.add_group(config)
 
     def add_group(self, config: GroupConfig, on_formed: OnFormed | None = None) -> None:
         """Make a group known; its disks are not touched before it is used. A group that is new comes with `on_formed`, which
-        notes durably that it is so no more (see GroupLife)."""
+        notes durably that it is so no more (see LocalGroup)."""
         if config.id in self._configs:
             raise InvalidRequestError(f"group {config.id:08x} is there already")
         self._configs[config.id] = config
@@ -68,7 +68,7 @@ class BlobStorage:
         """Every group that is known."""
         return list(self._configs.values())
 
-    async def life(self, group_id: int) -> GroupLife:
+    async def life(self, group_id: int) -> LocalGroup:
         """The group itself, opened on first use. ConfigError if its disks are not what they should be."""
         if self._closed:
             raise ClosedError("the storage is closed")
@@ -117,11 +117,11 @@ class BlobStorage:
         for starting in self._lives.values():
             done = await asyncio.gather(starting, return_exceptions=True)
             for life in done:
-                if isinstance(life, GroupLife):
+                if isinstance(life, LocalGroup):
                     await life.stop()
         self._lives.clear()
 
-    async def _start(self, config: GroupConfig) -> GroupLife:
+    async def _start(self, config: GroupConfig) -> LocalGroup:
         note_formed = self._on_formed.get(config.id)
 
         async def on_formed() -> None:
@@ -129,7 +129,7 @@ class BlobStorage:
                 await note_formed()
                 del self._on_formed[config.id]
 
-        life = GroupLife(
+        life = LocalGroup(
             config.id,
             config.generation,
             config.erasure,

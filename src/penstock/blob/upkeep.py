@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of, size_part_of
 from penstock.blob.checkpoint import checkpoint_name, encode_checkpoint, end_frame
-from penstock.blob.chunk_scan import Gap, Scanned, scan_chunk
+from penstock.blob.chunk_scan import Gap, ScannedRecord, scan_chunk
 from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
 from penstock.blob.meta import DiskState
@@ -281,14 +281,14 @@ class Upkeep:
             return found  # all of it became garbage meanwhile
         return found + (self._report_unseen(number, seen) if gaps else 0)
 
-    def _is_wanted(self, item: Scanned | Gap) -> bool:
+    def _is_wanted(self, item: ScannedRecord | Gap) -> bool:
         """Whether the index still points at this very record."""
         if isinstance(item, Gap) or item.header.kind != RecordKind.PART:
             return False
         entry = self._vdisk.index.entry_of(item.header.blob_id)
         return entry is not None and place_of(entry)[:2] == (item.header.chunk, item.header.offset)
 
-    def _report_damage(self, item: Scanned) -> int:
+    def _report_damage(self, item: ScannedRecord) -> int:
         entry = self._vdisk.index.entry_of(item.header.blob_id)
         if entry is None or not self._vdisk.index.mark_damaged(item.header.blob_id, entry):
             return 0

@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.blob import GroupLife
+from penstock.blob import LocalGroup
 from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import LeaseLimitError, LeaseSpentError, UnknownLeaseError
 from penstock.broker.system_tablet import TableTablet
@@ -269,7 +269,7 @@ class Leases:
                 self._book.restore(key, lease)
 
 
-def is_short_of_room(life: GroupLife) -> bool:
+def is_short_of_room(life: LocalGroup) -> bool:
     """Whether a disk of the group is nearly full: then what can go has to."""
     spaces = [vdisk.space for vdisk in life.vdisks.values()]
     is_full = any(vdisk.full for vdisk in life.vdisks.values())

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.blob import BlobId, Erasure, GroupLife, GroupOptions, LocalDisk, Status, VDiskOptions
+from penstock.blob import BlobId, Erasure, GroupOptions, LocalDisk, LocalGroup, Status, VDiskOptions
 from penstock.core.clock import SystemClock
 
 GROUP = 0x82000000
@@ -40,7 +40,7 @@ def _content(blob_id: BlobId) -> bytes:
     return (seed * (blob_id.size // len(seed) + 1))[: blob_id.size]
 
 
-def _group(path: Path) -> GroupLife:
+def _group(path: Path) -> LocalGroup:
     formed = path / "formed"
 
     async def note_formed() -> None:
@@ -50,7 +50,7 @@ def _group(path: Path) -> GroupLife:
         return await LocalDisk.open(path / f"disk{order}")
 
     quiet = GroupOptions(VDiskOptions(chunk_size=4 << 20, space_reserve=64 << 20), scrub_interval=None, sync_interval=None)
-    return GroupLife(
+    return LocalGroup(
         GROUP,
         1,
         Erasure.BLOCK_4_2,

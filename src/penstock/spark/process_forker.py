@@ -70,7 +70,7 @@ def _serve(listener: socket.socket, given: Mapping[str, str], parent: int) -> No
     poll.register(listener, select.POLLIN)
     while os.getppid() == parent:
         ready = [file for file, _ in poll.poll(POLL_MS)]
-        _bury()
+        _reap_children()
         if sys.stdin.fileno() in ready:
             return
         if not ready:
@@ -89,7 +89,7 @@ def _serve(listener: socket.socket, given: Mapping[str, str], parent: int) -> No
                 os.close(file)
 
 
-def _bury() -> None:
+def _reap_children() -> None:
     """Take leave of those that have ended: whoever measures finds their processor time with this process."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -359,7 +359,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._frozen.extend(self.pending_tasks())
         super().close()
         for task in self._frozen:
-            _bury(task)
+            _discard(task)
         self._frozen.clear()
         self._queue.clear()
         self._timers.clear()
@@ -453,7 +453,7 @@ def _waiting_at(task: asyncio.Task[Any]) -> str:
     return f"{name}{place}"
 
 
-def _bury(task: SimTask[Any]) -> None:
+def _discard(task: SimTask[Any]) -> None:
     """Close a frozen coroutine for good, however often it answers with another await, so that its end warns of nothing."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coro = cast("Coroutine[Any, Any, Any]", task.get_coro())

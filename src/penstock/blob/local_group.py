@@ -1,4 +1,4 @@
-"""The life of a group on this node: its VDisks opened, kept in step with each other, repaired, moved and closed.
+"""A group whose VDisks are on this node: opens them, keeps them in step with each other, repairs, moves and closes them.
 
 All that happens in the background happens in rounds, started by a timer for each disk and by hand in tests. A disk that is out
 is opened again as soon as that is possible.
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from penstock.blob.complaint import Complaint
 from penstock.blob.disk import Disk
+from penstock.blob.failure_log import FailureLog
 from penstock.blob.group import Group
 from penstock.blob.identity import IDENTITY_NAME
 from penstock.blob.link import DiskLink
@@ -37,7 +37,7 @@ REOPEN_S = 5.0  # between two attempts to open a disk that is out
 REFILL_AT_START_S = 1.0  # a refill that takes no longer is done when the group starts
 
 
-class GroupLife:
+class LocalGroup:
     """One group with all its disks in this process. `open_disk` gives the disk for an order number.
 
     `on_formed` is given for a group that is new by its configuration: it notes durably that the group is so no more, and is
@@ -73,7 +73,7 @@ class GroupLife:
         self._opened: set[int] = set()
         self._opening = [asyncio.Lock() for _ in links]
         self._open_troubles = [
-            Complaint(log, f"opening VDisk {self.group.vdisk_id(order)}", clock) for order in range(len(links))
+            FailureLog(log, f"opening VDisk {self.group.vdisk_id(order)}", clock) for order in range(len(links))
         ]
 
     @property
