@@ -19,12 +19,12 @@ from penstock.broker.groups.errors import (
     CoordinatorUnavailableError,
     FencedInstanceError,
     GroupFullError,
-    InconsistentProtocolError,
     RebalanceError,
     StaleGenerationError,
     UnknownMemberError,
 )
 from penstock.broker.groups.members import (
+    NEXT_STATES,
     Effect,
     GroupRecord,
     GroupState,
@@ -37,7 +37,7 @@ from penstock.broker.groups.members import (
     Store,
     SyncAnswer,
 )
-from penstock.broker.groups.protocols import check_protocols, chosen_protocol
+from penstock.broker.groups.protocols import check_protocols, check_same_protocol, chosen_protocol
 from penstock.core.errors import PenstockError
 
 # A new member waits for the first generation for as long as that takes, but for no longer than this.
@@ -85,6 +85,7 @@ class ClassicGroup:
         group.leader_id = record.leader_id
         if record.members:
             group.state = GroupState.STABLE
+        group._check_invariants()
         return group
 
     @property
@@ -132,7 +133,7 @@ class ClassicGroup:
         """A member asks for its assignment; that of the leader brings them all."""
         try:
             member = self._check_member(member_id, generation, instance_id)
-            self._check_same_protocol(*protocol)
+            check_same_protocol(self.name, (self.protocol_type, self.protocol_name), protocol)
             self._sync(ticket, member, assignments, now)
         except PenstockError as error:
             self._reply(ticket, error)
@@ -190,8 +191,7 @@ class ClassicGroup:
 
     def tick(self, now: float) -> list[Effect]:
         """Time has passed: put out those who were not heard of, and begin a generation whose time has come."""
-        for member_id in [member_id for member_id, expires_at in self._pending.items() if expires_at <= now]:
-            del self._pending[member_id]
+        self._pending = {member_id: expires_at for member_id, expires_at in self._pending.items() if expires_at > now}
         for member in [one for one in self.members.values() if one.can_expire and one.expires_at <= now]:
             self._remove(member, now)
         if self._sync_due is not None and self._sync_due <= now:
@@ -333,7 +333,7 @@ class ClassicGroup:
         else:
             self._initial_until = None
             self._join_due = now + rebalance_s
-        self.state = GroupState.PREPARING
+        self._enter_state(GroupState.PREPARING)
         self._storing = self._sync_due = None
         self._unsynced.clear()
 
@@ -345,12 +345,11 @@ class ClassicGroup:
                 self._renew(member, now)
 
     def _complete_join_if_all(self, now: float) -> None:
-        if self.state is not GroupState.PREPARING or self._initial_until is not None:
-            # Others are to come; but if those who came are gone, there is nothing to wait for.
-            if self.state is GroupState.PREPARING and not self.members and not self._pending:
-                self._begin_generation(now)
+        if self.state is not GroupState.PREPARING or self._pending:
             return
-        if not self._pending and all(member.join_ticket is not None for member in self.members.values()):
+        # A first generation waits for more members until its delay has passed, unless those who came have left again.
+        is_first = self._initial_until is not None
+        if not self.members or (not is_first and all(member.join_ticket is not None for member in self.members.values())):
             self._begin_generation(now)
 
     def _join_time_is_up(self, now: float) -> None:
@@ -374,14 +373,14 @@ class ClassicGroup:
         self._join_due = self._initial_until = None
         self.generation += 1
         if not self.members:
-            self.state = GroupState.EMPTY
+            self._enter_state(GroupState.EMPTY)
             self.protocol_name = self.leader_id = ""
             self._store()
             return
         if self.members[self.leader_id].join_ticket is None:
             self.leader_id = next(member.id for member in self.members.values() if member.join_ticket is not None)
         self.protocol_name = chosen_protocol(list(self.members.values()))
-        self.state = GroupState.COMPLETING
+        self._enter_state(GroupState.COMPLETING)
         self._unsynced = set(self.members)
         self._sync_due = now + max(member.rebalance_timeout_ms for member in self.members.values()) / 1000
         for member in self.members.values():
@@ -400,13 +399,6 @@ class ClassicGroup:
 
     # Assignments.
 
-    def _check_same_protocol(self, protocol_type: str | None, protocol_name: str | None) -> None:
-        if protocol_type not in (None, self.protocol_type) or protocol_name not in (None, self.protocol_name):
-            raise InconsistentProtocolError(
-                f"group {self.name!r} divides partitions by {self.protocol_type!r} {self.protocol_name!r}, "
-                f"not {protocol_type!r} {protocol_name!r}"
-            )
-
     def _sync(self, ticket: int, member: Member, assignments: Mapping[str, bytes], now: float) -> None:
         if self.state is GroupState.PREPARING:
             raise RebalanceError(f"group {self.name!r} divides its partitions anew; join it again")
@@ -424,7 +416,8 @@ class ClassicGroup:
             self._storing = self._store()
 
     def _become_stable(self, now: float) -> None:
-        self.state = GroupState.STABLE
+        assert self._storing is None, "members are told an assignment before it is durable"
+        self._enter_state(GroupState.STABLE)
         self._sync_due = self._sync_due if self._unsynced else None
         for member in self.members.values():
             if member.sync_ticket is not None:
@@ -455,9 +448,8 @@ class ClassicGroup:
 
     def _remove(self, member: Member, now: float) -> None:
         """A member is gone: the others divide its share."""
-        self._answer_waiting(
-            member, UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it anew")
-        )
+        removed = UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it again")
+        self._answer_waiting(member, removed)
         self._drop(member)
         self._prepare(now)
 
@@ -478,8 +470,6 @@ class ClassicGroup:
     def _renew(self, member: Member, now: float) -> None:
         member.expires_at = now + (NEW_MEMBER_TIMEOUT_S if member.is_new else member.session_timeout_ms / 1000)
 
-    # Effects.
-
     def _reply(self, ticket: int, answer: JoinAnswer | SyncAnswer | PenstockError) -> None:
         self._effects.append(Reply(ticket, answer))
 
@@ -489,5 +479,21 @@ class ClassicGroup:
         return self._serial
 
     def _take_effects(self) -> list[Effect]:
+        self._check_invariants()
         effects, self._effects = self._effects, []
         return effects
+
+    def _enter_state(self, state: GroupState) -> None:
+        assert state in NEXT_STATES[self.state], f"group {self.name!r} cannot go from {self.state.value} to {state.value}"
+        self.state = state
+
+    def _check_invariants(self) -> None:
+        """Assert what holds between two requests, in the same time however many members there are."""
+        state, is_preparing = self.state, self.state is GroupState.PREPARING
+        is_formed = state in (GroupState.COMPLETING, GroupState.STABLE)
+        assert state is not GroupState.EMPTY or not self.members, "an empty group has members"
+        assert not is_formed or (self.leader_id in self.members and self.protocol_name), "a generation has no leader or protocol"
+        assert is_preparing == (self._join_due is not None), "a rebalance has no deadline, or a deadline no rebalance"
+        assert is_preparing or self._initial_until is None, "a first generation is waited for outside of a rebalance"
+        assert is_formed or self._sync_due is None, "syncs are waited for outside of a generation"
+        assert state is GroupState.COMPLETING or self._storing is None, "an assignment is stored outside of a rebalance"

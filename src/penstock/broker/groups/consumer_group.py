@@ -166,6 +166,7 @@ class ConsumerGroup:
         heard = [self._hear(beat, topics) for beat in beats]
         if any(isinstance(one, Member) for one in heard):
             self._follow(topics)
+            assert self.record.assignment_epoch == self.record.epoch, "members are answered by an outdated assignment"
         answers = zip(beats, heard, strict=True)
         return [self._reconciled(beat, one) if isinstance(one, Member) else one for beat, one in answers]
 
@@ -273,6 +274,8 @@ class ConsumerGroup:
             return UnknownMemberError(f"member {before.id!r} has left group {self.name!r} at the same time")
         epoch, target = self.record.assignment_epoch, self.targets.get(member.id, NO_QUEUES)
         member = reconcile(member, target, epoch, beat.owned, lambda queue: self._owners.get(queue, before.id) == before.id)
+        assert member.epoch <= epoch, f"member {member.id!r} is in epoch {member.epoch}, ahead of the assignment's {epoch}"
+        assert member.assigned <= target or member.epoch < epoch, f"member {member.id!r} has partitions beyond its target"
         self._set_member(member.id, member)
         if member.revoking != before.revoking:
             self._revocations.pop(member.id, None)
@@ -387,6 +390,8 @@ class ConsumerGroup:
             for member in self.members.values()
         }
         target = ASSIGNORS[record.assignor](candidates, record.topics)
+        assert target.keys() == self.members.keys(), "the assignor left out a member, or made one up"
+        assert sum(map(len, target.values())) <= sum(record.topics.values()), "the assignor gave a partition to two members"
         for member_id, queues in target.items():
             self._set_target(member_id, queues)
 
@@ -399,6 +404,7 @@ class ConsumerGroup:
             self._revocations.setdefault(member.id, now + member.rebalance_timeout_ms / 1000)
 
     def _set_record(self, record: GroupRecord) -> None:
+        assert record.assignment_epoch <= record.epoch, f"assignment epoch {record.assignment_epoch} is ahead of {record.epoch}"
         if record != self.record:
             self._undo.setdefault((GROUP, ""), self.record)
             self.record = record
@@ -427,6 +433,7 @@ class ConsumerGroup:
             self._sessions.pop(member_id, None)
             self._revocations.pop(member_id, None)
             return
+        assert (member.state is MemberState.UNREVOKED) == bool(member.revoking), f"{member_id} is {member.state.name}"
         self.members[member_id] = member
         for queue in (*member.assigned, *member.revoking):
             assert queue not in self._owners, f"{queue} is given to {member_id} while {self._owners[queue]} has it"

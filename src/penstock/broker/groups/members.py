@@ -19,6 +19,14 @@ class GroupState(Enum):
     STABLE = "Stable"
 
 
+NEXT_STATES = {
+    GroupState.EMPTY: {GroupState.PREPARING},
+    GroupState.PREPARING: {GroupState.EMPTY, GroupState.COMPLETING},
+    GroupState.COMPLETING: {GroupState.PREPARING, GroupState.STABLE},
+    GroupState.STABLE: {GroupState.PREPARING},
+}
+
+
 class MemberIdRequiredError(GroupError):
     """The member was given an id, with which it must join again."""
 

@@ -22,6 +22,14 @@ def check_protocols(group: str, protocol_type: str, asked: Joining, others: Sequ
         raise InconsistentProtocolError(f"none of {names} is known to all members of group {group!r}")
 
 
+def check_same_protocol(group: str, own: tuple[str, str], named: tuple[str | None, str | None]) -> None:
+    """InconsistentProtocolError unless a member names the protocol type and the protocol of its group; None is not to name it."""
+    if any(name not in (None, expected) for name, expected in zip(named, own, strict=True)):
+        raise InconsistentProtocolError(
+            f"group {group!r} divides partitions by {own[0]!r} {own[1]!r}, not {named[0]!r} {named[1]!r}"
+        )
+
+
 def chosen_protocol(members: Sequence[Member]) -> str:
     """What all members know and most like best; if several are liked as much, the one that the first member likes best."""
     common = [offered.name for offered in members[0].protocols if all(member.offers(offered.name) for member in members)]

@@ -97,7 +97,7 @@ class TransactionCoordinator:
         """Take up what is stored: carry out what was decided, and look after the rest."""
         for transaction in self._store.load():
             held = self._held[transaction.transactional_id] = Held(transaction)
-            self._set(held, transaction)
+            self._track_ongoing(held)
             if transaction.is_prepared:
                 self._begin_ending(held)
         self._spawn(self._watch_timeouts(), "transaction-timeouts")
@@ -347,8 +347,12 @@ class TransactionCoordinator:
                 self._begin_ending(held)
 
     def _set(self, held: Held, transaction: Transaction) -> None:
+        transaction.check_follows(held.transaction)
         held.transaction = transaction
-        if transaction.state is State.ONGOING:
+        self._track_ongoing(held)
+
+    def _track_ongoing(self, held: Held) -> None:
+        if held.transaction.state is State.ONGOING:
             self._ongoing.add(held)
         else:
             self._ongoing.discard(held)
@@ -360,8 +364,10 @@ class TransactionCoordinator:
             self._spawn(self._carry_out(held), "transaction-end")
 
     async def _carry_out(self, held: Held) -> None:
-        await self._ending.carry_out(held.transaction, self.epoch)
-        self._set(held, held.transaction.completed(self._now_ms()))
+        decided = held.transaction
+        await self._ending.carry_out(decided, self.epoch)
+        assert held.transaction is decided, "a decided transaction changed while its markers were written"
+        self._set(held, decided.completed(self._now_ms()))
         held.ended.set()
         try:
             # Nobody waits for this: if it is lost, the same end is carried out once more at the next start.

@@ -46,6 +46,7 @@ class Ending:
 
     async def carry_out(self, transaction: Transaction, coordinator_epoch: int) -> None:
         """Return once readers everywhere see the end; what is out of reach is waited for."""
+        assert transaction.is_prepared, f"the end of {transaction.transactional_id!r} is not decided: {transaction.state.value}"
         work = [self._mark(transaction, queue, coordinator_epoch) for queue in sorted(transaction.queues)]
         if transaction.groups:
             work.append(self._finish_offsets(transaction))

@@ -45,6 +45,14 @@ class State(Enum):
 
 
 PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+NEXT_STATES = {
+    State.EMPTY: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
+    State.ONGOING: {State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT},
+    State.PREPARE_COMMIT: {State.COMPLETE_COMMIT},
+    State.PREPARE_ABORT: {State.COMPLETE_ABORT},
+    State.COMPLETE_COMMIT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
+    State.COMPLETE_ABORT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
+}
 COMMITS = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
 
 
@@ -72,6 +80,22 @@ class Transaction:
     groups: frozenset[str] = frozenset()
     started_ms: int = NOT_STARTED
     updated_ms: int = 0
+
+    def __post_init__(self) -> None:
+        is_open = self.state is State.ONGOING or self.is_prepared
+        assert is_open or not (self.queues or self.groups), f"{self.state.value}, but it has partitions or groups"
+        assert self.is_prepared or self.next_producer_id == NO_PRODUCER, f"{self.state.value}, but the next producer id is chosen"
+        assert self.state is not State.ONGOING or self.started_ms != NOT_STARTED, "a running transaction has no start"
+        assert NO_EPOCH <= self.epoch <= EPOCH_MAX, f"epoch {self.epoch}"
+
+    def check_follows(self, before: Transaction) -> None:
+        """Assert that this state can come after another of the same transactional id."""
+        assert self.transactional_id == before.transactional_id
+        assert self.state in NEXT_STATES[before.state], f"{before.state.value} is followed by {self.state.value}"
+        is_same_producer = self.producer_id == before.producer_id
+        assert not is_same_producer or self.epoch >= before.epoch, f"epoch {before.epoch} is followed by {self.epoch}"
+        is_decided = before.is_prepared or self.state is State.ONGOING
+        assert not is_decided or is_same_producer or self.producer_id == before.next_producer_id, "the producer id changed"
 
     @property
     def is_prepared(self) -> bool:
