@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.blob import Buffer
-from penstock.core.record_format import CONTROL, FROM_YT, BatchHeader, header_at, plain_records, read_octets
+from penstock.core.record_format import (
+    CONTROL,
+    FROM_YT,
+    KIND_BYTE,
+    BatchHeader,
+    base_offset_of,
+    header_at,
+    next_offset_of,
+    plain_records,
+    read_octets,
+)
 from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
 from penstock.queue import Partition, joined, split_batches
 from penstock.tablet import KvTablet
@@ -118,12 +128,12 @@ async def weight_before(partition: Partition, offset: int) -> int | None:
         batch = await batch_at(partition, offset)
         if batch is None:
             return None
-        base_offset = int.from_bytes(batch[:8], "big")
-        if not batch[22] & CONTROL:
+        base_offset = base_offset_of(batch)
+        if not batch[KIND_BYTE] & CONTROL:
             found = weights_of(batch, partition.origins.marked_from)
             inside = max(offset, partition.start_offset) - base_offset
             return None if found is None else found.before + int(found.rows[:inside].sum(dtype=np.int64))
-        offset = base_offset + int.from_bytes(batch[23:27], "big") + 1  # a marker weighs nothing
+        offset = next_offset_of(batch)  # a marker weighs nothing
     return None
 
 
@@ -138,7 +148,7 @@ async def _last_weight(partition: Partition) -> int:
         found = weights_of(batch, partition.origins.marked_from)
         if found is not None:
             return found.after
-        offset = int.from_bytes(batch[:8], "big") - 1
+        offset = base_offset_of(batch) - 1
     return 0
 
 
@@ -146,7 +156,6 @@ async def batch_at(partition: Partition, offset: int) -> memoryview | None:
     """The batch that holds an offset, or the next one if compaction has taken it."""
     read = await partition.read(offset, 1)
     for batch in split_batches(joined(read)):
-        base_offset = int.from_bytes(batch[:8], "big")
-        if base_offset + int.from_bytes(batch[23:27], "big") >= offset:
+        if next_offset_of(batch) > offset:
             return batch
     return None

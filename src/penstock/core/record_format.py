@@ -21,7 +21,14 @@ from penstock.core.record_compression import decompress
 from penstock.core.varint import read_varint, varint
 
 HEADER_SIZE: Final = 61
-CRC_FROM: Final = 21
+LENGTH_FROM: Final = 12  # the length of a batch counts the bytes from here on
+CRC_FROM: Final = 21  # its checksum covers the bytes from here on
+# Fields of the header, for what reads or changes only one of them.
+BASE_OFFSET, LENGTH, CHECKSUM, ATTRIBUTES, LAST_DELTA = slice(0, 8), slice(8, 12), slice(17, 21), slice(21, 23), slice(23, 27)
+BASE_MS, MAX_MS, PRODUCER_ID, BASE_SEQUENCE = slice(27, 35), slice(35, 43), slice(43, 51), slice(53, 57)
+ORIGIN_BYTE: Final = 21  # the upper byte of the attributes, with the origin
+KIND_BYTE: Final = 22  # the lower byte of the attributes, with TRANSACTIONAL and CONTROL
+PRODUCER_AT: Final = 43  # producer id, producer epoch and base sequence, one after another
 MAGIC: Final = 2
 CODEC_MASK, APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 ORIGIN_MASK: Final = 0xFF00
@@ -101,6 +108,22 @@ def header_at(data: Octets, at: int = 0) -> BatchHeader:
     return BatchHeader._make(BATCH_HEADER.unpack_from(data, at))
 
 
+def base_offset_of(batch: Octets) -> int:
+    """Return the offset of a batch's first record."""
+    return int.from_bytes(batch[BASE_OFFSET], "big")
+
+
+def next_offset_of(batch: Octets) -> int:
+    """Return the offset after a batch's last record."""
+    return base_offset_of(batch) + int.from_bytes(batch[LAST_DELTA], "big") + 1
+
+
+def seal_batch(batch: bytearray) -> None:
+    """Set the length and the checksum of a batch whose header or records have changed."""
+    batch[LENGTH] = (len(batch) - LENGTH_FROM).to_bytes(4, "big")
+    batch[CHECKSUM] = crc32c(memoryview(batch)[CRC_FROM:]).to_bytes(4, "big")
+
+
 def framed(
     records: Octets,
     count: int,
@@ -113,7 +136,7 @@ def framed(
 ) -> bytes:
     """Records, compressed already if `attributes` say so, behind the header of their batch; the first and the latest time."""
     tail = _AFTER_CRC.pack(attributes, count - 1, *times_ms, *writer, count)
-    head = _BEFORE_CRC.pack(base_offset, HEADER_SIZE - 12 + len(records), leader_epoch, MAGIC)
+    head = _BEFORE_CRC.pack(base_offset, HEADER_SIZE - LENGTH_FROM + len(records), leader_epoch, MAGIC)
     return b"".join((head, _CRC.pack(crc32c(records, crc32c(tail))), tail, records))
 
 

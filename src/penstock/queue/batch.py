@@ -23,13 +23,17 @@ from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
 from penstock.core.record_format import (
     APPEND_TIME,
+    ATTRIBUTES,
     BATCH_HEADER,
     CODEC_MASK,
     CONTROL,
     CRC_FROM,
     HEADER_SIZE,
+    LENGTH_FROM,
     MAGIC,
+    MAX_MS,
     TRANSACTIONAL,
+    seal_batch,
 )
 from penstock.core.varint import read_varint
 from penstock.queue.errors import BatchTooLargeError, CorruptBatchError, InvalidBatchError
@@ -112,9 +116,9 @@ def split_batches(raw: Buffer) -> list[memoryview]:
     found: list[memoryview] = []
     at = 0
     while at < len(view):
-        if at + 12 > len(view):
+        if at + LENGTH_FROM > len(view):
             raise InvalidBatchError(f"{len(view) - at} bytes are left over after the last batch")
-        end = at + 12 + _PLACE.unpack_from(view, at)[1]
+        end = at + LENGTH_FROM + _PLACE.unpack_from(view, at)[1]
         if not at + HEADER_SIZE <= end <= len(view):
             raise InvalidBatchError(f"a batch says it ends at byte {end} of {len(view)}")
         found.append(view[at:end])
@@ -124,25 +128,25 @@ def split_batches(raw: Buffer) -> list[memoryview]:
 
 def prefix_for(batch: Batch, base_offset: int, leader_epoch: int) -> bytes:
     """The first bytes of the batch as it is stored: its place, and who stored it."""
-    return _PREFIX.pack(base_offset, len(batch.data) - 12, leader_epoch)
+    return _PREFIX.pack(base_offset, len(batch.data) - LENGTH_FROM, leader_epoch)
 
 
 def with_append_time(raw: Buffer, now_ms: int) -> bytes:
     """The batch stamped with the time at which it is stored, in place of what its producer said."""
-    attributes = int.from_bytes(raw[21:23], "big") | APPEND_TIME
+    attributes = int.from_bytes(raw[ATTRIBUTES], "big") | APPEND_TIME
     return _stamped(raw, attributes, now_ms)
 
 
 def with_latest_time(raw: Buffer, latest_ms: int) -> bytes:
     """The batch with the latest timestamp of its records in its header, where its producer put another."""
-    return _stamped(raw, int.from_bytes(raw[21:23], "big") & ~APPEND_TIME, latest_ms)
+    return _stamped(raw, int.from_bytes(raw[ATTRIBUTES], "big") & ~APPEND_TIME, latest_ms)
 
 
 def _stamped(raw: Buffer, attributes: int, time_ms: int) -> bytes:
     stamped = bytearray(raw)
-    stamped[21:23] = attributes.to_bytes(2, "big")
-    stamped[35:43] = time_ms.to_bytes(8, "big", signed=True)
-    stamped[17:21] = crc32c(memoryview(stamped)[CRC_FROM:]).to_bytes(4, "big")
+    stamped[ATTRIBUTES] = attributes.to_bytes(2, "big")
+    stamped[MAX_MS] = time_ms.to_bytes(8, "big", signed=True)
+    seal_batch(stamped)
     return bytes(stamped)
 
 

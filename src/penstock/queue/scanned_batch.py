@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.blob import Buffer, FilePiece
-from penstock.core.record_format import CONTROL, TRANSACTIONAL, BatchHeader, header_at, plain_records
+from penstock.core.record_format import (
+    CONTROL,
+    KIND_BYTE,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    BatchHeader,
+    base_offset_of,
+    header_at,
+    plain_records,
+)
 from penstock.kernels.record_scan import FIELDS, OFFSET_DELTA, scan_records
 from penstock.queue.batch import split_batches
 from penstock.queue.body import ReadResult
@@ -50,18 +59,18 @@ def joined(read: ReadResult) -> bytes:
 def committed_batches(data: Buffer, aborted: Sequence[Aborted]) -> Iterator[memoryview]:
     """The batches of some that are data, without those of aborted transactions."""
     for batch in split_batches(data):
-        if not batch[22] & CONTROL and not is_aborted(batch, aborted):
+        if not batch[KIND_BYTE] & CONTROL and not is_aborted(batch, aborted):
             yield batch
 
 
 def is_transactional(batch: memoryview) -> bool:
     """Whether a batch is part of a transaction."""
-    return bool(batch[22] & TRANSACTIONAL)
+    return bool(batch[KIND_BYTE] & TRANSACTIONAL)
 
 
 def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
     """Whether a batch is part of a transaction that was aborted."""
     if not aborted or not is_transactional(batch):
         return False
-    base_offset, producer = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[43:51], "big", signed=True)
+    base_offset, producer = base_offset_of(batch), int.from_bytes(batch[PRODUCER_ID], "big", signed=True)
     return any(one.producer_id == producer and one.first_offset <= base_offset <= one.last_offset for one in aborted)

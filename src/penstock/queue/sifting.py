@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from penstock.blob import Buffer
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import compress_like, decompress
-from penstock.core.record_format import CODEC_MASK, CONTROL, CRC_FROM, HEADER_SIZE, TRANSACTIONAL
+from penstock.core.record_format import (
+    CHECKSUM,
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    HEADER_SIZE,
+    LENGTH,
+    LENGTH_FROM,
+    TRANSACTIONAL,
+    seal_batch,
+)
 from penstock.kernels.batch_list import (
     AT,
     ATTRIBUTES,
@@ -205,7 +215,7 @@ def _plain_batch(view: memoryview, row: Table) -> bytes:
         row[FATE] = KEEP  # a client sent it so, and may know what it is
         return bytes(batch)
     head = bytearray(batch[:HEADER_SIZE])
-    head[8:12] = (HEADER_SIZE - 12 + len(records)).to_bytes(4, "big")
+    head[LENGTH] = (HEADER_SIZE - LENGTH_FROM + len(records)).to_bytes(4, "big")
     return b"".join((head, records))
 
 
@@ -214,7 +224,7 @@ def _seal(out: bytearray, table: Table) -> None:
     view = memoryview(out)
     changed = np.flatnonzero((table[:, NEW_SIZE] > 0) & (table[:, NEW_SIZE] != table[:, SIZE]))
     for at, size in table[changed][:, (NEW_AT, NEW_SIZE)].tolist():
-        view[at + 17 : at + 21] = crc32c(view[at + CRC_FROM : at + size]).to_bytes(4, "big")
+        view[at + CHECKSUM.start : at + CHECKSUM.stop] = crc32c(view[at + CRC_FROM : at + size]).to_bytes(4, "big")
 
 
 def _packed(data: Buffer, table: Table, out: bytearray, plain: Table) -> bytearray:
@@ -238,6 +248,5 @@ def _repacked(sent: memoryview, made: memoryview, codec: int) -> bytes:
     if codec and len(records):
         records = compress_like(codec, sent[HEADER_SIZE:], records)
     batch = bytearray(made[:HEADER_SIZE]) + records
-    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-    batch[17:21] = crc32c(memoryview(batch)[CRC_FROM:]).to_bytes(4, "big")
+    seal_batch(batch)
     return bytes(batch)

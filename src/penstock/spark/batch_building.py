@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,17 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.core.checksum import crc32c
 from penstock.core.record_compression import compress_like
+from penstock.core.record_format import BASE_SEQUENCE, BATCH_HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC, TRANSACTIONAL, seal_batch
 from penstock.kafka.client import ProducerIdentity, TopicPartition
 from penstock.kernels.arrow_encode import BinaryColumn, HeaderColumn, RecordColumns, choose_partitions, encode_records
 from penstock.spark.errors import OptionError, RowError
 
-HEADER_SIZE: Final = 61
-_HEADER: Final = Struct(">qiibIhiqqqhii")
-_AFTER_CRC: Final = Struct(">hiqqqhii")
-_MAGIC: Final = 2
-_TRANSACTIONAL: Final = 0x10
 _ROW_BYTES_MAX: Final = 64 << 20
 _FIELDS: Final = ("key", "value", "headers", "topic", "partition")
 
@@ -119,19 +113,19 @@ class BatchBuilder:
             begin, size = end, self._batch_bytes
 
     def _sealed(self, data: bytearray, count: int, producer: ProducerIdentity, now_ms: int) -> bytearray:
-        attributes = _TRANSACTIONAL if producer.is_transactional else 0
+        attributes = TRANSACTIONAL if producer.is_transactional else 0
         if self._codec:
             data[HEADER_SIZE:] = compress_like(self._codec, memoryview(b""), memoryview(data)[HEADER_SIZE:])
             attributes |= self._codec
         fields = (attributes, count - 1, now_ms, now_ms, producer.id, producer.epoch, -1, count)
-        _HEADER.pack_into(data, 0, 0, len(data) - 12, -1, _MAGIC, 0, *fields)
+        BATCH_HEADER.pack_into(data, 0, 0, len(data) - LENGTH_FROM, -1, MAGIC, 0, *fields)
         return data
 
 
 def with_sequence(data: bytearray, sequence: int) -> bytearray:
     """The batch with its sequence number, and its checksum, which covers that."""
-    data[53:57] = sequence.to_bytes(4, "big", signed=True)
-    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    data[BASE_SEQUENCE] = sequence.to_bytes(4, "big", signed=True)
+    seal_batch(data)
     return data
 
 

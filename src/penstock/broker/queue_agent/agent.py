@@ -40,6 +40,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.weights import Weights, batch_at, weight_before
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError, UnavailableError
+from penstock.core.record_format import MAX_MS
 from penstock.queue import Partition, count_messages, offset_of_last
 
 log = logging.getLogger(__name__)
@@ -426,7 +427,7 @@ async def _reading(partition: Partition, position: Position) -> Reading:
     if unread > 0 and offset >= partition.start_offset:
         first = await offset_of_last(partition, unread, partition.stable_offset)  # a marker may be at the offset itself
         batch = await batch_at(partition, first)
-        commit_ms = None if batch is None else int.from_bytes(batch[35:43], "big", signed=True)
+        commit_ms = None if batch is None else int.from_bytes(batch[MAX_MS], "big", signed=True)
     return Reading(offset, position.commit_time_ms, commit_ms, weight, unread)
 
 

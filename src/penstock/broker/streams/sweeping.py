@@ -22,6 +22,7 @@ from penstock.broker.streams.records import messages_of
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.broker.streams.subject_patterns import matches
 from penstock.core.errors import PenstockError
+from penstock.core.record_format import MAX_MS
 from penstock.queue import Partition, joined, offset_of_last, split_batches
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Sweep:
         if found is None:
             self._due.pop(subject.number, None)
         else:
-            latest_ms = int.from_bytes(found[1][35:43], "big", signed=True)
+            latest_ms = int.from_bytes(found[1][MAX_MS], "big", signed=True)
             self._due[subject.number] = (max(cut, partition.start_offset), ttl_ms, latest_ms + ttl_ms)
 
     async def _first_since(self, partition: Partition, ttl_ms: int, end: int) -> int:

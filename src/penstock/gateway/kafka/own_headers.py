@@ -13,10 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from penstock.blob import Buffer
-from penstock.core.checksum import crc32c
 from penstock.core.errors import CorruptionError
 from penstock.core.record_compression import compress_like
-from penstock.core.record_format import CODEC_MASK, CRC_FROM, HEADER_SIZE, ORIGIN_MASK
+from penstock.core.record_format import ATTRIBUTES, CODEC_MASK, HEADER_SIZE, ORIGIN_BYTE, ORIGIN_MASK, seal_batch
 from penstock.kernels.header_strip import strip_headers
 from penstock.queue import Partition, ReadResult, joined, scan_batch, split_batches
 
@@ -50,7 +49,7 @@ async def read_as_kafka(partition: Partition, offset: int, until: int, wanted: R
 
 def without_own_headers(data: Buffer) -> tuple[Buffer, ...]:
     """Batches as Kafka's clients may see them. What is damaged is sent as it is, for clients check it themselves."""
-    return tuple(_plain(batch) if batch[CRC_FROM] else batch for batch in split_batches(data))
+    return tuple(_plain(batch) if batch[ORIGIN_BYTE] else batch for batch in split_batches(data))
 
 
 def _plain(batch: memoryview) -> Buffer:
@@ -68,9 +67,8 @@ def _plain(batch: memoryview) -> Buffer:
         return batch
     codec = header.attributes & CODEC_MASK
     packed: Buffer = compress_like(codec, batch[HEADER_SIZE:], out[:used]) if codec else out[:used]
-    made = bytearray(batch[:HEADER_SIZE])
-    made[8:12] = (HEADER_SIZE - 12 + len(packed)).to_bytes(4, "big")
-    made[21:23] = (header.attributes & ~ORIGIN_MASK).to_bytes(2, "big")
-    made += packed
-    made[17:21] = crc32c(memoryview(made)[CRC_FROM:]).to_bytes(4, "big")
-    return bytes(made)
+    stripped = bytearray(batch[:HEADER_SIZE])
+    stripped[ATTRIBUTES] = (header.attributes & ~ORIGIN_MASK).to_bytes(2, "big")
+    stripped += packed
+    seal_batch(stripped)
+    return bytes(stripped)

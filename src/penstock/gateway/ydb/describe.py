@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from penstock.broker import Broker, Operation, PartitionUnavailableError, Topic, TopicPartition
+from penstock.core.record_format import BASE_MS
 from penstock.gateway.ydb.call import Call
 from penstock.gateway.ydb.partition_read import PartitionRead
 from penstock.gateway.ydb.protos import Status, scheme, timestamp, topic
@@ -144,5 +145,5 @@ async def _lag_ms(broker: Broker, partition: Partition, offset: int) -> int:
     found = await partition.read(offset, 1)
     if not found.batches:
         return 0
-    base_ms = int.from_bytes(joined(found)[27:35], "big", signed=True)
+    base_ms = int.from_bytes(joined(found)[BASE_MS], "big", signed=True)
     return max(int(broker.clock.wall() * 1000) - base_ms, 0)

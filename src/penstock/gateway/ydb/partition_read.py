@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.broker import TopicPartition
 from penstock.core.errors import InvalidRequestError
-from penstock.core.record_format import CODEC_MASK
+from penstock.core.record_format import CODEC_MASK, KIND_BYTE, LAST_DELTA
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.read_answers import Answer, answers
 from penstock.kernels.record_scan import OFFSET_DELTA, TIMESTAMP_DELTA
@@ -54,7 +54,7 @@ class PartitionRead:
         self.next_offset = found.next_offset
         data = joined(found)
         made = answers(self.id, data, before, aborted, partition.origins.marked_from)
-        if len(data) > IN_PLACE_BYTES_MAX and data[22] & CODEC_MASK:
+        if len(data) > IN_PLACE_BYTES_MAX and data[KIND_BYTE] & CODEC_MASK:
             # Others are served while it is unpacked.
             while (answer := await asyncio.to_thread(next, made, None)) is not None:
                 yield answer
@@ -70,7 +70,7 @@ async def first_since(partition: Partition, time_ms: int) -> int:
         at = _first_in(memoryview(data), base_offset, time_ms, offset)
         if at is not None:
             return at
-        offset = base_offset + int.from_bytes(data[23:27], "big") + 1
+        offset = base_offset + int.from_bytes(data[LAST_DELTA], "big") + 1
     return partition.end_offset
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.broker import Broker, BufferedTransaction, BufferedTransactions, Changes, Position, Producer, TopicPartition
-from penstock.core.checksum import crc32c
+from penstock.core.record_format import KIND_BYTE, PRODUCER_AT, TRANSACTIONAL, seal_batch
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.readers import Readers
@@ -23,7 +23,6 @@ SESSIONS_MAX: Final = 10_000
 ATTACH_S: Final = 60.0
 TRANSACTION_IDLE_S: Final = 900.0
 GATHERED_BYTES_MAX: Final = 64 << 20
-TRANSACTIONAL: Final = 0x10
 _OWNER = Struct(">qhi")
 
 
@@ -199,8 +198,8 @@ class _BatchWriter:
 
 def _owned(batch: bytes, producer: Producer, sequence: int) -> bytes:
     """A batch as part of a transaction of the broker's."""
-    made = bytearray(batch)
-    made[22] |= TRANSACTIONAL
-    _OWNER.pack_into(made, 43, producer.id, producer.epoch, sequence)
-    made[17:21] = crc32c(memoryview(made)[21:]).to_bytes(4, "big")
-    return bytes(made)
+    data = bytearray(batch)
+    data[KIND_BYTE] |= TRANSACTIONAL
+    _OWNER.pack_into(data, PRODUCER_AT, producer.id, producer.epoch, sequence)
+    seal_batch(data)
+    return bytes(data)

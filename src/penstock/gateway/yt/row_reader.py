@@ -10,7 +10,7 @@ import numpy as np
 from yt.yson import YsonUint64
 
 from penstock.blob import Buffer, FilePiece
-from penstock.core.record_format import read_headers, without_own
+from penstock.core.record_format import base_offset_of, read_headers, without_own
 from penstock.gateway.yt.binary_rows import Surroundings, write_binary
 from penstock.gateway.yt.formats import YSON, Format, write_rows
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
@@ -100,7 +100,7 @@ def _in_one(read: ReadResult) -> Buffer:
 
 
 def _base_offset(batch: memoryview) -> int:
-    return int.from_bytes(batch[:8], "big")
+    return base_offset_of(batch)
 
 
 def table_rows(batch: ReadBatch, part: slice, codec: RowCodec | None) -> list[Row]:

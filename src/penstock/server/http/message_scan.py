@@ -13,6 +13,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from penstock.core.clock import Clock
+from penstock.core.record_format import next_offset_of
 from penstock.queue import Partition, is_aborted, joined, split_batches
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.route import Count
@@ -152,7 +153,7 @@ class PartitionScan:
                 return
         batch = self._batches.popleft()
         begin = self._looked_to
-        after = int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1
+        after = next_offset_of(batch)
         self._looked_to = max(begin, after if self._batches else max(after, self._batches_end))
         await self._look_into([batch], begin, min(self._looked_to, self.end))
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.core.record_format import APPEND_TIME, CONTROL, read_headers
+from penstock.core.record_format import APPEND_TIME, CONTROL, KIND_BYTE, read_headers
 from penstock.kernels.record_scan import (
     END,
     HEADERS_AT,
@@ -84,7 +84,7 @@ class StoredRecords(NamedTuple):
 
 async def stored_records(batch: memoryview, wanted: Wanted) -> StoredRecords | None:
     """The records that are asked for; None if the batch is a marker. A large batch is worked on beside the event loop."""
-    if batch[22] & CONTROL:
+    if batch[KIND_BYTE] & CONTROL:
         return None
     return _chosen(batch, wanted) if len(batch) < THREAD_BYTES else await asyncio.to_thread(_chosen, batch, wanted)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.core.errors import CorruptionError, PenstockError
+from penstock.core.record_format import LAST_DELTA
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
@@ -89,5 +90,5 @@ async def _since(partition: Partition, timestamp: int) -> RecordTime | None:
         if found is not None:
             return found
         # Only records before the start of the partition are that late: look behind this batch.
-        offset = base_offset + int.from_bytes(data[23:27], "big") + 1
+        offset = base_offset + int.from_bytes(data[LAST_DELTA], "big") + 1
     return None

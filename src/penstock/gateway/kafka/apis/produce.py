@@ -11,7 +11,7 @@ from penstock.blob import Buffer
 from penstock.broker import PRODUCE_QUOTA, Operation, Producer, ResourceKind, TopicPartition, UnknownTopicError
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
-from penstock.core.record_format import CODEC_MASK
+from penstock.core.record_format import CODEC_MASK, CONTROL, HEADER_SIZE, KIND_BYTE, ORIGIN_BYTE, PRODUCER_AT, TRANSACTIONAL
 from penstock.gateway.kafka.apis.transaction_codes import produce_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.security.authorization import may_topic
@@ -34,13 +34,7 @@ ZSTD_FROM = 7
 
 ADDS_PARTITIONS_FROM = 12  # producers of these versions leave it to the broker to make a partition part of a transaction
 
-_ORIGIN = 21  # the byte of a batch that other gateways mark theirs in
-_KIND = 22  # the byte of a batch that says so
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
-_HEADER_SIZE = 61
 _PRODUCER = Struct(">qh")
-_PRODUCER_AT = 43
 
 
 class PendingWrite:
@@ -142,13 +136,13 @@ class ProduceCall(Call):
             records = data.records
             if records is None or isinstance(records, Splice):
                 raise InvalidBatchError("there is no batch for the partition")
-            if len(records) > _KIND and records[_ORIGIN]:
+            if len(records) > KIND_BYTE and records[ORIGIN_BYTE]:
                 raise InvalidBatchError("the batch has attributes that Kafka does not define; send it without them")
             admit = None
-            kind = records[_KIND] if len(records) > _KIND else 0
+            kind = records[KIND_BYTE] if len(records) > KIND_BYTE else 0
             if kind & CODEC_MASK == ZSTD and self.version < ZSTD_FROM:
                 raise UnsupportedCodecError(f"zstd needs Produce version {ZSTD_FROM}, and this is version {self.version}")
-            if kind & (_CONTROL | _TRANSACTIONAL):
+            if kind & (CONTROL | TRANSACTIONAL):
                 producer = _producer_of(records)
                 if self.version >= ADDS_PARTITIONS_FROM:
                     self._begin_registered(ref, data.index, records, outcome, producer)
@@ -224,11 +218,11 @@ class ProduceCall(Call):
 
 def _producer_of(records: Buffer) -> Producer:
     """Who sends a batch of a transaction."""
-    if records[_KIND] & _CONTROL:
+    if records[KIND_BYTE] & CONTROL:
         raise InvalidBatchError("control batches are written by brokers, not by clients")
-    if len(records) < _HEADER_SIZE:
+    if len(records) < HEADER_SIZE:
         raise InvalidBatchError(f"{len(records)} bytes are no record batch")
-    return Producer(*_PRODUCER.unpack_from(records, _PRODUCER_AT))
+    return Producer(*_PRODUCER.unpack_from(records, PRODUCER_AT))
 
 
 def _set_error(outcome: PartitionProduceResponse, error: PenstockError, code: int) -> None:
