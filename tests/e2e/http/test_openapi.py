@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,11 @@ def test_the_document_names_every_route_once_and_says_how_each_can_end(api: ApiC
     for operation in operations:
         assert operation["summary"]
         assert {"200", "400", "401", "403", "503"} <= operation["responses"].keys()
+
+
+def test_the_document_is_printed_without_a_node_as_a_node_answers_it(api: ApiClient) -> None:
+    printed = subprocess.run([sys.executable, "-m", "penstock.server.http"], capture_output=True, check=True)
+    assert json.loads(printed.stdout) == api.get("/openapi.json")
 
 
 def test_no_request_is_answered_otherwise_than_documented(node: RunningNode, api: ApiClient) -> None:
