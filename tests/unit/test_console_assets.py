@@ -14,12 +14,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from penstock.console import PAGES, mount
-from penstock.console.assets import STATIC, ConsoleMissingError
+from penstock.console.assets import STATIC, Asset, ConsoleMissingError
 
 SOURCE = Path(__file__).resolve().parents[2] / "console"
-SCRIPTS = sorted([*(SOURCE / "src").rglob("*.js"), *(SOURCE / "src").rglob("*.ts*"), SOURCE / "public/theme.js"])
+SCRIPTS = sorted([*(SOURCE / "src").rglob("*.ts*"), SOURCE / "public/theme.js"])
 LINES_MAX = 500
-BUNDLED_LIBRARIES = ("@fontsource-variable/inter", "htm", "preact", "uplot")
+FIRST_PAGE_BYTES_MAX = 100 << 10
+BUNDLED_LIBRARIES = ("@fontsource-variable/inter", "preact", "uplot")
 
 
 def test_every_library_has_its_licence() -> None:
@@ -43,6 +44,43 @@ def test_nothing_is_asked_of_another_host() -> None:
     ours = [*SCRIPTS, *(SOURCE / "src/css").glob("*.css"), STATIC / "index.html"]
     found = [path.name for path in ours if re.search(r"""["'(]\s*(?:https?:)?//[a-z0-9]""", path.read_text())]
     assert found == []
+
+
+def test_the_first_page_is_small() -> None:
+    """The page, what it names, and all that the overview loads after it, as it is sent."""
+    wanted, loaded = ["index.html", _built("overview"), _built("charts"), _built("uPlot.esm")], set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name not in loaded:
+            loaded.add(name)
+            wanted += _loaded_by(name)
+    assert {Path(name).suffix for name in loaded} == {".css", ".html", ".js", ".svg", ".woff2"}
+    assert sum(len(_sent(name)) for name in loaded) <= FIRST_PAGE_BYTES_MAX
+
+
+def _built(source: str) -> str:
+    """The file that a source was bundled into."""
+    (name,) = (path.name for path in STATIC.glob(f"{source}-????????.js"))
+    return name
+
+
+def _loaded_by(name: str) -> list[str]:
+    """What a browser loads at once for a page or a script."""
+    text = (STATIC / name).read_text() if name.endswith((".html", ".js")) else ""
+    named = r'(?:src|href)="/assets/([^"]+)"' if name.endswith(".html") else r'\b(?:from|import)\s*["`]\./([^"`]+)["`]'
+    return re.findall(named, text)
+
+
+def _sent(name: str) -> bytes:
+    asset = Asset(name, (STATIC / name).read_bytes())
+    return asset.compressed or asset.content
+
+
+def test_scripts_are_typed() -> None:
+    """Strictly and throughout: an `any` says why in the same line."""
+    given_up = re.compile(r"@ts-(?:ignore|nocheck|expect-error)|(?::|<|\bas|,) ?any(?=[\[\],;)>=]| \||$)(?!.*//)")
+    assert [path.name for path in SCRIPTS if given_up.search(path.read_text())] == []
+    assert [path.name for path in (SOURCE / "src").rglob("*.js")] == []
 
 
 def test_scripts_are_short() -> None:

@@ -1,0 +1,202 @@
+// One consumer: lag and its trend, members, positions.
+import { useState } from "preact/hooks";
+import { type Schemas, apiPath, isNotFound, remove } from "../api";
+import { HistoryChart, type Line, RangeChoice } from "../charts";
+import { Confirm, say } from "../dialogs";
+import { Bytes, Count, Seconds, Share, count, integer, plural, seconds } from "../format";
+import { forget, useLive } from "../live";
+import { Badge, Card, Empty, Failure, Menu, PageHead, State, Tile } from "../parts";
+import { href, navigate, pathOf, useLocation } from "../router";
+import { type Column, Table } from "../tables";
+import { LAG_COLUMNS, kindText } from "./consumer_columns";
+import { Reset } from "./consumer_reset";
+
+const NONE = "No history of this consumer is in memory: it is new, or not among those that are furthest behind.";
+
+const POSITIONS: Column<Schemas["PositionShown"]>[] = [
+  {
+    key: "topic",
+    title: "Topic",
+    sorts: true,
+    show: (row) => (
+      <a
+        class="name-link clip"
+        data-row
+        href={href(pathOf("topics", row.topic), { partition: row.partition, start: `offset:${row.position}` })}
+        title="Messages from its position on"
+      >
+        {row.topic}
+      </a>
+    ),
+  },
+  { key: "partition", title: "Partition", end: true, sorts: true, show: (row) => row.partition },
+  { key: "position", title: "Position", end: true, show: (row) => integer(row.position) },
+  { key: "end", title: "End", end: true, wide: true, show: (row) => integer(row.end) },
+  ...LAG_COLUMNS,
+];
+
+const partitionsText = (partitions: Schemas["MemberShown"]["partitions"]) =>
+  Object.entries(partitions)
+    .map(([topic, numbers]) => `${topic} ${numbers.join(", ")}`)
+    .join("; ") || "none";
+const MEMBERS: Column<Schemas["MemberShown"]>[] = [
+  {
+    key: "id",
+    title: "Member",
+    show: (row) => (
+      <span class="mono clip" title={row.id}>
+        {row.id}
+      </span>
+    ),
+  },
+  { key: "client_id", title: "Client", show: (row) => row.client_id },
+  { key: "host", title: "Host", wide: true, show: (row) => row.host },
+  { key: "partitions", title: "Partitions", show: (row) => partitionsText(row.partitions) },
+];
+
+export default function Consumer() {
+  const { segments, query } = useLocation();
+  const name = segments[1] ?? "";
+  const { data, error, refresh } = useLive(apiPath("/consumers/{name}", { name }));
+  const [asking, setAsking] = useState<"reset" | "delete" | null>(null);
+  const crumbs = (
+    <>
+      <a href="/consumers">Consumers</a> /
+    </>
+  );
+  if (isNotFound(error))
+    return (
+      <div class="page">
+        <PageHead title={name} crumbs={crumbs} />
+        <Empty title="There is no such consumer">
+          It was deleted, or its positions are past their retention. <a href="/consumers">All consumers</a>
+        </Empty>
+      </div>
+    );
+  const range = query.range ?? "10m";
+  const topics = data?.topics ?? [];
+  const lines = (metric: Line["query"]["metric"]): Line[] => [{ query: { metric, consumer: name }, label: null }];
+  const members = data?.members ?? [];
+  return (
+    <div class="page">
+      <PageHead
+        title={name}
+        crumbs={crumbs}
+        note={
+          data ? (
+            <>
+              {kindText(data.kind)} <State of={data.state} />
+              {data.vital ? (
+                <>
+                  {" "}
+                  <Badge plain tone="accent">
+                    vital
+                  </Badge>
+                </>
+              ) : (
+                ""
+              )}
+            </>
+          ) : (
+            "\u00a0"
+          )
+        }
+      >
+        <RangeChoice value={range} />
+        {data && (
+          <Menu
+            label="Actions"
+            icon="more"
+            actions={[
+              ...(topics.length > 0 ? [{ text: "Move its positions…", act: () => setAsking("reset") }] : []),
+              { text: "Delete consumer…", act: () => setAsking("delete"), danger: true, icon: "trash" },
+            ]}
+          />
+        )}
+      </PageHead>
+      <Failure error={error} again={refresh} what="The consumer" />
+      <div class="tiles">
+        <Tile label="Lag" note="messages not read yet">
+          <Count value={data?.lag_messages} />
+        </Tile>
+        <Tile label="Lag in bytes" note="not read yet">
+          <Bytes value={data?.lag_bytes} />
+        </Tile>
+        <Tile label="Lag in time" note="age of the oldest unread">
+          <Seconds value={data?.lag_seconds} />
+        </Tile>
+        <Tile label="Of retention" note="lost unread at 100 %">
+          <Share value={data?.retention_share} />
+        </Tile>
+        <Tile
+          label="Members"
+          note={data && topics.length ? `${plural(topics.length, "topic")}, ${plural(data.position_count, "position")}` : null}
+        >
+          {data ? integer(members.length) : "–"}
+        </Tile>
+      </div>
+      <div class="grid">
+        <HistoryChart title="Lag in messages" range={range} format={count} lines={lines("lag_messages")} none={NONE} />
+        <HistoryChart
+          title="Lag in time"
+          unit="seconds"
+          range={range}
+          format={seconds}
+          lines={lines("lag_seconds")}
+          none={NONE}
+        />
+      </div>
+      {data && (
+        <>
+          <Card title="Positions" bare>
+            {data.positions.length ? (
+              <>
+                <Table
+                  label="Positions"
+                  columns={POSITIONS}
+                  rows={data.positions}
+                  keyOf={(row) => `${row.topic}/${row.partition}`}
+                />
+                {data.position_count > data.positions.length && (
+                  <div class="table-foot">
+                    The first {integer(data.positions.length)} of {integer(data.position_count)}
+                  </div>
+                )}
+              </>
+            ) : (
+              <Empty title="No positions yet">It has not committed any.</Empty>
+            )}
+          </Card>
+          <Card title="Members" bare>
+            {members.length ? (
+              <Table label="Members" columns={MEMBERS} rows={members} keyOf={(row) => row.id} />
+            ) : (
+              <Empty title="No members now">Its positions are kept for when one comes back.</Empty>
+            )}
+          </Card>
+        </>
+      )}
+      {asking === "reset" && <Reset consumer={name} topics={topics} onClose={() => setAsking(null)} onDone={refresh} />}
+      {data && asking === "delete" && (
+        <Confirm
+          title={`Delete consumer ${name}?`}
+          verb="Delete the consumer"
+          onClose={() => setAsking(null)}
+          act={async () => {
+            await remove(apiPath("/consumers/{name}", { name }));
+            forget("/consumers");
+            say(`Consumer ${name} was deleted.`);
+            navigate("/consumers");
+          }}
+          touches={
+            <>
+              This deletes its <strong>{plural(data.position_count, "position")}</strong> in{" "}
+              {topics.slice(0, 5).join(", ") || "no topic"}
+              {topics.length > 5 ? ", …" : ""}. Messages stay. A consumer of this name that comes back begins anew.
+            </>
+          }
+        />
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,214 @@
+// A list of messages, each of which opens to all there is to know of it.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { API, type Schemas, apiPath, errorOf, get } from "../api";
+import { Bytes, Moment, bytes, integer } from "../format";
+import { Icon } from "../icons";
+import { CopyButton, type Fact, Facts, Failure, Notice } from "../parts";
+import { setQuery } from "../router";
+import { useCluster } from "../shell";
+import { messageCommand, messageProgram } from "../snippets";
+import { Value, asText, parseExactly, preview } from "../values";
+
+type Message = Schemas["MessageShown"];
+
+const idOf = ({ partition, offset }: Message) => `${partition}-${offset}`;
+
+const payloadOf = ({ payload }: Message): Fact[] =>
+  payload ? [["Payload", <code class="wrap">{payload.object_name}</code>]] : [];
+
+const Headers = ({ headers }: Pick<Message, "headers">) =>
+  headers.length === 0 ? (
+    <p class="muted">No headers.</p>
+  ) : (
+    <table class="table compact">
+      <caption class="spoken">Headers</caption>
+      <thead>
+        <tr>
+          <th scope="col">Header</th>
+          <th scope="col">Value</th>
+        </tr>
+      </thead>
+      <tbody>
+        {headers.map(({ name, value }, index) => (
+          <tr key={index}>
+            <td class="mono">{name}</td>
+            <td class="mono wrap">{preview(value, 2000)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+
+const MessageDetail = ({ topic, message }: { topic: string; message: Message }) => {
+  const cluster = useCluster();
+  const [whole, setWhole] = useState<Message | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const shown = whole ?? message;
+  const { partition, offset } = message;
+  const path = apiPath("/topics/{name}/messages/{partition}/{offset}", { name: topic, partition, offset });
+  const showAll = async () => {
+    try {
+      setWhole(await get(path, {}, { parse: parseExactly }));
+    } catch (failure) {
+      setError(errorOf(failure));
+    }
+  };
+  const cut = shown.value.truncated || shown.key.truncated;
+  return (
+    <div class="opened">
+      <div class="opened-side">
+        <Facts
+          of={[
+            ["Partition", integer(shown.partition)],
+            ["Offset", <span class="num">{integer(shown.offset)}</span>],
+            ["Time", <Moment value={shown.timestamp} millis />],
+            ["Set by", shown.timestamp_type === "append" ? "the broker" : "the producer"],
+            ["Size", <Bytes value={shown.size} />],
+            [
+              "Key",
+              shown.key.kind === "null" ? <span class="muted">none</span> : <code class="wrap">{preview(shown.key, 2000)}</code>,
+            ],
+            ...payloadOf(shown),
+          ]}
+        />
+        <Headers headers={shown.headers} />
+      </div>
+      <div class="opened-main">
+        <div class="row">
+          <strong>Value</strong>
+          <span class="muted small">
+            {shown.value.kind === "null"
+              ? "none: a tombstone in a compacted topic"
+              : `${shown.value.kind}, ${bytes(shown.value.size)}`}
+          </span>
+          <span class="push" />
+          {shown.value.kind !== "null" && (
+            <>
+              <CopyButton text={() => asText(shown.value)} label="Copy value" />
+              <a class="button small" href={`${API}${path}/value`} download>
+                Download
+              </a>
+            </>
+          )}
+          <CopyButton text={() => messageCommand(cluster, topic, message)} label="As command" />
+          <CopyButton text={() => messageProgram(cluster, topic, message)} label="As Python" />
+        </div>
+        <Value of={shown.value} label={`Value at offset ${shown.offset}`} />
+        {cut && (
+          <Notice>
+            Only the beginning is shown.{" "}
+            {!whole && (
+              <button type="button" class="button small" onClick={showAll}>
+                Show all
+              </button>
+            )}
+            {whole && "Download it to have all of it."}
+          </Notice>
+        )}
+        <Failure error={error} />
+      </div>
+    </div>
+  );
+};
+
+interface RowProps {
+  topic: string;
+  message: Message;
+  isOpen: boolean;
+  /** Whether there are messages of more than one partition. */
+  several: boolean;
+}
+
+const Row = ({ topic, message, isOpen, several }: RowProps): ComponentChildren => {
+  const id = idOf(message);
+  const toggle = () => setQuery({ open: isOpen ? null : id });
+  return [
+    <tr
+      class={`data message ${isOpen ? "open" : ""}`}
+      key={id}
+      onClick={(event) => {
+        const isButton = event.target instanceof Element && event.target.closest("button");
+        if (!isButton && !getSelection()?.toString()) toggle();
+      }}
+    >
+      <td class="toggle">
+        <button
+          type="button"
+          class="button plain small"
+          data-row
+          aria-expanded={isOpen}
+          aria-label={`Message ${message.offset} of partition ${message.partition}`}
+          onClick={toggle}
+        >
+          <Icon name="right" turned={isOpen} />
+        </button>
+      </td>
+      <td class="nowrap">
+        <Moment value={message.timestamp} millis />
+      </td>
+      <td class={`end wide-only ${several ? "" : "muted"}`}>{message.partition}</td>
+      <td class="end">{integer(message.offset)}</td>
+      <td class="wide-only">
+        <span class={`mono clip key ${message.key.kind === "null" ? "muted" : ""}`}>{preview(message.key, 80)}</span>
+      </td>
+      <td class="preview">
+        <span class={`mono clip ${message.value.kind === "null" ? "muted" : ""}`}>{preview(message.value)}</span>
+      </td>
+      <td class="end wide-only">
+        <Bytes value={message.size} />
+      </td>
+    </tr>,
+    isOpen && (
+      <tr class="opened-row" key={`${id}-open`}>
+        <td colspan={7}>
+          <MessageDetail topic={topic} message={message} />
+        </td>
+      </tr>
+    ),
+  ];
+};
+
+interface MessageTableProps {
+  topic: string;
+  items: Message[];
+  /** The message that is open, as the URL has it. */
+  open: string | undefined;
+}
+
+export const MessageTable = ({ topic, items, open }: MessageTableProps) => {
+  const several = new Set(items.map(({ partition }) => partition)).size > 1;
+  return (
+    <div class="table-scroll" tabindex={0} role="region" aria-label="Messages">
+      <table class="table messages">
+        <caption class="spoken">Messages of {topic}</caption>
+        <thead>
+          <tr>
+            <th scope="col" class="toggle">
+              <span class="spoken">Open</span>
+            </th>
+            <th scope="col">Time</th>
+            <th scope="col" class="end wide-only">
+              Partition
+            </th>
+            <th scope="col" class="end">
+              Offset
+            </th>
+            <th scope="col" class="wide-only">
+              Key
+            </th>
+            <th scope="col">Value</th>
+            <th scope="col" class="end wide-only">
+              Size
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {items.map((message) => (
+            <Row key={idOf(message)} topic={topic} message={message} isOpen={open === idOf(message)} several={several} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+};

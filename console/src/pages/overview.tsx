@@ -1,0 +1,177 @@
+// What the node does now: throughput, lag, storage, and what needs attention.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { type Schemas, apiPath } from "../api";
+import { HistoryChart, type Line, RangeChoice } from "../charts";
+import {
+  Bytes,
+  BytesRate,
+  Count,
+  CountRate,
+  bytes,
+  bytesPerSecond,
+  countPerSecond,
+  duration,
+  integer,
+  sentence,
+} from "../format";
+import { useLive } from "../live";
+import { Bone, Card, Command, Empty, Failure, Meter, Notice, PageHead, Tile } from "../parts";
+import { pathOf, useLocation } from "../router";
+import { useCluster } from "../shell";
+
+const SHOWN = 3;
+type Alert = Schemas["Alert"];
+
+const toneOf = ({ level }: Alert) => (level === "critical" ? "bad" : "warn");
+
+const AlertNotice = ({ alert }: { alert: Alert }) => (
+  <Notice tone={toneOf(alert)} title={sentence(alert.message)} role="note">
+    {sentence(alert.what_to_do)}. {alert.link && alert.link !== "/" && <a href={alert.link}>Show</a>}
+  </Notice>
+);
+
+/** The gravest first; of many, the rest on demand. */
+const Alerts = ({ alerts }: { alerts: Alert[] }) => {
+  const [all, setAll] = useState(false);
+  if (alerts.length === 0) return <Notice tone="good">Nothing needs attention.</Notice>;
+  const sorted = [...alerts].sort((a, b) => (a.level === b.level ? 0 : a.level === "critical" ? -1 : 1));
+  const hidden = sorted.length - SHOWN;
+  return (
+    <section class="stack tight" aria-label="Alerts">
+      {sorted.slice(0, all ? undefined : SHOWN).map((alert) => (
+        <AlertNotice key={`${alert.code} ${alert.name}`} alert={alert} />
+      ))}
+      {hidden > 0 && (
+        <button type="button" class="button small fit" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Show fewer" : `Show ${hidden} more`}
+        </button>
+      )}
+    </section>
+  );
+};
+
+const First = () => (
+  <Card label="First steps">
+    <Empty title="No topics yet">
+      Any Kafka client can write here, and so can this command. A topic is made when something is first written to it.
+    </Empty>
+    <div class="stack">
+      <Command label="Write a message" text="echo hello | penstock produce greetings" />
+      <Command label="Read it" text="penstock consume greetings --follow" />
+    </div>
+  </Card>
+);
+
+const Storage = ({ storage }: { storage: Schemas["SpaceShown"] | null | undefined }) => {
+  const share = storage?.total ? 1 - storage.free / storage.total : null;
+  return (
+    <Tile label="Storage used" href="/storage" note={storage?.total ? `${bytes(storage.free)} free` : null}>
+      {storage ? <Bytes value={storage.used} /> : <Bone />}
+      <Meter share={share} label="Share of the disks that is taken" />
+    </Tile>
+  );
+};
+
+const line = (metric: Line["query"]["metric"], label: string): Line => ({ query: { metric }, label });
+
+/** Drawn once there is an answer, so that alerts do not push everything down a moment later. */
+const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: string }) => {
+  const worst = data?.lag_max;
+  const known = (value: ComponentChildren) => (data ? value : <Bone />);
+  return (
+    <>
+      {data && <Alerts alerts={data.alerts} />}
+      <div class="tiles">
+        <Tile
+          label="Written"
+          note={
+            data && (
+              <>
+                messages: <CountRate value={data.produce.messages_per_s} />
+              </>
+            )
+          }
+        >
+          {known(<BytesRate value={data?.produce.bytes_per_s} />)}
+        </Tile>
+        <Tile
+          label="Read"
+          note={
+            data && (
+              <>
+                messages: <CountRate value={data.fetch.messages_per_s} />
+              </>
+            )
+          }
+        >
+          {known(<BytesRate value={data?.fetch.bytes_per_s} />)}
+        </Tile>
+        <Tile
+          label="Largest lag, messages"
+          href={worst ? pathOf("consumers", worst.consumer) : "/consumers"}
+          note={
+            worst ? <span title={`${worst.consumer} in ${worst.topic}`}>{worst.consumer}</span> : "every consumer is up to date"
+          }
+        >
+          {known(<Count value={worst?.messages ?? 0} />)}
+        </Tile>
+        <Tile
+          label="Topics"
+          href="/topics"
+          note={data && `${integer(data.partitions)} partitions, ${integer(data.consumers)} consumers`}
+        >
+          {known(<Count value={data?.topics} />)}
+        </Tile>
+        <Storage storage={data?.storage} />
+      </div>
+      {data?.topics === 0 && <First />}
+      <div class="grid">
+        <HistoryChart
+          title="Throughput"
+          unit="bytes"
+          range={range}
+          format={bytesPerSecond}
+          lines={[line("produce_bytes", "written"), line("fetch_bytes", "read")]}
+        />
+        <HistoryChart
+          title="Messages"
+          range={range}
+          format={countPerSecond}
+          lines={[line("produce_messages", "written"), line("fetch_messages", "read")]}
+        />
+        <HistoryChart
+          title="Time taken, 99th percentile"
+          unit="ms"
+          range={range}
+          format={duration}
+          lines={[line("request_ms_p99", "request"), line("fsync_ms_p99", "fsync")]}
+        />
+        <HistoryChart title="Storage used" unit="bytes" range={range} format={bytes} lines={[line("storage_used", "used")]} />
+      </div>
+    </>
+  );
+};
+
+export default function Overview() {
+  const { query } = useLocation();
+  const cluster = useCluster();
+  const { data, error, refresh } = useLive(apiPath("/overview"), {}, { every: 2000 });
+  const range = query.range ?? "10m";
+  return (
+    <div class="page">
+      <PageHead
+        title="Overview"
+        note={
+          cluster
+            ? `Up for ${duration(Date.now() - cluster.started_ms)}, erasure ${cluster.erasure}, durability ${cluster.durability}`
+            : "\u00a0"
+        }
+      >
+        <RangeChoice value={range} />
+      </PageHead>
+      <Failure error={error} again={refresh} what="The overview" />
+      {(data || error) && <Figures data={data} range={range} />}
+    </div>
+  );
+}

@@ -1,0 +1,147 @@
+// Write one message by hand.
+import { useState } from "preact/hooks";
+import { type Schemas, apiPath, errorOf, post } from "../api";
+import { Dialog, type FormState, say } from "../dialogs";
+import { integer } from "../format";
+import { Failure, type FieldEvent, Notice, useId } from "../parts";
+
+/** "name: value" a line. */
+function headersOf(text: string): Record<string, string> {
+  return Object.fromEntries(
+    text
+      .split("\n")
+      .filter((line) => line.trim())
+      .map((line) => {
+        const at = line.indexOf(":");
+        if (at < 1) throw new Error(`The header line “${line}” has no name; write name: value.`);
+        return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+      }),
+  );
+}
+
+const looksLikeJson = (text: string) => /^\s*[[{]/.test(text);
+function jsonFault(text: string): string | null {
+  if (!looksLikeJson(text)) return null;
+  try {
+    JSON.parse(text);
+    return null;
+  } catch (error) {
+    return errorOf(error).message;
+  }
+}
+
+interface ProduceProps {
+  topic: Schemas["TopicShown"];
+  onClose: () => void;
+  onDone: () => void;
+}
+
+export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
+  const [form, setForm] = useState({ key: "", value: "", headers: "", partition: "", nothing: false });
+  const [state, setState] = useState<FormState>({ busy: false, error: null });
+  const ids = [useId(), useId(), useId(), useId()];
+  const set = (name: "key" | "value" | "headers" | "partition") => (event: FieldEvent) =>
+    setForm({ ...form, [name]: event.currentTarget.value });
+  const fault = jsonFault(form.value);
+  const send = async (again: boolean) => {
+    setState({ busy: true, error: null });
+    try {
+      const body: Schemas["NewMessage"] = {
+        key: form.key === "" ? null : form.key,
+        value: form.nothing ? null : form.value,
+        headers: headersOf(form.headers),
+      };
+      if (form.partition !== "") body.partition = Number(form.partition);
+      const stored = await post(apiPath("/topics/{name}/messages", { name: topic.name }), body);
+      say(`Stored at offset ${integer(stored.offset)} of partition ${stored.partition}.`);
+      onDone();
+      if (again) setState({ busy: false, error: null });
+      else onClose();
+    } catch (error) {
+      setState({ busy: false, error: errorOf(error) });
+    }
+  };
+  return (
+    <Dialog
+      title={`Write to ${topic.name}`}
+      onClose={onClose}
+      onSubmit={() => send(false)}
+      wide
+      foot={
+        <>
+          <button type="button" class="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="button" class="button" disabled={state.busy} onClick={() => send(true)}>
+            Write and keep open
+          </button>
+          <button type="submit" class="button primary" disabled={state.busy}>
+            Write the message
+          </button>
+        </>
+      }
+    >
+      <div class="pair">
+        <div class="field">
+          <label for={ids[0]}>Key</label>
+          <input
+            id={ids[0]}
+            class="input mono"
+            autocomplete="off"
+            spellcheck={false}
+            placeholder="none"
+            value={form.key}
+            onInput={set("key")}
+          />
+        </div>
+        <div class="field">
+          <label for={ids[1]}>Partition</label>
+          <input
+            id={ids[1]}
+            class="input"
+            type="number"
+            min="0"
+            max={topic.partitions - 1}
+            placeholder="by the key, else any"
+            value={form.partition}
+            onInput={set("partition")}
+          />
+        </div>
+      </div>
+      <div class="field">
+        <label for={ids[2]}>Value</label>
+        <textarea
+          id={ids[2]}
+          class="textarea tall"
+          data-first
+          spellcheck={false}
+          disabled={form.nothing}
+          value={form.value}
+          onInput={set("value")}
+        />
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={form.nothing}
+            onChange={(event) => setForm({ ...form, nothing: event.currentTarget.checked })}
+          />
+          No value at all, which deletes the key in a compacted topic
+        </label>
+      </div>
+      {fault && <Notice tone="warn">This begins like JSON but is not: {fault}. It can be written as it is.</Notice>}
+      <div class="field">
+        <label for={ids[3]}>Headers</label>
+        <textarea
+          id={ids[3]}
+          class="textarea"
+          spellcheck={false}
+          placeholder="name: value"
+          value={form.headers}
+          onInput={set("headers")}
+        />
+        <span class="hint">One a line.</span>
+      </div>
+      <Failure error={state.error} />
+    </Dialog>
+  );
+};

@@ -1,0 +1,156 @@
+// What is done to a queue: consumers registered and let go of, automatic trimming set.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { apiPath, errorOf, put, remove } from "../api";
+import { Confirm, Dialog, type FormState, say } from "../dialogs";
+import { Failure, Field, useId } from "../parts";
+import type { Queue, Registration } from "./queue_status";
+
+const registrationOf = ({ name }: Queue, consumer: string) =>
+  apiPath("/queues/{name}/registrations/{consumer}", { name, consumer });
+
+interface DialogProps {
+  queue: Queue;
+  onClose: () => void;
+  onDone: () => void;
+}
+
+interface FormProps {
+  title: string;
+  verb: string;
+  send: () => Promise<void>;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+/** A dialog that sends what its form holds; a failure is shown in it, and it stays. */
+const Form = ({ title, verb, send, onClose, children }: FormProps) => {
+  const [state, setState] = useState<FormState>({ busy: false, error: null });
+  const go = async () => {
+    setState({ busy: true, error: null });
+    try {
+      await send();
+      onClose();
+    } catch (error) {
+      setState({ busy: false, error: errorOf(error) });
+    }
+  };
+  return (
+    <Dialog
+      title={title}
+      onClose={onClose}
+      onSubmit={go}
+      foot={
+        <>
+          <button type="button" class="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="button primary" disabled={state.busy}>
+            {verb}
+          </button>
+        </>
+      }
+    >
+      {children}
+      <Failure error={state.error} />
+    </Dialog>
+  );
+};
+
+export const Register = ({ queue, onClose, onDone }: DialogProps) => {
+  const [consumer, setConsumer] = useState("");
+  const [vital, setVital] = useState(true);
+  const id = useId();
+  const send = async () => {
+    if (!consumer.trim()) throw new Error("Name the consumer: a group, stream:NAME, or the path of a consumer of YT.");
+    await put(registrationOf(queue, consumer.trim()), { vital });
+    say(`${consumer.trim()} is registered at ${queue.name}.`);
+    onDone();
+  };
+  return (
+    <Form title={`Register a consumer at ${queue.name}`} verb="Register" send={send} onClose={onClose}>
+      <Field
+        id={id}
+        label="Consumer"
+        hint="A group of Kafka's clients, stream:NAME for a durable name of streams, //path for one of YT"
+      >
+        <input
+          id={id}
+          class="input mono"
+          data-first
+          autocomplete="off"
+          spellcheck={false}
+          value={consumer}
+          onInput={(event) => setConsumer(event.currentTarget.value)}
+        />
+      </Field>
+      <label class="check">
+        <input type="checkbox" checked={vital} onChange={(event) => setVital(event.currentTarget.checked)} />
+        Vital: neither trimming nor retention takes what it has not read
+      </label>
+    </Form>
+  );
+};
+
+export const Unregister = ({ queue, registration, onClose, onDone }: DialogProps & { registration: Registration }) => (
+  <Confirm
+    title="End the registration"
+    verb="End it"
+    onClose={onClose}
+    touches={
+      <p>
+        <b>{queue.name}</b> will not wait for <b>{registration.consumer}</b> any more
+        {registration.vital ? ": what it has not read may be trimmed or expire. " : ". "}Its positions stay.
+      </p>
+    }
+    act={async () => {
+      await remove(registrationOf(queue, registration.consumer));
+      say(`${registration.consumer} is not registered at ${queue.name} any more.`);
+      onDone();
+    }}
+  />
+);
+
+const wholeOrNull = (text: string, factor = 1) => (text === "" ? null : Number(text) * factor);
+
+export const SetTrimming = ({ queue, onClose, onDone }: DialogProps) => {
+  const { trim } = queue;
+  const [enable, setEnable] = useState(trim.enable);
+  const [rows, setRows] = useState(String(trim.retained_rows ?? ""));
+  const [seconds, setSeconds] = useState(trim.retained_lifetime_ms === null ? "" : String(trim.retained_lifetime_ms / 1000));
+  const [rowsId, secondsId] = [useId(), useId()];
+  const send = async () => {
+    await put(apiPath("/queues/{name}/trimming", { name: queue.name }), {
+      enable,
+      retained_rows: wholeOrNull(rows),
+      retained_lifetime_ms: wholeOrNull(seconds, 1000),
+    });
+    say(`Automatic trimming of ${queue.name} is ${enable ? "on" : "off"}.`);
+    onDone();
+  };
+  const number = (id: string, label: string, value: string, set: (text: string) => void) => (
+    <Field id={id} label={label}>
+      <input
+        id={id}
+        class="input"
+        type="number"
+        min="0"
+        step="1"
+        placeholder="none"
+        value={value}
+        onInput={(event) => set(event.currentTarget.value)}
+      />
+    </Field>
+  );
+  return (
+    <Form title={`Trimming of ${queue.name}`} verb="Set" send={send} onClose={onClose}>
+      <label class="check">
+        <input type="checkbox" data-first checked={enable} onChange={(event) => setEnable(event.currentTarget.checked)} />
+        Let go of what all vital consumers have read
+      </label>
+      <div class="pair">
+        {number(rowsId, "Rows always kept", rows, setRows)} {number(secondsId, "Seconds always kept", seconds, setSeconds)}
+      </div>
+    </Form>
+  );
+};

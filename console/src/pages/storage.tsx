@@ -1,0 +1,229 @@
+// Groups and their VDisks, drawn by fail domain: what is well, what is missing, what is being healed, and how much room there is.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { type Schemas, apiPath, post } from "../api";
+import { Confirm, say } from "../dialogs";
+import { Bytes, Count, Moment, ago, bytes, count, integer, percent, plural } from "../format";
+import { useLive } from "../live";
+import { Bone, Card, Facts, Failure, Meter, Notice, PageHead, State, Tile, type Tone } from "../parts";
+
+type VDisk = Schemas["VDiskShown"];
+type Group = Schemas["GroupShown"];
+
+const WORST: Group["state"][] = ["lost", "read-only", "degraded", "healthy"];
+const SURVIVES: Partial<Record<string, string>> = {
+  none: "One copy on one disk: it survives a crash of the process and of the machine, not the loss of the disk.",
+  "block-4-2": "Four data parts and two parity parts on eight fail domains: any two of them may be lost.",
+  "mirror-3-dc": "Three whole copies in three realms: one realm and one more domain may be lost.",
+};
+const STATE_TEXTS: Partial<Record<Group["state"], string>> = {
+  degraded: "Some VDisks are not there; everything can still be read and written",
+  "read-only": "Too few VDisks to write; what is stored can be read",
+  lost: "Too few VDisks: some blobs cannot be read",
+};
+const TONES: Record<VDisk["state"], Tone> = { serving: "good", healing: "warn", full: "warn", failing: "bad", out: "bad" };
+
+/** The end of a path, which is what tells disks apart. */
+const endOf = (path: string) => (path.length > 24 ? `…/${path.split("/").slice(-2).join("/")}` : path);
+
+const VDiskItem = ({ vdisk }: { vdisk: VDisk }) => (
+  <li class={`vdisk ${TONES[vdisk.state]}`}>
+    <div class="row spread">
+      <strong title={vdisk.id}>VDisk {vdisk.order}</strong>
+      <State of={vdisk.state === "serving" && vdisk.to_heal > 0 ? "healing" : vdisk.state} />
+    </div>
+    <div class="mono clip small muted" title={vdisk.path}>
+      {endOf(vdisk.path)}
+    </div>
+    <dl class="vdisk-facts">
+      <div title="what its files take; of that, so much is wanted">
+        <dt>used</dt>
+        <dd>
+          <Bytes value={vdisk.used} />
+        </dd>
+      </div>
+      <div>
+        <dt>live</dt>
+        <dd>
+          <Bytes value={vdisk.live} />
+        </dd>
+      </div>
+      <div>
+        <dt>chunks</dt>
+        <dd>
+          <Count value={vdisk.chunks} />
+        </dd>
+      </div>
+      <div>
+        <dt>parts</dt>
+        <dd>
+          <Count value={vdisk.parts} />
+        </dd>
+      </div>
+    </dl>
+    {vdisk.to_heal > 0 && <div class="small warn-text">{plural(vdisk.to_heal, "part")} to be restored</div>}
+    {vdisk.losses.length > 0 && (
+      <details class="small">
+        <summary>{plural(vdisk.losses.length, "loss", "losses")} seen when it was opened</summary>
+        <ul>
+          {vdisk.losses.map((loss) => (
+            <li key={loss} class="wrap">
+              {loss}
+            </li>
+          ))}
+        </ul>
+      </details>
+    )}
+  </li>
+);
+
+/** VDisks in rows of fail realms and columns of fail domains. */
+const Domains = ({ vdisks }: { vdisks: VDisk[] }) => {
+  const realms = new Map<number, Map<number, VDisk[]>>();
+  for (const vdisk of vdisks) {
+    const realm = realms.get(vdisk.fail_realm) ?? new Map<number, VDisk[]>();
+    realms.set(vdisk.fail_realm, realm);
+    realm.set(vdisk.fail_domain, [...(realm.get(vdisk.fail_domain) ?? []), vdisk]);
+  }
+  return (
+    <div class="realms">
+      {[...realms].map(([realm, domains]) => (
+        <section key={realm} class="realm" aria-label={`Fail realm ${realm}`}>
+          {realms.size > 1 && <h3>Fail realm {realm}</h3>}
+          <div class="domains" style={{ "--columns": Math.min(domains.size, 4) }}>
+            {[...domains].map(([domain, disks]) => (
+              <section key={domain} class="domain" aria-label={`Fail domain ${domain}`}>
+                <h4>Fail domain {domain}</h4>
+                <ul>
+                  {disks.map((vdisk) => (
+                    <VDiskItem key={vdisk.order} vdisk={vdisk} />
+                  ))}
+                </ul>
+              </section>
+            ))}
+          </div>
+        </section>
+      ))}
+    </div>
+  );
+};
+
+const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }: Schemas["ScrubShown"]): ComponentChildren => [
+  isRunning ? (
+    <>
+      <strong>running now</strong>,{" "}
+    </>
+  ) : (
+    ""
+  ),
+  last ? (
+    <>
+      finished at <Moment value={last} /> ({ago(last)}),{" "}
+    </>
+  ) : (
+    "never finished since the start, "
+  ),
+  `${count(chunks)} chunks read, `,
+  found ? <strong class="bad-text">{plural(found, "damaged part")} found</strong> : "nothing damaged",
+];
+
+const GroupCard = ({ group }: { group: Group }) => (
+  <Card title={`Group ${group.name}`} actions={<State of={group.state} />}>
+    <div class="stack">
+      {STATE_TEXTS[group.state] && (
+        <Notice tone={group.state === "degraded" ? "warn" : "bad"} title={STATE_TEXTS[group.state]}>
+          Bring the disk back, or put an empty directory in its place and start the node again: it is filled from the others.
+        </Notice>
+      )}
+      <div class="group-head">
+        <Facts
+          of={[
+            ["Erasure", group.erasure],
+            ["Survives", SURVIVES[group.erasure] ?? "–"],
+            ["Scrub", scrubText(group.scrub)],
+            ["Restored", `${plural(group.restored, "part")} since the start`],
+          ]}
+        />
+        <div class="space">
+          <div class="row spread">
+            <span>{bytes(group.used)} of ours</span>
+            <span class="muted">
+              {group.total ? `${bytes(group.free)} free of ${bytes(group.total)}` : "room is being measured"}
+            </span>
+          </div>
+          <Meter
+            share={group.total ? 1 - group.free / group.total : null}
+            label={`Space taken on the disks of group ${group.name}`}
+          />
+        </div>
+      </div>
+      <Domains vdisks={group.vdisks} />
+    </div>
+  </Card>
+);
+
+export default function Storage() {
+  const { data, error, refresh } = useLive(apiPath("/storage"));
+  const [asking, setAsking] = useState(false);
+  const groups = data?.groups ?? [];
+  const sum = (key: "used" | "free" | "total") => groups.reduce((total, group) => total + group[key], 0);
+  const vdisks = groups.flatMap((group) => group.vdisks);
+  const worst = WORST.find((state) => groups.some((group) => group.state === state));
+  const toHeal = vdisks.reduce((total, { to_heal: parts }) => total + parts, 0);
+  const notWell = vdisks.filter(({ state }) => state !== "serving").length;
+  const known = (value: ComponentChildren) => (data ? value : <Bone />);
+  return (
+    <div class="page">
+      <PageHead title="Storage" note="Blobs, spread over VDisks in groups.">
+        {data && (
+          <button type="button" class="button" onClick={() => setAsking(true)}>
+            Scrub now…
+          </button>
+        )}
+      </PageHead>
+      <Failure error={error} again={refresh} what="The storage" />
+      <div class="tiles">
+        <Tile label="State" note={data ? plural(groups.length, "group") : null}>
+          {known(<span class="state-figure">{worst ?? "–"}</span>)}
+        </Tile>
+        <Tile label="Used" note="by what is stored here">
+          {known(<Bytes value={sum("used")} />)}
+        </Tile>
+        <Tile
+          label="Free"
+          note={sum("total") ? `${percent(sum("free") / sum("total"))} of the disks` : data ? "being measured" : null}
+        >
+          {known(<Bytes value={sum("total") ? sum("free") : null} />)}
+        </Tile>
+        <Tile label="VDisks" note={data ? (notWell ? `${integer(notWell)} not well` : "all are well") : null}>
+          {known(integer(vdisks.length))}
+        </Tile>
+        <Tile label="To heal" note="parts to be restored">
+          {known(<Count value={toHeal} />)}
+        </Tile>
+      </div>
+      {groups.map((group) => (
+        <GroupCard key={group.id} group={group} />
+      ))}
+      {asking && (
+        <Confirm
+          title="Scrub the storage?"
+          danger={false}
+          verb="Start the scrub"
+          onClose={() => setAsking(false)}
+          act={async () => {
+            const begun = await post(apiPath("/storage/scrub"));
+            say(begun.started ? "The scrub has begun." : "A scrub is under way already.");
+            refresh();
+          }}
+          touches={
+            <>
+              All {plural(vdisks.length, "VDisk")} are read from beginning to end ({bytes(sum("used"))}) and every part is
+              checked; damaged ones are restored from the others. Nothing is deleted. It takes some of the disks' time meanwhile.
+            </>
+          }
+        />
+      )}
+    </div>
+  );
+}

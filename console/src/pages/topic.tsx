@@ -1,0 +1,226 @@
+// One topic: its frame and tabs. Each tab is a module of its own.
+import type { ComponentType } from "preact";
+import { useState } from "preact/hooks";
+import { type Schemas, apiPath, errorOf, isNotFound, post, remove } from "../api";
+import { Confirm, Dialog, say } from "../dialogs";
+import { Bytes, Count, bytes, integer, plural } from "../format";
+import { forget, useLive } from "../live";
+import { Badge, Empty, Failure, Menu, type MenuAction, PageHead, Tabs, useId } from "../parts";
+import { type Place, navigate, pathOf, useLocation } from "../router";
+import { QueueView } from "./queue_view";
+import { Configuration } from "./topic_config";
+import { Readers } from "./topic_consumers";
+import { Messages } from "./topic_messages";
+import { HistoryTab } from "./topic_metrics";
+import { Partitions } from "./topic_partitions";
+
+type TopicInfo = Schemas["TopicShown"];
+
+interface TabProps {
+  name: string;
+  topic: TopicInfo;
+  query: Place["query"];
+  refresh: () => void;
+}
+
+const TABS = {
+  messages: ["Messages", Messages],
+  partitions: ["Partitions", Partitions],
+  consumers: ["Consumers", Readers],
+  queue: ["Queue", QueueView],
+  config: ["Configuration", Configuration],
+  metrics: ["Metrics", HistoryTab],
+} satisfies Record<string, [text: string, View: ComponentType<TabProps>]>;
+const isTab = (key: string): key is keyof typeof TABS => Object.hasOwn(TABS, key);
+
+interface DialogProps {
+  topic: TopicInfo;
+  onClose: () => void;
+  refresh: () => void;
+}
+
+const Delete = ({ topic, onClose }: Omit<DialogProps, "refresh">) => (
+  <Confirm
+    title={`Delete topic ${topic.name}?`}
+    typed={topic.name}
+    verb="Delete the topic"
+    onClose={onClose}
+    act={async () => {
+      await remove(apiPath("/topics/{name}", { name: topic.name }));
+      forget("/topics");
+      say(`Topic ${topic.name} was deleted.`);
+      navigate("/topics");
+    }}
+    touches={
+      <>
+        This deletes <strong>{plural(topic.partitions, "partition")}</strong> with{" "}
+        <strong>{plural(topic.messages, "message")}</strong> ({bytes(topic.bytes)}) and the positions of{" "}
+        <strong>{plural(topic.consumers, "consumer")}</strong> in it. It cannot be undone.
+      </>
+    }
+  />
+);
+
+const MorePartitions = ({ topic, onClose, refresh }: DialogProps) => {
+  const [total, setTotal] = useState(String(topic.partitions + 1));
+  const [error, setError] = useState<Error | null>(null);
+  const id = useId();
+  const add = async () => {
+    try {
+      await post(apiPath("/topics/{name}/partitions", { name: topic.name }), { total: Number(total) });
+      say(`${topic.name} has ${total} partitions now.`);
+      refresh();
+      onClose();
+    } catch (failure) {
+      setError(errorOf(failure));
+    }
+  };
+  return (
+    <Dialog
+      title={`Add partitions to ${topic.name}`}
+      onClose={onClose}
+      onSubmit={add}
+      foot={
+        <>
+          <button type="button" class="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="button primary" disabled={!(Number(total) > topic.partitions)}>
+            Add partitions
+          </button>
+        </>
+      }
+    >
+      <p>
+        There are {integer(topic.partitions)} now. Messages stay where they are; new ones with a key may go to another partition
+        than older ones of that key. There can never be fewer.
+      </p>
+      <div class="field">
+        <label for={id}>Partitions in all</label>
+        <input
+          id={id}
+          class="input"
+          data-first
+          type="number"
+          min={topic.partitions + 1}
+          max="100000"
+          value={total}
+          onInput={(event) => setTotal(event.currentTarget.value)}
+        />
+      </div>
+      <Failure error={error} />
+    </Dialog>
+  );
+};
+
+const Trim = ({ topic, onClose, refresh }: DialogProps) => {
+  const { data } = useLive(apiPath("/topics/{name}/partitions", { name: topic.name }), { limit: 500 }, { every: 0 });
+  const filled = data ? data.items.filter(({ start, end }) => end > start) : [];
+  const offsets = Object.fromEntries(filled.map(({ partition, end }) => [partition, end]));
+  const messages = filled.reduce((sum, { start, end }) => sum + end - start, 0);
+  const places = filled.slice(0, 4).map(({ partition, end }) => `offset ${integer(end)} of partition ${partition}`);
+  const upTo = places.join(", ") + (filled.length > 4 ? ", …" : "");
+  const drop = async () => {
+    await post(apiPath("/topics/{name}/trim", { name: topic.name }), { offsets });
+    say(`${topic.name} was trimmed.`);
+    refresh();
+  };
+  return (
+    <Confirm
+      title={`Drop all messages of ${topic.name}?`}
+      typed={topic.name}
+      verb="Drop the messages"
+      onClose={onClose}
+      act={drop}
+      touches={
+        <>
+          <p>
+            This drops the <strong>{plural(messages, "message")}</strong> that are there now: up to {upTo}.
+          </p>
+          <p>Offsets go on from there; topic, configuration and consumers stay. It cannot be undone.</p>
+        </>
+      }
+    />
+  );
+};
+
+export default function Topic() {
+  const { segments, query } = useLocation();
+  const [, name = "", tab = "messages"] = segments;
+  const { data: topic, error, refresh } = useLive(apiPath("/topics/{name}", { name }));
+  const [asking, setAsking] = useState<"delete" | "partitions" | "trim" | null>(null);
+  const close = () => setAsking(null);
+  const crumbs = (
+    <>
+      <a href="/topics">Topics</a> /
+    </>
+  );
+  if (isNotFound(error)) {
+    return (
+      <div class="page">
+        <PageHead title={name} crumbs={crumbs} />
+        <Empty title="There is no such topic" command={`penstock topic create ${name}`}>
+          It was deleted, or never made. <a href="/topics">All topics</a>
+        </Empty>
+      </div>
+    );
+  }
+  const shown = isTab(tab) ? tab : "messages";
+  const View: ComponentType<TabProps> = TABS[shown][1];
+  const actions: MenuAction[] = [
+    { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus" },
+    { text: "Drop all messages…", act: () => setAsking("trim"), danger: true, icon: "close" },
+    { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash" },
+  ];
+  return (
+    <div class="page">
+      <PageHead
+        title={name}
+        crumbs={crumbs}
+        note={
+          topic ? (
+            <>
+              <Count value={topic.messages} /> messages, <Bytes value={topic.bytes} />, {plural(topic.partitions, "partition")}
+              {topic.cleanup_policy !== "delete" ? (
+                <>
+                  {" "}
+                  <Badge plain>{topic.cleanup_policy}</Badge>
+                </>
+              ) : (
+                ""
+              )}
+              {topic.is_internal ? (
+                <>
+                  {" "}
+                  <Badge plain tone="accent">
+                    internal
+                  </Badge>
+                </>
+              ) : (
+                ""
+              )}
+            </>
+          ) : (
+            "\u00a0"
+          )
+        }
+      >
+        {topic && !topic.is_internal && <Menu label="Actions" icon="more" actions={actions} />}
+      </PageHead>
+      <Failure error={error} again={refresh} what="The topic" />
+      <Tabs
+        label={`Parts of ${name}`}
+        current={shown}
+        tabs={Object.entries(TABS).map(([key, [text]]) => [
+          key,
+          text,
+          key === "messages" ? pathOf("topics", name) : pathOf("topics", name, key),
+        ])}
+      />
+      {topic ? <View key={tab} name={name} topic={topic} query={query} refresh={refresh} /> : null}
+      {topic && asking === "delete" && <Delete topic={topic} onClose={close} />}
+      {topic && asking === "partitions" && <MorePartitions topic={topic} onClose={close} refresh={refresh} />}
+      {topic && asking === "trim" && <Trim topic={topic} onClose={close} refresh={refresh} />}
+    </div>
+  );
+}

@@ -1,0 +1,423 @@
+// Messages of a topic: from either end, an offset or a time; searched by the node; or as they come.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { API, type QueryOf, type Schemas, apiPath, errorOf, get } from "../api";
+import { say } from "../dialogs";
+import { bytes, clockOf, count, dateOf, integer } from "../format";
+import { Icon } from "../icons";
+import { useSettled } from "../live";
+import { Empty, Failure, type FieldEvent, Menu, Search, copyText, useId } from "../parts";
+import { type Place, type Query, href, setQuery } from "../router";
+import { useCluster } from "../shell";
+import { consumeCommand, consumeProgram } from "../snippets";
+import { parseExactly } from "../values";
+import { MessageTable } from "./message_table";
+import { Produce } from "./produce";
+
+const HELD_MAX = 500;
+const LIMIT = 50;
+
+type Message = Schemas["MessageShown"];
+
+const localTime = (ms: number) => {
+  const at = new Date(ms);
+  return `${dateOf(at)}T${clockOf(at)}`;
+};
+
+/** What is being typed into a field stays there until it is done, whatever is shown anew meanwhile. */
+function useDraft(value: string | number) {
+  const [draft, setDraft] = useState<string | null>(null);
+  return { shown: draft ?? value, type: (event: FieldEvent) => setDraft(event.currentTarget.value), done: () => setDraft(null) };
+}
+
+/** Where to begin, by its kind, as it is first put into the URL. */
+const STARTS: Record<string, () => string | null> = {
+  newest: () => null,
+  oldest: () => "oldest",
+  offset: () => "offset:0",
+  time: () => `time:${Date.now() - 3600e3}`,
+};
+
+/** Where to begin: a kind and, for two of them, a value. */
+const StartChoice = ({ start }: { start: string }) => {
+  const [kind, value = ""] = start.split(":");
+  const draft = useDraft(kind === "time" ? localTime(Number(value)) : value);
+  const [id, valueId] = [useId(), useId()];
+  const choose = (event: FieldEvent) => {
+    const chosen = STARTS[event.currentTarget.value];
+    draft.done();
+    setQuery({ start: chosen?.(), live: null }, { replace: false });
+  };
+  return (
+    <div class="field inline">
+      <label for={id}>From</label>
+      <select id={id} class="select" value={kind} onChange={choose}>
+        <option value="newest">newest</option>
+        <option value="oldest">oldest</option>
+        <option value="offset">offset…</option>
+        <option value="time">time…</option>
+      </select>
+      {kind === "offset" && (
+        <>
+          <label class="spoken" for={valueId}>
+            Offset
+          </label>
+          <input
+            id={valueId}
+            class="input offset-input"
+            type="number"
+            min="0"
+            value={draft.shown}
+            onInput={draft.type}
+            onChange={(event) => {
+              draft.done();
+              setQuery(
+                { start: `offset:${Math.max(0, Math.trunc(Number(event.currentTarget.value) || 0))}` },
+                { replace: false },
+              );
+            }}
+          />
+        </>
+      )}
+      {kind === "time" && (
+        <>
+          <label class="spoken" for={valueId}>
+            Time
+          </label>
+          <input
+            id={valueId}
+            class="input"
+            type="datetime-local"
+            step="1"
+            value={draft.shown}
+            onInput={draft.type}
+            onChange={(event) => {
+              draft.done();
+              const ms = new Date(event.currentTarget.value).getTime();
+              if (ms >= 0) setQuery({ start: `time:${ms}` }, { replace: false });
+            }}
+          />
+        </>
+      )}
+    </div>
+  );
+};
+
+const PartitionChoice = ({ partition, partitions }: { partition: number | null; partitions: number }) => {
+  const id = useId();
+  const draft = useDraft(partition ?? "");
+  const choose = (event: FieldEvent) => {
+    draft.done();
+    setQuery({ partition: event.currentTarget.value === "" ? null : event.currentTarget.value }, { replace: false });
+  };
+  return (
+    <div class="field inline">
+      <label for={id}>Partition</label>
+      {partitions <= 200 ? (
+        <select id={id} class="select" value={partition ?? ""} onChange={choose}>
+          <option value="">all</option>
+          {Array.from({ length: partitions }, (_, number) => (
+            <option key={number} value={number}>
+              {number}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <input
+          id={id}
+          class="input offset-input"
+          type="number"
+          min="0"
+          max={partitions - 1}
+          placeholder="all"
+          value={draft.shown}
+          onInput={draft.type}
+          onChange={choose}
+        />
+      )}
+    </div>
+  );
+};
+
+interface Page {
+  key: string | null;
+  items: Message[];
+  next: string | null;
+  scanned: number;
+  busy: boolean;
+  error: Error | null;
+}
+
+/** Messages that are there: a page, and further ones on demand. */
+function useMessages(name: string, question: QueryOf<"/topics/{name}/messages">, live: boolean) {
+  const key = href(name, question as Query);
+  const [state, setState] = useState<Page>({ key: null, items: [], next: null, scanned: 0, busy: true, error: null });
+  const [turn, setTurn] = useState(0);
+  const control = useRef<AbortController | null>(null);
+  const ask = async (cursor: string | null, before: boolean) => {
+    control.current?.abort();
+    const own = new AbortController();
+    control.current = own;
+    setState((old) => ({ ...old, busy: true, error: null }));
+    try {
+      const answer = await get(
+        apiPath("/topics/{name}/messages", { name }),
+        { ...question, cursor },
+        { signal: own.signal, parse: parseExactly },
+      );
+      setState((old) => ({
+        key,
+        items: before ? [...old.items, ...answer.items] : answer.items,
+        next: answer.next,
+        scanned: (before ? old.scanned : 0) + answer.scanned_bytes,
+        busy: false,
+        error: null,
+      }));
+    } catch (error) {
+      if (!own.signal.aborted)
+        setState((old) => ({
+          ...old,
+          key,
+          items: before || old.key === key ? old.items : [],
+          busy: false,
+          error: errorOf(error),
+        }));
+    }
+  };
+  useEffect(() => {
+    if (live) return undefined;
+    ask(null, false);
+    return () => control.current?.abort();
+  }, [key, live, turn]);
+  return { ...state, more: () => ask(state.next, true), refresh: () => setTurn((old) => old + 1) };
+}
+
+interface Tail {
+  items: Message[];
+  waiting: number;
+  dropped: number;
+  isOpen: boolean;
+  error: Error | null;
+}
+
+/** What an event of the tail carries. The document of the API has no place for it. */
+interface TailEvent {
+  items: Message[];
+  dropped: number;
+}
+
+interface Arrivals {
+  arrived: Message[];
+  drawing: ReturnType<typeof setTimeout> | undefined;
+  paused: boolean;
+}
+
+/** Messages as they come, by server-sent events; while paused they are kept for later, and counted. */
+function useTail(name: string, question: QueryOf<"/topics/{name}/tail">, live: boolean, paused: boolean): Tail {
+  const [state, setState] = useState<Tail>({ items: [], waiting: 0, dropped: 0, isOpen: false, error: null });
+  const held = useRef<Arrivals>({ arrived: [], drawing: undefined, paused });
+  held.current.paused = paused;
+  const draw = () => {
+    held.current.drawing = undefined;
+    const { arrived } = held.current;
+    if (held.current.paused) {
+      if (arrived.length > HELD_MAX) arrived.splice(0, arrived.length - HELD_MAX);
+      setState((old) => ({ ...old, waiting: arrived.length }));
+      return;
+    }
+    held.current.arrived = [];
+    setState((old) => ({ ...old, items: [...arrived.reverse(), ...old.items].slice(0, HELD_MAX), waiting: 0 }));
+  };
+  useEffect(() => {
+    if (!live) return undefined;
+    setState({ items: [], waiting: 0, dropped: 0, isOpen: false, error: null });
+    held.current.arrived = [];
+    const address = href(API + apiPath("/topics/{name}/tail", { name }), question as Query);
+    const source = new EventSource(address, { withCredentials: true });
+    const soon = () => {
+      if (!held.current.drawing) held.current.drawing = setTimeout(draw, 200);
+    };
+    source.addEventListener("open", () => setState((old) => ({ ...old, isOpen: true, error: null })));
+    source.addEventListener("messages", (event: MessageEvent<string>) => {
+      const told = parseExactly(event.data) as TailEvent;
+      held.current.arrived.push(...told.items);
+      if (told.dropped) setState((old) => ({ ...old, dropped: old.dropped + told.dropped }));
+      soon();
+    });
+    source.addEventListener("end", (event: MessageEvent<string>) => {
+      source.close();
+      const { message } = JSON.parse(event.data) as { message: string };
+      setState((old) => ({ ...old, isOpen: false, error: new Error(message) }));
+    });
+    source.addEventListener("error", () =>
+      setState((old) => ({
+        ...old,
+        isOpen: false,
+        error:
+          source.readyState === EventSource.CLOSED
+            ? new Error(
+                "The node refused to send messages as they come. Check that the topic is there and that you may read it, then start again.",
+              )
+            : new Error("The connection was lost; it is made again by itself."),
+      })),
+    );
+    return () => {
+      source.close();
+      clearTimeout(held.current.drawing);
+      held.current.drawing = undefined;
+    };
+  }, [name, href("", question as Query), live]);
+  useEffect(() => {
+    if (live && !paused && held.current.arrived.length) draw();
+  }, [paused]);
+  return state;
+}
+
+const Nothing = ({ name, search, next }: { name: string; search: string; next: string | null }) => {
+  if (search)
+    return (
+      <Empty title={next ? "Nothing found so far" : "No message has this in it"}>
+        Key, value and headers were searched for “{search}”.
+      </Empty>
+    );
+  return (
+    <Empty title="No messages here" command={`echo hello | penstock produce ${name}`}>
+      Nothing was written to this part of the topic yet, or it is past its retention. Write something:
+    </Empty>
+  );
+};
+
+const LiveBar = ({ tail, paused, onPause }: { tail: Tail; paused: boolean; onPause: () => void }) => (
+  <div class="row live-bar" role="status">
+    <span class={`live-dot ${tail.isOpen && !paused ? "on" : ""}`} aria-hidden="true" />
+    <span>{paused ? `Paused, ${tail.waiting} waiting` : tail.isOpen ? "Messages are shown as they come" : "Connecting…"}</span>
+    {tail.dropped > 0 && <span class="muted">{count(tail.dropped)} left out: they came faster than can be shown</span>}
+    <button type="button" class="button small push" onClick={onPause}>
+      <Icon name={paused ? "play" : "pause"} />
+      {paused ? "Go on" : "Pause"}
+    </button>
+  </div>
+);
+
+interface MessagesProps {
+  name: string;
+  topic: Schemas["TopicShown"];
+  query: Place["query"];
+  refresh: () => void;
+}
+
+export const Messages = ({ name, topic, query, refresh: refreshTopic }: MessagesProps) => {
+  const cluster = useCluster();
+  const live = query.live === "1";
+  const start = query.start ?? "newest";
+  const partition = query.partition === undefined ? null : Number(query.partition);
+  const search = useSettled(query.search ?? "", 300);
+  const limit = [50, 200, 500].includes(Number(query.limit)) ? Number(query.limit) : LIMIT;
+  const page = useMessages(name, { partition, start, limit, search }, live);
+  const [paused, setPaused] = useState(false);
+  const tail = useTail(name, { partition, search }, live, paused);
+  const [producing, setProducing] = useState(false);
+  const shown = { topic: name, start, partition, partitions: topic.partitions, limit, live, search };
+  const copy = (text: string) => async () => {
+    await copyText(text);
+    say("Copied.");
+  };
+  const items = live ? tail.items : page.items;
+  const toggle = () => {
+    setPaused(false);
+    setQuery({ live: live ? null : "1" }, { replace: false });
+  };
+  return (
+    <div class="stack">
+      <div class="row message-bar">
+        <StartChoice start={start} />
+        <PartitionChoice partition={partition} partitions={topic.partitions} />
+        <Search
+          label="Search in key, value and headers"
+          placeholder="Search messages"
+          value={query.search}
+          onChange={(text) => setQuery({ search: text || null })}
+        />
+        <button type="button" class="button" aria-pressed={live} onClick={toggle}>
+          <span class={`live-dot ${live ? "on" : ""}`} aria-hidden="true" />
+          Live
+        </button>
+        {!live && (
+          <button type="button" class="button" onClick={page.refresh}>
+            Refresh
+          </button>
+        )}
+        <Menu
+          label="Copy as"
+          icon="copy"
+          actions={[
+            { text: "Command: penstock consume", act: copy(consumeCommand(cluster, shown)) },
+            { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) },
+          ]}
+        />
+        <button type="button" class="button primary" onClick={() => setProducing(true)}>
+          <Icon name="send" />
+          Write a message
+        </button>
+      </div>
+      {live && <LiveBar tail={tail} paused={paused} onPause={() => setPaused(!paused)} />}
+      <Failure error={live ? tail.error : page.error} again={live ? null : page.refresh} what={live ? null : "Messages"} />
+      <div class="card" aria-busy={page.busy}>
+        {items.length > 0 ? (
+          <MessageTable topic={name} items={items} open={query.open} />
+        ) : live ? (
+          <Empty title="Waiting for messages" command={`echo hello | penstock produce ${name}`}>
+            What is written from now on is shown here.
+          </Empty>
+        ) : page.key !== null && !page.busy && !page.error ? (
+          <Nothing name={name} search={search} next={page.next} />
+        ) : (
+          <div class="empty quiet" />
+        )}
+        {(live || page.key !== null) && (
+          <div class="table-foot">
+            <span>
+              {live ? `the last ${integer(items.length)}` : `${integer(items.length)} shown, ${bytes(page.scanned)} looked at`}
+            </span>
+            {!live && (
+              <div class="field inline push">
+                <label for="limit">At a time</label>
+                <select
+                  id="limit"
+                  class="select small"
+                  value={limit}
+                  onChange={(event) =>
+                    setQuery(
+                      { limit: event.currentTarget.value === String(LIMIT) ? null : event.currentTarget.value },
+                      { replace: false },
+                    )
+                  }
+                >
+                  {[50, 200, 500].map((number) => (
+                    <option key={number} value={number}>
+                      {number}
+                    </option>
+                  ))}
+                </select>
+              </div>
+            )}
+            {!live && page.next && (
+              <button type="button" class="button small" disabled={page.busy} onClick={page.more}>
+                {search && !items.length ? "Search on" : start === "newest" ? "Show older ones" : "Show more"}
+              </button>
+            )}
+          </div>
+        )}
+      </div>
+      {producing && (
+        <Produce
+          topic={topic}
+          onClose={() => setProducing(false)}
+          onDone={() => {
+            refreshTopic();
+            if (!live) page.refresh();
+          }}
+        />
+      )}
+    </div>
+  );
+};

@@ -1,0 +1,260 @@
+// All topics: searched, sorted and paged by the node, so that ten thousand are no more than ten.
+import { useState } from "preact/hooks";
+import { type Schemas, apiPath, errorOf, post } from "../api";
+import { Dialog, type FormState, say } from "../dialogs";
+import { Bytes, BytesRate, Count, Duration } from "../format";
+import { Icon } from "../icons";
+import { useSettled } from "../live";
+import { Badge, Empty, Failure, type FieldEvent, PageHead, Search, useId } from "../parts";
+import { navigate, pathOf, setQuery, useLocation } from "../router";
+import { type Column, LongTable } from "../tables";
+
+const RATE = "over the last seconds";
+const COLUMNS: Column<Schemas["TopicShown"]>[] = [
+  {
+    key: "name",
+    title: "Name",
+    sorts: true,
+    show: (topic) => (
+      <>
+        <a class="name-link clip" data-row href={pathOf("topics", topic.name)} title={topic.name}>
+          {topic.name}
+        </a>
+        {topic.is_internal && (
+          <Badge plain tone="accent">
+            internal
+          </Badge>
+        )}
+      </>
+    ),
+  },
+  {
+    key: "partitions",
+    title: "Partitions",
+    end: true,
+    wide: true,
+    sorts: true,
+    width: "96px",
+    show: (topic) => <Count value={topic.partitions} />,
+  },
+  {
+    key: "messages",
+    title: "Messages",
+    end: true,
+    sorts: true,
+    width: "98px",
+    show: (topic) => <Count value={topic.messages} />,
+  },
+  {
+    key: "bytes",
+    title: "Size",
+    end: true,
+    sorts: true,
+    width: "104px",
+    show: (topic) => <Bytes value={topic.bytes} />,
+  },
+  {
+    key: "produce_bytes_per_s",
+    title: "Written",
+    end: true,
+    wide: true,
+    sorts: true,
+    width: "104px",
+    about: RATE,
+    show: (topic) => <BytesRate value={topic.produce_bytes_per_s} />,
+  },
+  {
+    key: "fetch_bytes_per_s",
+    title: "Read",
+    end: true,
+    wide: true,
+    sorts: true,
+    width: "104px",
+    about: RATE,
+    show: (topic) => <BytesRate value={topic.fetch_bytes_per_s} />,
+  },
+  {
+    key: "consumers",
+    title: "Consumers",
+    end: true,
+    wide: true,
+    sorts: true,
+    width: "110px",
+    show: (topic) => <Count value={topic.consumers} />,
+  },
+  {
+    key: "retention_ms",
+    title: "Kept for",
+    end: true,
+    wide: "widest",
+    width: "96px",
+    show: (topic) =>
+      topic.retention_ms === null ? <span class="muted">for ever</span> : <Duration value={topic.retention_ms} />,
+  },
+  {
+    key: "cleanup_policy",
+    title: "Cleanup",
+    wide: "widest",
+    width: "140px",
+    show: (topic) => <Badge plain>{topic.cleanup_policy.replace(",", " + ")}</Badge>,
+  },
+];
+
+const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: string) => void }) => {
+  const [form, setForm] = useState({ name: "", partitions: "", retention: "", policy: "" });
+  const [state, setState] = useState<FormState>({ busy: false, error: null });
+  const ids = [useId(), useId(), useId(), useId()];
+  const set = (key: keyof typeof form) => (event: FieldEvent) => setForm({ ...form, [key]: event.currentTarget.value });
+  const make = async () => {
+    setState({ busy: true, error: null });
+    const config: Record<string, string> = {};
+    if (form.retention) config["retention.ms"] = form.retention;
+    if (form.policy) config["cleanup.policy"] = form.policy;
+    try {
+      await post(apiPath("/topics"), {
+        name: form.name.trim(),
+        partitions: form.partitions ? Number(form.partitions) : null,
+        config,
+      });
+      say(`Topic ${form.name.trim()} was made.`);
+      onMade(form.name.trim());
+    } catch (error) {
+      setState({ busy: false, error: errorOf(error) });
+    }
+  };
+  return (
+    <Dialog
+      title="New topic"
+      onClose={onClose}
+      onSubmit={make}
+      foot={
+        <>
+          <button type="button" class="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="button primary" disabled={!form.name.trim() || state.busy}>
+            Make the topic
+          </button>
+        </>
+      }
+    >
+      <div class="field">
+        <label for={ids[0]}>Name</label>
+        <input
+          id={ids[0]}
+          class="input mono"
+          data-first
+          autocomplete="off"
+          spellcheck={false}
+          maxlength={249}
+          value={form.name}
+          onInput={set("name")}
+        />
+        <span class="hint">Letters, digits, dots, underscores and hyphens.</span>
+      </div>
+      <div class="field">
+        <label for={ids[1]}>Partitions</label>
+        <input
+          id={ids[1]}
+          class="input"
+          type="number"
+          min="1"
+          max="100000"
+          placeholder="as the node is set"
+          value={form.partitions}
+          onInput={set("partitions")}
+        />
+        <span class="hint">How many consumers of one group can share the work. There can be more later, never fewer.</span>
+      </div>
+      <div class="field">
+        <label for={ids[2]}>Keep messages for</label>
+        <select id={ids[2]} class="select" value={form.retention} onChange={set("retention")}>
+          {[
+            ["", "the default, a week"],
+            ["3600000", "an hour"],
+            ["86400000", "a day"],
+            ["2592000000", "30 days"],
+            ["-1", "ever"],
+          ].map(([value, text]) => (
+            <option key={value} value={value}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </div>
+      <div class="field">
+        <label for={ids[3]}>Cleanup</label>
+        <select id={ids[3]} class="select" value={form.policy} onChange={set("policy")}>
+          {[
+            ["", "delete old messages (the default)"],
+            ["compact", "keep the last message of every key"],
+            ["compact,delete", "both"],
+          ].map(([value, text]) => (
+            <option key={value} value={value}>
+              {text}
+            </option>
+          ))}
+        </select>
+      </div>
+      <Failure error={state.error} />
+    </Dialog>
+  );
+};
+
+export default function Topics() {
+  const { query } = useLocation();
+  const search = useSettled(query.search ?? "", 150);
+  const [making, setMaking] = useState(false);
+  const internal = query.internal === "1";
+  const nothing = search ? (
+    <Empty title="No topic has this in its name">
+      Search for less, or <a href="/topics">show all</a>.
+    </Empty>
+  ) : (
+    <Empty title="No topics yet" command="echo hello | penstock produce greetings">
+      Make one here, or write to it: a topic is made by the first message.
+    </Empty>
+  );
+  return (
+    <div class="page fill">
+      <PageHead title="Topics">
+        <button type="button" class="button primary" onClick={() => setMaking(true)}>
+          <Icon name="plus" />
+          New topic
+        </button>
+      </PageHead>
+      <div class="row">
+        <Search label="Search topics" value={query.search} />
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={internal}
+            onChange={(event) => setQuery({ internal: event.currentTarget.checked ? "1" : null, at: null }, { replace: false })}
+          />
+          Internal ones too
+        </label>
+      </div>
+      <LongTable
+        label="Topics"
+        noun="topic"
+        columns={COLUMNS}
+        path={apiPath("/topics")}
+        query={{ search, internal }}
+        sort={query.sort ?? "name"}
+        order={query.order ?? "asc"}
+        at={query.at}
+        keyOf={(topic) => topic.name}
+        empty={nothing}
+      />
+      {making && (
+        <NewTopic
+          onClose={() => setMaking(false)}
+          onMade={(name) => {
+            setMaking(false);
+            navigate(pathOf("topics", name));
+          }}
+        />
+      )}
+    </div>
+  );
+}
