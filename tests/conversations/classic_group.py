@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from penstock.broker.groups.classic import ClassicGroup
-from penstock.broker.groups.members import Effect, JoinAnswer, Joining, MemberIdRequiredError, OfferedProtocol, Reply
+from penstock.broker.groups.members import Effect, JoinRequest, JoinResponse, MemberIdRequiredError, OfferedProtocol, Reply
 from penstock.broker.groups.store import pack_group, unpack_group
 from penstock.core.errors import PenstockError
 from tests.conversations.script import Block, Command, seconds_of, unknown
@@ -121,7 +121,7 @@ class Conversation:
         client = self._client(name)
         client.instance_id = command.options.get("instance", client.instance_id)
         protocols = command.words("protocols") or ["range"]
-        request = Joining(
+        request = JoinRequest(
             client.member_id,
             "consumer",
             tuple(OfferedProtocol(protocol, b"") for protocol in protocols),
@@ -165,8 +165,8 @@ class Conversation:
 
     def _take_reply(self, ticket: Ticket, reply: Reply) -> None:
         client = self._client(ticket.client)
-        answer = reply.answer
-        if isinstance(answer, JoinAnswer):
+        answer = reply.response
+        if isinstance(answer, JoinResponse):
             client.member_id, client.generation = answer.member_id, answer.generation
             role = f"leads {', '.join(member.member_id for member in answer.members)}" if answer.members else "follows"
             skip = ", need not assign" if answer.skip_assignment else ""

@@ -23,10 +23,10 @@ from penstock.broker.groups.consumer_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     PAUSE_EPOCH,
-    Answer,
     ConsumerGroup,
     ConsumerGroupOptions,
     Heartbeat,
+    HeartbeatResponse,
 )
 from penstock.broker.groups.consumer_records import GROUP, MEMBER, GroupRecord, Member, key_of, unpack_target
 from penstock.broker.groups.subscriptions import Topics, TopicShape
@@ -147,7 +147,7 @@ class Conversation:
             else:
                 self._take(answer)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: HeartbeatResponse) -> None:
         self._epochs[answer.member_id] = answer.epoch
         line = f"{answer.member_id}: epoch {answer.epoch}"
         if answer.epoch >= 0:

@@ -17,11 +17,11 @@ import pytest
 
 from penstock.broker import TopicPartition
 from penstock.broker.groups import (
-    Answer,
     ConsumerCoordinator,
     ConsumerGroupOptions,
     FencedMemberError,
     Heartbeat,
+    HeartbeatResponse,
     UnknownGroupError,
     UnknownMemberError,
     UnreleasedInstanceError,
@@ -91,7 +91,7 @@ class World:
         await asyncio.sleep(self.random.random() * 3)
         await self.start()
 
-    async def heartbeat(self, beat: Heartbeat) -> Answer:
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatResponse:
         """What the broker answers. UnavailableError if it does not."""
         if self.coordinator is None:
             raise UnavailableError("the broker is down")

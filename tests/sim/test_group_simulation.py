@@ -22,12 +22,12 @@ from penstock.broker.groups import (
     GroupCoordinator,
     GroupOptions,
     Groups,
-    JoinAnswer,
-    Joining,
+    JoinRequest,
+    JoinResponse,
     MemberIdRequiredError,
     OfferedProtocol,
     RebalanceError,
-    SyncAnswer,
+    SyncResponse,
 )
 from penstock.core.errors import PenstockError
 from penstock.testing.sim_loop import ProcessDiedError, SimLoop, SimProcess, current_loop, run_simulation
@@ -47,7 +47,7 @@ QUIET_S = 3 * REBALANCE_S_MAX
 class Share(NamedTuple):
     """What a member owns in a generation."""
 
-    joined: JoinAnswer
+    joined: JoinResponse
     partitions: frozenset[int]
 
 
@@ -95,7 +95,7 @@ class World:
             first = self.owners.setdefault((share.joined.generation, partition), owner)
             assert first == owner, f"partition {partition} of generation {share.joined.generation}: {first} and {owner}"
 
-    async def commit(self, joined: JoinAnswer, instance_id: str | None, positions: dict[int, int]) -> None:
+    async def commit(self, joined: JoinResponse, instance_id: str | None, positions: dict[int, int]) -> None:
         """Commit as a gateway does: nothing comes between the check and the write."""
         self.groups.check_commit(GROUP, joined.member_id, joined.generation, instance_id)
         await self.consumers.commit(GROUP, [(TopicPartition(TOPIC, number), Position(at)) for number, at in positions.items()])
@@ -164,8 +164,8 @@ class Client:
         is_away = not self.is_calm and self.random.random() < 0.03
         await asyncio.sleep(SESSION_S * self.random.uniform(0.8, 2.0) if is_away else BEAT_S)
 
-    async def _join(self) -> JoinAnswer:
-        asked = Joining(
+    async def _join(self) -> JoinResponse:
+        asked = JoinRequest(
             self.member_id,
             "consumer",
             self._protocols(),
@@ -191,7 +191,7 @@ class Client:
         names = ["range", "sticky"] if self.name < "client-5" else ["sticky", "range"]
         return tuple(OfferedProtocol(name, self.name.encode()) for name in names)
 
-    async def _sync(self, joined: JoinAnswer) -> Share:
+    async def _sync(self, joined: JoinResponse) -> Share:
         shares: dict[str, bytes] = {}
         if joined.members and not joined.skip_assignment:
             assert {one.metadata for one in joined.members} != {b""}
@@ -201,7 +201,7 @@ class Client:
         if not self.is_calm and self.random.random() < 0.05:
             await asyncio.sleep(self.random.uniform(0.0, SESSION_S * 2))
         sync = self.world.groups.classic.sync(GROUP, joined.member_id, joined.generation, shares, instance_id=self.instance_id)
-        answer: SyncAnswer = await self._ask(sync)
+        answer: SyncResponse = await self._ask(sync)
         self._lose()
         return Share(joined, frozenset(answer.assignment))
 
@@ -210,7 +210,7 @@ class Client:
         if not self.is_calm and self.random.random() < 0.03:
             raise ConnectionError("the answer was lost")
 
-    async def _beat(self, joined: JoinAnswer) -> None:
+    async def _beat(self, joined: JoinResponse) -> None:
         self.world.groups.classic.heartbeat(GROUP, joined.member_id, joined.generation, self.instance_id)
 
     async def _leave(self) -> None:

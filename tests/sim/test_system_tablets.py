@@ -15,7 +15,7 @@ from penstock.blob import BlobId, Content, Reply, Status
 from penstock.broker import Position, TopicConfig, TopicExistsError, TopicPartition
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.broker.groups.errors import NotCoordinatorError
-from penstock.broker.groups.members import Joining, OfferedProtocol
+from penstock.broker.groups.members import JoinRequest, OfferedProtocol
 from penstock.broker.tablets import tablet_info
 from penstock.core.errors import FencedError, PenstockError
 from penstock.gateway.kafka.error_codes import code_of, coordinator_code
@@ -283,7 +283,7 @@ def test_a_member_that_waits_for_its_group_is_told_to_find_the_coordinator_again
     async def scenario() -> None:
         host = await SimBroker().start()
         queue = TopicPartition((await host.do(host.broker.create_topic("first", 1))).id, 0)
-        asked = Joining("", "consumer", (OfferedProtocol("range", b""),), 60_000, 600_000, takes_id_first=False)
+        asked = JoinRequest("", "consumer", (OfferedProtocol("range", b""),), 60_000, 600_000, takes_id_first=False)
         old = host.broker.groups
         first = await host.do(old.classic.join("group", asked))
         await host.do(old.classic.sync("group", first.member_id, first.generation, {first.member_id: b"all"}))

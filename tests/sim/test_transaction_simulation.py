@@ -15,7 +15,14 @@ from random import Random
 
 import pytest
 
-from penstock.broker import TRANSACTIONS_V1, TRANSACTIONS_V2, Ended, ProducerFencedError, TopicPartition, TransactionOptions
+from penstock.broker import (
+    TRANSACTIONS_V1,
+    TRANSACTIONS_V2,
+    ProducerFencedError,
+    TopicPartition,
+    TransactionCommit,
+    TransactionOptions,
+)
 from penstock.core.errors import ClosedError, FencedError, InvalidRequestError, PenstockError
 from penstock.testing.sim_loop import ProcessDiedError, current_loop, run_simulation
 from tests.sim_broker import SimBroker, SimProducer, Write, read_committed
@@ -215,7 +222,7 @@ class Sink:
             await producer.initialise()
             for place in places:
                 await producer.write(place, [_sink_value(self._round, place)])
-        ends = [Ended(producer.id, producer.identity) for producer in producers]
+        ends = [TransactionCommit(producer.id, producer.identity) for producer in producers]
         await host.up.wait()
         record = (RECORD_KEY, b"%d" % self._round)
         await host.do(host.broker.transactions.commit_together(ends, record, expected=expected))

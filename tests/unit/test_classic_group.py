@@ -13,14 +13,14 @@ from penstock.broker.groups import (
     FencedInstanceError,
     GroupFullError,
     InconsistentProtocolError,
-    JoinAnswer,
-    Joining,
+    JoinRequest,
+    JoinResponse,
     MemberIdRequiredError,
     NotCoordinatorError,
     OfferedProtocol,
     RebalanceError,
     StaleGenerationError,
-    SyncAnswer,
+    SyncResponse,
     UnknownMemberError,
 )
 from penstock.broker.groups.classic import PENDING_MAX, ClassicGroup
@@ -38,7 +38,7 @@ class Driver:
         self.options = options
         self.group = ClassicGroup("g", **options)
         self.now = 1000.0
-        self.answers: dict[int, JoinAnswer | SyncAnswer | PenstockError] = {}
+        self.answers: dict[int, JoinResponse | SyncResponse | PenstockError] = {}
         self.holds_stores = False
         self.held: list[int] = []
         self.stored = 0
@@ -53,7 +53,7 @@ class Driver:
     def start_join(self, member_id: str = "", **fields: Any) -> int:
         """Join; the ticket of the answer."""
         fields = {"protocols": RANGE, "takes_id_first": False, **fields}
-        asked = Joining(
+        asked = JoinRequest(
             member_id,
             fields.pop("protocol_type", "consumer"),
             session_timeout_ms=int(SESSION_S * 1000),
@@ -64,29 +64,29 @@ class Driver:
         self.apply(self.group.join(ticket, asked, f"m{next(self._ids)}", self.now))
         return ticket
 
-    def join(self, member_id: str = "", **fields: Any) -> JoinAnswer:
+    def join(self, member_id: str = "", **fields: Any) -> JoinResponse:
         """Join, with an answer at once."""
         return self.joined(self.start_join(member_id, **fields))
 
-    def joined(self, ticket: int) -> JoinAnswer:
+    def joined(self, ticket: int) -> JoinResponse:
         """The answer to a join that succeeded."""
         answer = self.answers[ticket]
-        assert isinstance(answer, JoinAnswer), answer
+        assert isinstance(answer, JoinResponse), answer
         return answer
 
-    def start_sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes] | None = None, **fields: Any) -> int:
+    def start_sync(self, joined: JoinResponse, assignments: Mapping[str, bytes] | None = None, **fields: Any) -> int:
         """Sync; the ticket of the answer."""
         ticket = next(self._tickets)
         self.apply(self.group.sync(ticket, joined.member_id, joined.generation, assignments or {}, self.now, **fields))
         return ticket
 
-    def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes] | None = None, **fields: Any) -> bytes:
+    def sync(self, joined: JoinResponse, assignments: Mapping[str, bytes] | None = None, **fields: Any) -> bytes:
         """Sync, with an answer at once: the assignment."""
         answer = self.answers[self.start_sync(joined, assignments, **fields)]
-        assert isinstance(answer, SyncAnswer), answer
+        assert isinstance(answer, SyncResponse), answer
         return answer.assignment
 
-    def beat(self, joined: JoinAnswer, instance_id: str | None = None) -> None:
+    def beat(self, joined: JoinResponse, instance_id: str | None = None) -> None:
         """A heartbeat."""
         self.group.heartbeat(joined.member_id, joined.generation, self.now, instance_id)
 
@@ -107,7 +107,7 @@ class Driver:
         for effect in effects:
             if isinstance(effect, Reply):
                 assert effect.ticket not in self.answers, "answered twice"
-                self.answers[effect.ticket] = effect.answer
+                self.answers[effect.ticket] = effect.response
             elif self.holds_stores:
                 self.held.append(effect.serial)
             else:
@@ -122,7 +122,7 @@ class Driver:
         """Go on from what is kept."""
         self.group = ClassicGroup.restored("g", self.group.record(0), self.now, **self.options)
 
-    def stable(self, members: int, **fields: Any) -> list[JoinAnswer]:
+    def stable(self, members: int, **fields: Any) -> list[JoinResponse]:
         """A stable group of so many members, the leader first."""
         tickets: list[int] = []
         ids: list[str] = []
@@ -133,7 +133,7 @@ class Driver:
         joined = [self.joined(ticket) for ticket in tickets]
         followers = [self.start_sync(one) for one in joined[1:]]
         self.sync(joined[0], {one.member_id: one.member_id.encode() for one in joined})
-        assert all(isinstance(self.answers[ticket], SyncAnswer) for ticket in followers)
+        assert all(isinstance(self.answers[ticket], SyncResponse) for ticket in followers)
         return joined
 
     def error(self, ticket: int) -> PenstockError:
@@ -213,8 +213,8 @@ def test_each_member_is_given_its_own_share_and_none_if_the_leader_forgot_it() -
     waiting = [driver.start_sync(second), driver.start_sync(third)]
     assert not any(ticket in driver.answers for ticket in waiting)
     assert driver.sync(leader, {leader.member_id: b"a", third.member_id: b"c", "stranger": b"x"}) == b"a"
-    assert driver.answers[waiting[0]] == SyncAnswer("consumer", "range", b"")
-    assert driver.answers[waiting[1]] == SyncAnswer("consumer", "range", b"c")
+    assert driver.answers[waiting[0]] == SyncResponse("consumer", "range", b"")
+    assert driver.answers[waiting[1]] == SyncResponse("consumer", "range", b"c")
 
 
 def test_nobody_is_told_an_assignment_that_is_not_stored_yet() -> None:
@@ -224,7 +224,7 @@ def test_nobody_is_told_an_assignment_that_is_not_stored_yet() -> None:
     ticket = driver.start_sync(joined, {joined.member_id: b"all"})
     assert ticket not in driver.answers
     driver.finish_store()
-    assert driver.answers[ticket] == SyncAnswer("consumer", "range", b"all")
+    assert driver.answers[ticket] == SyncResponse("consumer", "range", b"all")
 
 
 def test_an_assignment_that_cannot_be_stored_is_divided_anew() -> None:
@@ -315,7 +315,7 @@ def test_a_member_that_does_not_ask_for_its_share_is_put_out() -> None:
     first, second = driver.stable(2)
     driver.start_join(first.member_id)
     driver.start_join(second.member_id)
-    leader = JoinAnswer(first.member_id, driver.group.generation, "", "", "")
+    leader = JoinResponse(first.member_id, driver.group.generation, "", "", "")
     driver.start_sync(leader)
     assert driver.group.state is GroupState.STABLE
     for _ in range(int(REBALANCE_S / SESSION_S * 2)):
@@ -643,4 +643,4 @@ def test_a_request_that_is_sent_again_takes_the_place_of_the_first() -> None:
     waiting = driver.start_sync(again)
     assert isinstance(driver.error(old), RebalanceError)
     driver.sync(driver.joined(new), {again.member_id: b"x"})
-    assert driver.answers[waiting] == SyncAnswer("consumer", "range", b"x")
+    assert driver.answers[waiting] == SyncResponse("consumer", "range", b"x")

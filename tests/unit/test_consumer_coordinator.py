@@ -10,12 +10,12 @@ import pytest
 
 from penstock.broker import TopicPartition
 from penstock.broker.groups import (
-    Answer,
     ConsumerCoordinator,
     ConsumerGroupOptions,
     CoordinatorUnavailableError,
     GroupError,
     Heartbeat,
+    HeartbeatResponse,
     InvalidGroupNameError,
     NonEmptyGroupError,
     NotCoordinatorError,
@@ -87,7 +87,7 @@ def test_nobody_is_answered_before_it_is_durable() -> None:
         await asyncio.sleep(5)
         assert not waiting.done()
         gate.set()
-        assert await waiting == Answer("one", 1, 5000, BOTH)
+        assert await waiting == HeartbeatResponse("one", 1, 5000, BOTH)
         await groups.stop()
 
     on_node(scenario)
@@ -101,7 +101,7 @@ def test_what_the_store_refuses_has_not_happened() -> None:
             await groups.heartbeat("g", joining("one"))
         assert not groups.has("g")
         node.hooked.fate = lambda _: FINE
-        assert await groups.heartbeat("g", joining("one")) == Answer("one", 1, 5000, BOTH)
+        assert await groups.heartbeat("g", joining("one")) == HeartbeatResponse("one", 1, 5000, BOTH)
         await groups.stop()
 
     on_node(scenario)
@@ -198,7 +198,7 @@ def test_a_group_that_is_forgotten_leaves_nothing() -> None:
         assert list(groups.names()) == ["gg"]
         prefix = key_of("gg")
         assert all(key.startswith(prefix) for key in tablet.keys(b"h", b"i"))
-        assert await groups.heartbeat("g", joining("one")) == Answer("one", 1, 5000, BOTH)
+        assert await groups.heartbeat("g", joining("one")) == HeartbeatResponse("one", 1, 5000, BOTH)
         await groups.stop()
 
     on_node(scenario)

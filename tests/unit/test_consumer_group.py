@@ -8,7 +8,6 @@ import pytest
 
 from penstock.broker import TopicPartition
 from penstock.broker.groups import (
-    Answer,
     ConsumerGroup,
     ConsumerGroupOptions,
     FencedInstanceError,
@@ -16,6 +15,7 @@ from penstock.broker.groups import (
     GroupError,
     GroupFullError,
     Heartbeat,
+    HeartbeatResponse,
     InvalidPatternError,
     StaleMemberError,
     UnknownMemberError,
@@ -56,10 +56,10 @@ class Fixture:
         shapes = {name: TopicShape(UUID(int=1 + ord(name[0]) - ord("a")), size) for name, size in sizes.items()}
         self.topics = Topics(self.topics.version + 1, shapes)
 
-    def beat(self, member: str, epoch: int, owned: frozenset[TopicPartition] | None = None, **more: object) -> Answer:
+    def beat(self, member: str, epoch: int, owned: frozenset[TopicPartition] | None = None, **more: object) -> HeartbeatResponse:
         return self.group.heartbeat(Heartbeat(member, epoch, owned=owned)._replace(**more), self.topics)  # type: ignore[arg-type]
 
-    def join(self, member: str, *names: str, **more: object) -> Answer:
+    def join(self, member: str, *names: str, **more: object) -> HeartbeatResponse:
         wanted = frozenset(names or ("a",))
         return self.beat(member, JOIN_EPOCH, NONE, **{"names": wanted, "rebalance_timeout_ms": 60_000, **more})
 
@@ -71,24 +71,24 @@ def queues(*numbers: int, topic: UUID = A) -> frozenset[TopicPartition]:
 def test_the_first_member_gets_everything() -> None:
     fixture = Fixture()
     assert fixture.group.state == "Empty"
-    assert fixture.join("one") == Answer("one", 1, 5000, queues(0, 1, 2, 3))
+    assert fixture.join("one") == HeartbeatResponse("one", 1, 5000, queues(0, 1, 2, 3))
     assert fixture.group.state == "Stable"
-    assert fixture.beat("one", 1) == Answer("one", 1, 5000, None)
+    assert fixture.beat("one", 1) == HeartbeatResponse("one", 1, 5000, None)
 
 
 def test_a_partition_moves_only_when_it_was_given_up() -> None:
     fixture = Fixture()
     fixture.join("one")
     second = fixture.join("two")
-    assert second == Answer("two", 2, 500, NONE), "asked back soon, for it waits"
+    assert second == HeartbeatResponse("two", 2, 500, NONE), "asked back soon, for it waits"
     assert fixture.group.state == "Reconciling"
     told = fixture.beat("one", 1)
-    assert told == Answer("one", 1, 5000, queues(0, 1))
+    assert told == HeartbeatResponse("one", 1, 5000, queues(0, 1))
     assert fixture.beat("two", 2).assigned is None
     assert fixture.beat("one", 1, queues(0, 1, 2, 3)).epoch == 1, "it still has them"
     assert fixture.beat("one", 1).epoch == 1, "it does not say"
-    assert fixture.beat("one", 1, queues(0, 1)) == Answer("one", 2, 5000, None)
-    assert fixture.beat("two", 2) == Answer("two", 2, 5000, queues(2, 3))
+    assert fixture.beat("one", 1, queues(0, 1)) == HeartbeatResponse("one", 2, 5000, None)
+    assert fixture.beat("two", 2) == HeartbeatResponse("two", 2, 5000, queues(2, 3))
     assert fixture.group.state == "Stable"
 
 
@@ -98,7 +98,7 @@ def test_what_a_member_gave_up_can_come_back_to_it_at_once() -> None:
     fixture.join("two")
     fixture.beat("one", 1)
     fixture.beat("two", LEAVE_EPOCH)
-    assert fixture.beat("one", 1, queues(0, 1)) == Answer("one", 3, 5000, queues(0, 1, 2, 3))
+    assert fixture.beat("one", 1, queues(0, 1)) == HeartbeatResponse("one", 3, 5000, queues(0, 1, 2, 3))
 
 
 def test_a_second_revocation_is_one_epoch_further() -> None:
@@ -108,7 +108,7 @@ def test_a_second_revocation_is_one_epoch_further() -> None:
     fixture.beat("one", 1)
     fixture.join("three")
     answer = fixture.beat("one", 1, queues(0, 1, 2))
-    assert answer == Answer("one", 2, 5000, queues(0, 1))
+    assert answer == HeartbeatResponse("one", 2, 5000, queues(0, 1))
     assert fixture.group.members["one"].state is MemberState.UNREVOKED
     assert fixture.beat("one", 2, queues(0, 1)).epoch == 3
 
@@ -116,10 +116,10 @@ def test_a_second_revocation_is_one_epoch_further() -> None:
 def test_a_member_that_leaves_makes_room() -> None:
     fixture = Fixture()
     fixture.join("one")
-    assert fixture.beat("one", LEAVE_EPOCH) == Answer("one", LEAVE_EPOCH)
+    assert fixture.beat("one", LEAVE_EPOCH) == HeartbeatResponse("one", LEAVE_EPOCH)
     assert fixture.group.state == "Empty"
     assert fixture.group.record.empty_since_ms == int(fixture.clock.wall() * 1000)
-    assert fixture.join("two") == Answer("two", 3, 5000, queues(0, 1, 2, 3))
+    assert fixture.join("two") == HeartbeatResponse("two", 3, 5000, queues(0, 1, 2, 3))
     assert fixture.group.record.empty_since_ms == 0
 
 
@@ -162,7 +162,7 @@ def test_a_stranger_is_unknown() -> None:
 def test_a_member_that_starts_over_is_told_what_it_has() -> None:
     fixture = Fixture()
     fixture.join("one")
-    assert fixture.join("one") == Answer("one", 1, 5000, queues(0, 1, 2, 3))
+    assert fixture.join("one") == HeartbeatResponse("one", 1, 5000, queues(0, 1, 2, 3))
     assert fixture.group.record.epoch == 1
 
 
@@ -182,19 +182,19 @@ def test_a_member_that_lacks_something_is_told_again() -> None:
 def test_another_subscription_is_another_assignment() -> None:
     fixture = Fixture(a=2, b=2)
     fixture.join("one")
-    assert fixture.beat("one", 1, names=frozenset({"b"})) == Answer("one", 1, 5000, NONE)
-    assert fixture.beat("one", 1, NONE) == Answer("one", 2, 5000, queues(0, 1, topic=B))
+    assert fixture.beat("one", 1, names=frozenset({"b"})) == HeartbeatResponse("one", 1, 5000, NONE)
+    assert fixture.beat("one", 1, NONE) == HeartbeatResponse("one", 2, 5000, queues(0, 1, topic=B))
 
 
 def test_a_topic_that_grows_or_goes_is_noticed() -> None:
     fixture = Fixture(a=2)
     fixture.join("one", "a", "b")
     fixture.set_topics(a=3)
-    assert fixture.beat("one", 1) == Answer("one", 2, 5000, queues(0, 1, 2))
+    assert fixture.beat("one", 1) == HeartbeatResponse("one", 2, 5000, queues(0, 1, 2))
     fixture.set_topics(a=3, b=1)
-    assert fixture.beat("one", 2) == Answer("one", 3, 5000, queues(0, 1, 2) | queues(0, topic=B))
+    assert fixture.beat("one", 2) == HeartbeatResponse("one", 3, 5000, queues(0, 1, 2) | queues(0, topic=B))
     fixture.set_topics(b=1)
-    assert fixture.beat("one", 3) == Answer("one", 3, 5000, queues(0, topic=B))
+    assert fixture.beat("one", 3) == HeartbeatResponse("one", 3, 5000, queues(0, topic=B))
     assert fixture.beat("one", 3, queues(0, topic=B)).epoch == 4
 
 
@@ -202,7 +202,7 @@ def test_topics_of_others_are_no_change() -> None:
     fixture = Fixture(a=2)
     fixture.join("one")
     fixture.set_topics(a=2, c=5)
-    assert fixture.beat("one", 1) == Answer("one", 1, 5000, None)
+    assert fixture.beat("one", 1) == HeartbeatResponse("one", 1, 5000, None)
 
 
 def test_a_pattern_subscribes_to_what_comes_later() -> None:
@@ -211,7 +211,7 @@ def test_a_pattern_subscribes_to_what_comes_later() -> None:
     fixture.set_topics(a=1, b=1, c=1)
     assert fixture.beat("one", 1).assigned == queues(0) | queues(0, topic=B)
     assert fixture.beat("one", 2, pattern="").epoch == 2
-    assert fixture.beat("one", 2, NONE) == Answer("one", 3, 5000, None)
+    assert fixture.beat("one", 2, NONE) == HeartbeatResponse("one", 3, 5000, None)
 
 
 def test_a_pattern_for_everything_leaves_out_the_broker_s_own_topics() -> None:
@@ -261,7 +261,7 @@ def test_a_silent_member_is_removed_after_its_session() -> None:
     fixture.clock.now += 1
     fixture.group.expire()
     assert fixture.group.members.keys() == {"two"}
-    assert fixture.beat("two", 2) == Answer("two", 3, 5000, queues(0, 1, 2, 3))
+    assert fixture.beat("two", 2) == HeartbeatResponse("two", 3, 5000, queues(0, 1, 2, 3))
 
 
 def test_who_does_not_give_up_in_time_is_removed() -> None:
@@ -288,7 +288,7 @@ def test_a_static_member_comes_back_to_its_partitions() -> None:
     fixture.beat("two", 2)
     assert fixture.beat("one", PAUSE_EPOCH, instance_id="host-1").epoch == PAUSE_EPOCH
     assert fixture.beat("two", 2).assigned is None
-    assert fixture.join("one-again", instance_id="host-1") == Answer("one-again", 2, 5000, queues(0, 1))
+    assert fixture.join("one-again", instance_id="host-1") == HeartbeatResponse("one-again", 2, 5000, queues(0, 1))
     assert fixture.group.record.epoch == 2
     with pytest.raises(FencedInstanceError):
         fixture.beat("one", 2, instance_id="host-1")
@@ -298,7 +298,7 @@ def test_a_static_member_may_come_back_under_its_old_id() -> None:
     fixture = Fixture()
     fixture.join("one", instance_id="host-1")
     fixture.beat("one", PAUSE_EPOCH, instance_id="host-1")
-    assert fixture.join("one", instance_id="host-1") == Answer("one", 1, 5000, queues(0, 1, 2, 3))
+    assert fixture.join("one", instance_id="host-1") == HeartbeatResponse("one", 1, 5000, queues(0, 1, 2, 3))
 
 
 def test_a_static_member_that_stays_away_loses_its_place() -> None:
@@ -363,7 +363,7 @@ def test_what_cannot_be_kept_has_not_happened() -> None:
     fixture.group.roll_back(fixture.group.take_changes())
     assert _state_of(fixture.group) == before
     assert fixture.group.take_changes().commands == ()
-    assert fixture.beat("one", 1, queues(0, 1)) == Answer("one", 2, 5000, None)
+    assert fixture.beat("one", 1, queues(0, 1)) == HeartbeatResponse("one", 2, 5000, None)
     assert fixture.beat("two", 2).assigned == queues(2, 3)
 
 
@@ -384,7 +384,7 @@ def test_members_that_come_together_are_divided_once() -> None:
     joining = Heartbeat("one", JOIN_EPOCH, owned=NONE, names=frozenset({"a"}), rebalance_timeout_ms=60_000)
     wrong = joining._replace(member_id="three", assignor="none")
     answers = fixture.group.heartbeats([joining, joining._replace(member_id="two"), wrong], fixture.topics)
-    assert answers[:2] == [Answer("one", 1, 5000, queues(0, 2)), Answer("two", 1, 5000, queues(1, 3))]
+    assert answers[:2] == [HeartbeatResponse("one", 1, 5000, queues(0, 2)), HeartbeatResponse("two", 1, 5000, queues(1, 3))]
     assert isinstance(answers[2], UnsupportedAssignorError)
     assert fixture.group.state == "Stable"
 
@@ -395,5 +395,5 @@ def test_who_leaves_while_it_speaks_is_gone() -> None:
     fixture.join("two")
     spoken, gone = fixture.group.heartbeats([Heartbeat("one", 1), Heartbeat("one", LEAVE_EPOCH)], fixture.topics)
     assert isinstance(spoken, UnknownMemberError)
-    assert gone == Answer("one", LEAVE_EPOCH)
+    assert gone == HeartbeatResponse("one", LEAVE_EPOCH)
     assert fixture.beat("two", 2).assigned == queues(0, 1, 2, 3)

@@ -21,8 +21,8 @@ from penstock.broker.groups import (
     GroupSummary,
     InconsistentProtocolError,
     InvalidGroupNameError,
-    JoinAnswer,
-    Joining,
+    JoinRequest,
+    JoinResponse,
     MemberIdRequiredError,
     NonEmptyGroupError,
     OfferedProtocol,
@@ -107,13 +107,13 @@ class Broker:
         await self.tablet.stop()
         await self.start()
 
-    async def join(self, name: str = GROUP, topics: tuple[str, ...] = ("read",), **fields: Any) -> JoinAnswer:
+    async def join(self, name: str = GROUP, topics: tuple[str, ...] = ("read",), **fields: Any) -> JoinResponse:
         fields = {"session_timeout_ms": int(SESSION_S * 1000), "takes_id_first": False, **fields}
         offered = (OfferedProtocol("range", metadata(*topics)),)
-        asked = Joining("", fields.pop("protocol_type", "consumer"), offered, rebalance_timeout_ms=60_000, **fields)
+        asked = JoinRequest("", fields.pop("protocol_type", "consumer"), offered, rebalance_timeout_ms=60_000, **fields)
         return await self.groups.classic.join(name, asked)
 
-    async def stable(self, name: str = GROUP, topics: tuple[str, ...] = ("read",), **fields: Any) -> JoinAnswer:
+    async def stable(self, name: str = GROUP, topics: tuple[str, ...] = ("read",), **fields: Any) -> JoinResponse:
         joined = await self.join(name, topics, **fields)
         await self.groups.classic.sync(name, joined.member_id, joined.generation, {joined.member_id: b"x" * 5000})
         return joined
@@ -363,7 +363,7 @@ async def _after_restart(broker: Broker) -> tuple[Expiry, Catalog]:
     return Expiry(broker.groups, broker.consumers, catalog, OPTIONS, broker.node.clock), catalog
 
 
-async def _live(broker: Broker, joined: JoinAnswer, seconds: int) -> None:
+async def _live(broker: Broker, joined: JoinResponse, seconds: int) -> None:
     for _ in range(seconds // 5 + 1):
         broker.groups.classic.heartbeat(GROUP, joined.member_id, joined.generation)
         await asyncio.sleep(5)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.broker import FETCH_QUOTA, PRODUCE_QUOTA, QuotaEntity, QuotaExceededError
-from penstock.broker.streams import Content, Published, ReadMessages
+from penstock.broker.streams import Content, PublishResult, ReadMessages
 from penstock.gateway.stream.caller import StreamCaller
 from penstock.gateway.stream.probe import StreamProbe
 from tests.sim_streams import SimStreams, in_parts, on_streams
@@ -22,7 +22,7 @@ async def limited(host: SimStreams, kind: str, user: str = "anna") -> StreamCall
     return StreamCaller(host.streams, host.broker, StreamProbe(), principal=f"User:{user}", host="", client="stream")
 
 
-async def publish(caller: StreamCaller, data: bytes) -> Published:
+async def publish(caller: StreamCaller, data: bytes) -> PublishResult:
     """Publish a message as the gateway does."""
     await caller.admit_publish("orders", [Content(data, {})])
     return await caller.streams.publish("orders", data)

@@ -12,14 +12,14 @@ from penstock.broker import OFFSETS_TOPIC, TRANSACTIONS_V2, TopicConfig, Unknown
 from penstock.broker.streams import (
     ConsumerPosition,
     Content,
-    Deleted,
+    DeletedMessage,
     DeliveryRule,
     InvalidHeadersError,
     InvalidPositionError,
     InvalidSubjectError,
     PartlyPublishedError,
     PayloadCorruptError,
-    Published,
+    PublishResult,
     StreamMessage,
     StreamOptions,
     UnknownMessageError,
@@ -93,7 +93,7 @@ def test_delete_old_messages_tells_what_is_gone() -> None:
         await asyncio.sleep(10)
         await host.publish("a", b"y")
         gone = await host.do(host.streams.delete_old(5))
-        assert gone == [Deleted(1, "a", "a/0"), Deleted(2, "b", "minio/b/2")]
+        assert gone == [DeletedMessage(1, "a", "a/0"), DeletedMessage(2, "b", "minio/b/2")]
         assert [message.sequence for message in await host.read(">")] == [3]
         assert await host.do(host.streams.get_message(1)) is None
         assert await host.do(host.streams.delete_old(5)) == []
@@ -429,7 +429,7 @@ def test_messages_published_at_the_same_time_share_a_batch_and_keep_their_order(
     on_streams(scenario)
 
 
-async def _at_once(work: list[Coroutine[Any, Any, Published]]) -> list[Published]:
+async def _at_once(work: list[Coroutine[Any, Any, PublishResult]]) -> list[PublishResult]:
     return list(await asyncio.gather(*work))
 
 
@@ -637,7 +637,7 @@ def test_others_run_while_a_reader_passes_over_what_is_void() -> None:
 
 def test_a_batch_that_fails_half_way_tells_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(host: SimStreams) -> None:
-        async def fail(*_: object) -> Published:
+        async def fail(*_: object) -> PublishResult:
             raise UnavailableError("the payload store is full")
 
         monkeypatch.setattr(host.streams, "publish_parts", fail)

@@ -12,9 +12,8 @@ import pytest
 from penstock.broker import (
     TRANSACTIONS_V1,
     TRANSACTIONS_V2,
-    Committed,
+    CommitOutcome,
     ConcurrentTransactionsError,
-    Ended,
     InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
     NotInTransactionError,
@@ -22,6 +21,7 @@ from penstock.broker import (
     ProducerFencedError,
     RecordConflictError,
     TopicPartition,
+    TransactionCommit,
     TransactionOptions,
     TransactionState,
     UnknownProducerError,
@@ -337,10 +337,10 @@ def test_a_partition_out_of_reach_is_waited_for() -> None:
 class TestSeveralAsOne:
     def test_all_are_committed_with_the_record(self) -> None:
         async def scenario(host: SimBroker) -> None:
-            ends = [Ended(name, (await _begun(host, name, values=(name.encode(),))).identity) for name in ("x", "y")]
+            ends = [TransactionCommit(name, (await _begun(host, name, values=(name.encode(),))).identity) for name in ("x", "y")]
             transactions = host.broker.transactions
             assert await host.do(transactions.commit_together(ends, RECORD, expected=None)) == (
-                Committed.NOW,
+                CommitOutcome.NOW,
                 {name: Producer(producer.id, producer.epoch + 1) for name, producer in ends},
             )
             assert await _values(host) == [[b"x", b"y"]] * 2
@@ -354,10 +354,10 @@ class TestSeveralAsOne:
         async def scenario(host: SimBroker) -> None:
             first = await _begun(host, "x", values=(b"first",))
             transactions = host.broker.transactions
-            await host.do(transactions.commit_together([Ended("x", first.identity)], RECORD, expected=None))
+            await host.do(transactions.commit_together([TransactionCommit("x", first.identity)], RECORD, expected=None))
             repeated = await _begun(host, "y", values=(b"again",))
-            again = transactions.commit_together([Ended("y", repeated.identity)], RECORD, expected=None)
-            assert await host.do(again) == (Committed.BEFORE, {})
+            again = transactions.commit_together([TransactionCommit("y", repeated.identity)], RECORD, expected=None)
+            assert await host.do(again) == (CommitOutcome.BEFORE, {})
             assert transactions.transaction("y").state is TransactionState.ONGOING
             await repeated.end(commit=False)
             assert await _values(host) == [[b"first"]] * 2
@@ -370,10 +370,10 @@ class TestSeveralAsOne:
             await host.do(transactions.commit_together([], (RECORD[0], b"other"), expected=None))
             producer = await _begun(host, "x")
             with pytest.raises(RecordConflictError):
-                await host.do(transactions.commit_together([Ended("x", producer.identity)], RECORD, expected=None))
+                await host.do(transactions.commit_together([TransactionCommit("x", producer.identity)], RECORD, expected=None))
             assert transactions.transaction("x").state is TransactionState.ONGOING
-            done = transactions.commit_together([Ended("x", producer.identity)], RECORD, expected=b"other")
-            assert (await host.do(done))[0] is Committed.NOW
+            done = transactions.commit_together([TransactionCommit("x", producer.identity)], RECORD, expected=b"other")
+            assert (await host.do(done))[0] is CommitOutcome.NOW
 
         _run(scenario)
 
@@ -382,9 +382,9 @@ class TestSeveralAsOne:
             transactions = host.broker.transactions
             key, value = RECORD
             await host.do(transactions.commit_together([], RECORD, expected=None))
-            assert (await host.do(transactions.commit_together([], (key, b""), expected=value)))[0] is Committed.NOW
+            assert (await host.do(transactions.commit_together([], (key, b""), expected=value)))[0] is CommitOutcome.NOW
             assert transactions.application_record(key) is None
-            assert (await host.do(transactions.commit_together([], (key, b""), expected=value)))[0] is Committed.BEFORE
+            assert (await host.do(transactions.commit_together([], (key, b""), expected=value)))[0] is CommitOutcome.BEFORE
 
         _run(scenario)
 
@@ -393,7 +393,7 @@ class TestSeveralAsOne:
             good, lost = await _begun(host, "x"), await _begun(host, "y")
             heir = SimProducer(host, "y", version=TRANSACTIONS_V1)
             await heir.initialise()
-            ends = [Ended("x", good.identity), Ended("y", lost.identity)]
+            ends = [TransactionCommit("x", good.identity), TransactionCommit("y", lost.identity)]
             with pytest.raises(ProducerFencedError):
                 await host.do(host.broker.transactions.commit_together(ends, RECORD, expected=None))
             assert host.broker.transactions.application_record(RECORD[0]) is None
@@ -407,7 +407,9 @@ class TestSeveralAsOne:
             producer = await _begun(host, "x")
             await producer.end(commit=False)
             with pytest.raises(InvalidTransactionStateError):
-                await host.do(host.broker.transactions.commit_together([Ended("x", producer.identity)], RECORD, expected=None))
+                await host.do(
+                    host.broker.transactions.commit_together([TransactionCommit("x", producer.identity)], RECORD, expected=None)
+                )
 
         _run(scenario)
 
@@ -416,9 +418,9 @@ class TestSeveralAsOne:
             idle = SimProducer(host, "idle", version=TRANSACTIONS_V1)
             await idle.initialise()
             producer = await _begun(host, "x")
-            ends = [Ended("idle", idle.identity), Ended("x", producer.identity)]
+            ends = [TransactionCommit("idle", idle.identity), TransactionCommit("x", producer.identity)]
             outcome, owners = await host.do(host.broker.transactions.commit_together(ends, RECORD, expected=None))
-            assert outcome is Committed.NOW
+            assert outcome is CommitOutcome.NOW
             assert owners["idle"] == idle.identity
             assert await _values(host) == [[b"v"]] * 2
 
@@ -426,7 +428,7 @@ class TestSeveralAsOne:
 
     def test_two_producers_of_one_id_are_refused(self) -> None:
         async def scenario(host: SimBroker) -> None:
-            ends = [Ended("x", Producer(1, 0)), Ended("x", Producer(1, 1))]
+            ends = [TransactionCommit("x", Producer(1, 0)), TransactionCommit("x", Producer(1, 1))]
             with pytest.raises(InvalidRequestError):
                 await host.do(host.broker.transactions.commit_together(ends, RECORD, expected=None))
 
@@ -439,8 +441,8 @@ class TestSeveralAsOne:
             await producer.write(A, [b"v"])
             await host.restart()
             await asyncio.sleep(500.0)
-            done = host.broker.transactions.commit_together([Ended("x", producer.identity)], RECORD, expected=None)
-            assert (await host.do(done))[0] is Committed.NOW
+            done = host.broker.transactions.commit_together([TransactionCommit("x", producer.identity)], RECORD, expected=None)
+            assert (await host.do(done))[0] is CommitOutcome.NOW
             assert await _values(host) == [[b"v"], []]
 
         _run(scenario)

@@ -44,7 +44,7 @@ from penstock.broker.tokens import Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import TopicConfig
 from penstock.broker.transactional_offsets import TransactionalOffsets
-from penstock.broker.transactions import Ending, TransactionCoordinator, TransactionStore
+from penstock.broker.transactions import MarkerWriter, TransactionCoordinator, TransactionStore
 from penstock.broker.users import Users
 from penstock.broker.weights import Weights
 from penstock.core.clock import Clock
@@ -412,7 +412,7 @@ class Broker:
     def _new_transactions(self, tablet: KvTablet) -> TransactionCoordinator:
         return TransactionCoordinator(
             TransactionStore(tablet),
-            Ending(self._partition_of, self._offsets, self.clock),
+            MarkerWriter(self._partition_of, self._offsets, self.clock),
             self._offsets,
             new_producer_id=self.catalog.new_producer_id,
             clock=self.clock,

@@ -7,7 +7,13 @@ from penstock.broker.groups.consumer_errors import (
     UnreleasedInstanceError,
     UnsupportedAssignorError,
 )
-from penstock.broker.groups.consumer_group import Answer, ConsumerGroup, ConsumerGroupOptions, Heartbeat, queues_by_topic
+from penstock.broker.groups.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupOptions,
+    Heartbeat,
+    HeartbeatResponse,
+    queues_by_topic,
+)
 from penstock.broker.groups.consumer_metadata import assigned_partitions
 from penstock.broker.groups.consumer_records import Member
 from penstock.broker.groups.coordinator import GroupCoordinator, check_group_name
@@ -28,7 +34,7 @@ from penstock.broker.groups.errors import (
     UnknownMemberError,
 )
 from penstock.broker.groups.group_configs import GROUP_CONFIG_KEYS
-from penstock.broker.groups.members import JoinAnswer, Joining, MemberIdRequiredError, OfferedProtocol, SyncAnswer
+from penstock.broker.groups.members import JoinRequest, JoinResponse, MemberIdRequiredError, OfferedProtocol, SyncResponse
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CLASSIC, CONSUMER, DescribedMember, GroupDescription, Groups, GroupSummary
 from penstock.broker.groups.topic_pattern import InvalidPatternError
@@ -37,7 +43,6 @@ __all__ = [
     "CLASSIC",
     "CONSUMER",
     "GROUP_CONFIG_KEYS",
-    "Answer",
     "ConsumerCoordinator",
     "ConsumerGroup",
     "ConsumerGroupOptions",
@@ -53,11 +58,12 @@ __all__ = [
     "GroupSummary",
     "Groups",
     "Heartbeat",
+    "HeartbeatResponse",
     "InconsistentProtocolError",
     "InvalidGroupNameError",
     "InvalidPatternError",
-    "JoinAnswer",
-    "Joining",
+    "JoinRequest",
+    "JoinResponse",
     "Member",
     "MemberIdRequiredError",
     "NonEmptyGroupError",
@@ -68,7 +74,7 @@ __all__ = [
     "StaleGenerationError",
     "StaleMemberError",
     "SubscribedTopicError",
-    "SyncAnswer",
+    "SyncResponse",
     "UnknownGroupError",
     "UnknownMemberError",
     "UnreleasedInstanceError",

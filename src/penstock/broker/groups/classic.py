@@ -28,14 +28,14 @@ from penstock.broker.groups.members import (
     Effect,
     GroupRecord,
     GroupState,
-    JoinAnswer,
-    Joining,
+    JoinRequest,
+    JoinResponse,
     ListedMember,
     Member,
     MemberIdRequiredError,
     Reply,
     Store,
-    SyncAnswer,
+    SyncResponse,
 )
 from penstock.broker.groups.protocols import check_protocols, check_same_protocol, chosen_protocol
 from penstock.core.errors import PenstockError
@@ -67,7 +67,7 @@ class ClassicGroup:
         self._newest_at = 0.0  # when the last new member came
         self._serial = 0
         self._storing: int | None = None  # the assignment that is being made durable
-        self._static_stores: dict[int, tuple[str, int, JoinAnswer]] = {}
+        self._static_stores: dict[int, tuple[str, int, JoinResponse]] = {}
         self._effects: list[Effect] = []
 
     @classmethod
@@ -100,20 +100,20 @@ class ClassicGroup:
             self.generation, since, self.protocol_type, self.protocol_name, self.leader_id, tuple(self.members.values())
         )
 
-    def join(self, ticket: int, asked: Joining, new_id: str, now: float) -> list[Effect]:
+    def join(self, ticket: int, request: JoinRequest, new_id: str, now: float) -> list[Effect]:
         """A member joins; `new_id` is for it if it has none yet."""
         try:
-            self._check_room(asked)
-            own = {asked.member_id, self._by_instance.get(asked.instance_id or "")}
+            self._check_room(request)
+            own = {request.member_id, self._by_instance.get(request.instance_id or "")}
             others = [member for member in self.members.values() if member.id not in own]
-            check_protocols(self.name, self.protocol_type, asked, others)
-            if not asked.member_id:
-                self._join_new(ticket, asked, new_id, now)
-            elif asked.member_id in self._pending:
-                del self._pending[asked.member_id]
-                self._enter(ticket, asked, asked.member_id, now)
+            check_protocols(self.name, self.protocol_type, request, others)
+            if not request.member_id:
+                self._join_new(ticket, request, new_id, now)
+            elif request.member_id in self._pending:
+                del self._pending[request.member_id]
+                self._enter(ticket, request, request.member_id, now)
             else:
-                self._rejoin(ticket, self._known(asked.member_id, asked.instance_id), asked, now)
+                self._rejoin(ticket, self._known(request.member_id, request.instance_id), request, now)
         except PenstockError as error:
             self._reply(ticket, error)
         self._complete_join_if_all(now)
@@ -171,7 +171,7 @@ class ClassicGroup:
     def stored(self, serial: int, error: PenstockError | None, now: float) -> list[Effect]:
         """What was to be made durable is so, or may not be."""
         if serial in self._static_stores:
-            self._answer_static(*self._static_stores.pop(serial), error)
+            self._respond_static(*self._static_stores.pop(serial), error)
         elif serial == self._storing:
             self._storing = None
             if self.state is GroupState.COMPLETING:
@@ -209,50 +209,50 @@ class ClassicGroup:
     def release(self, error: PenstockError) -> list[Effect]:
         """Answer all who wait with an error: the broker stops."""
         for member in self.members.values():
-            self._answer_waiting(member, error)
+            self._fail_waiting(member, error)
         return self._take_effects()
 
     # Joining.
 
-    def _check_room(self, asked: Joining) -> None:
+    def _check_room(self, request: JoinRequest) -> None:
         if self._members_max is None or self.state is GroupState.EMPTY:
             return
-        member = self.members.get(asked.member_id)
+        member = self.members.get(request.member_id)
         if self.state is GroupState.PREPARING:
             # Those who wait are in; a member that has not come back yet has lost its place to them.
             is_in = member is not None and member.join_ticket is not None
             count = sum(one.join_ticket is not None for one in self.members.values())
         else:
-            is_in = member is not None or asked.instance_id in self._by_instance
+            is_in = member is not None or request.instance_id in self._by_instance
             count = len(self.members)
         if not is_in and count >= self._members_max:
             if member is not None:
                 self._drop(member)
             raise GroupFullError(f"group {self.name!r} has {self._members_max} members, as many as it may have")
 
-    def _join_new(self, ticket: int, asked: Joining, new_id: str, now: float) -> None:
-        if asked.instance_id is not None:
-            if asked.instance_id in self._by_instance:
-                self._replace(ticket, asked, new_id, now)
+    def _join_new(self, ticket: int, request: JoinRequest, new_id: str, now: float) -> None:
+        if request.instance_id is not None:
+            if request.instance_id in self._by_instance:
+                self._replace(ticket, request, new_id, now)
             else:
-                self._enter(ticket, asked, new_id, now)
-        elif asked.takes_id_first:
+                self._enter(ticket, request, new_id, now)
+        elif request.takes_id_first:
             # A client that gives up before it is answered would leave a member behind that nobody knows.
             if len(self._pending) >= PENDING_MAX:
                 raise GroupFullError(f"{PENDING_MAX} members of group {self.name!r} were given an id and have not joined with it")
-            self._pending[new_id] = now + asked.session_timeout_ms / 1000
+            self._pending[new_id] = now + request.session_timeout_ms / 1000
             raise MemberIdRequiredError(new_id)
         else:
-            self._enter(ticket, asked, new_id, now)
+            self._enter(ticket, request, new_id, now)
 
-    def _enter(self, ticket: int, asked: Joining, member_id: str, now: float) -> None:
+    def _enter(self, ticket: int, request: JoinRequest, member_id: str, now: float) -> None:
         """Add a member, which begins a new generation."""
-        member = Member.of(member_id, asked)
+        member = Member.of(member_id, request)
         member.is_new = True
         member.join_ticket = ticket
         self._renew(member, now)
         if not self.members:
-            self.protocol_type = asked.protocol_type
+            self.protocol_type = request.protocol_type
         self._add(member)
         self._newest_at = now
         self._prepare(now)
@@ -264,60 +264,60 @@ class ClassicGroup:
         if len(self.members) == 1:
             self.leader_id = member.id
 
-    def _rejoin(self, ticket: int, member: Member, asked: Joining, now: float) -> None:
-        is_same = member.protocols == asked.protocols
+    def _rejoin(self, ticket: int, member: Member, request: JoinRequest, now: float) -> None:
+        is_same = member.protocols == request.protocols
         is_leader = member.id == self.leader_id
         if is_same and (self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)):
             # It has missed the answer. A leader that joins a stable group wants it divided anew.
             self._renew(member, now)
-            self._reply(ticket, self._answer(member))
+            self._reply(ticket, self._join_response(member))
             return
-        self._wait_for_generation(ticket, member, asked)
+        self._wait_for_generation(ticket, member, request)
         self._prepare(now)
 
-    def _wait_for_generation(self, ticket: int, member: Member, asked: Joining) -> None:
-        self._answer_waiting(member, RebalanceError("the member has sent another request since"))
-        member.protocols = asked.protocols
-        member.session_timeout_ms, member.rebalance_timeout_ms = asked.session_timeout_ms, asked.rebalance_timeout_ms
-        member.client_id, member.client_host = asked.client_id, asked.client_host
+    def _wait_for_generation(self, ticket: int, member: Member, request: JoinRequest) -> None:
+        self._fail_waiting(member, RebalanceError("the member has sent another request since"))
+        member.protocols = request.protocols
+        member.session_timeout_ms, member.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+        member.client_id, member.client_host = request.client_id, request.client_host
         member.join_ticket = ticket
         if len(self.members) == 1:
-            self.protocol_type = asked.protocol_type
+            self.protocol_type = request.protocol_type
 
-    def _replace(self, ticket: int, asked: Joining, new_id: str, now: float) -> None:
+    def _replace(self, ticket: int, request: JoinRequest, new_id: str, now: float) -> None:
         """An instance starts again: it takes the place of its older self, which is fenced, without a new generation if it can."""
-        old = self.members[self._by_instance[asked.instance_id or ""]]
-        self._answer_waiting(old, FencedInstanceError(f"instance {old.instance_id!r} has started again as {new_id!r}"))
+        old = self.members[self._by_instance[request.instance_id or ""]]
+        self._fail_waiting(old, FencedInstanceError(f"instance {old.instance_id!r} has started again as {new_id!r}"))
         told_leader = self.leader_id
         # Its place in the order of members stays, and with it the lead.
         self.members = {(new_id if member.id == old.id else member.id): member for member in self.members.values()}
-        self._by_instance[asked.instance_id or ""] = new_id
+        self._by_instance[request.instance_id or ""] = new_id
         if self.leader_id == old.id:
             self.leader_id = new_id
         if old.id in self._unsynced:
             self._unsynced.remove(old.id)
             self._unsynced.add(new_id)
         old.id = new_id
-        self._wait_for_generation(ticket, old, asked)
+        self._wait_for_generation(ticket, old, request)
         self._renew(old, now)
         if self.state is not GroupState.STABLE or chosen_protocol(list(self.members.values())) != self.protocol_name:
             self._prepare(now)
             return
-        answer = self._answer(old)
-        if asked.skips_assignment:
-            answer = answer._replace(skip_assignment=bool(answer.members))
+        response = self._join_response(old)
+        if request.skips_assignment:
+            response = response._replace(skip_assignment=bool(response.members))
         else:
             # A leader under its new name would divide partitions for nobody; under the old one it does not know itself.
-            answer = answer._replace(leader_id=told_leader, members=())
-        self._static_stores[self._store()] = (new_id, ticket, answer)
+            response = response._replace(leader_id=told_leader, members=())
+        self._static_stores[self._store()] = (new_id, ticket, response)
 
-    def _answer_static(self, member_id: str, ticket: int, answer: JoinAnswer, error: PenstockError | None) -> None:
+    def _respond_static(self, member_id: str, ticket: int, response: JoinResponse, error: PenstockError | None) -> None:
         member = self.members.get(member_id)
         # A generation that has begun since answers it with the others.
         if member is not None and member.join_ticket == ticket and self.state is GroupState.STABLE:
             member.join_ticket = None
             failed = CoordinatorUnavailableError(f"the member is not stored: {error}; join again")
-            self._reply(ticket, answer if error is None else failed)
+            self._reply(ticket, response if error is None else failed)
 
     # Generations.
 
@@ -386,16 +386,16 @@ class ClassicGroup:
         for member in self.members.values():
             member.is_new = False
             if member.join_ticket is not None:
-                self._reply(member.join_ticket, self._answer(member))
+                self._reply(member.join_ticket, self._join_response(member))
                 member.join_ticket = None
                 self._renew(member, now)
 
-    def _answer(self, member: Member) -> JoinAnswer:
+    def _join_response(self, member: Member) -> JoinResponse:
         listed: tuple[ListedMember, ...] = ()
         if member.id == self.leader_id:
             name = self.protocol_name
             listed = tuple(ListedMember(one.id, one.instance_id, one.metadata(name)) for one in self.members.values())
-        return JoinAnswer(member.id, self.generation, self.protocol_type, self.protocol_name, self.leader_id, listed)
+        return JoinResponse(member.id, self.generation, self.protocol_type, self.protocol_name, self.leader_id, listed)
 
     # Assignments.
 
@@ -406,9 +406,9 @@ class ClassicGroup:
         self._renew(member, now)
         if self.state is GroupState.STABLE:
             self._sync_due = self._sync_due if self._unsynced else None
-            self._reply(ticket, self._assigned(member))
+            self._reply(ticket, self._sync_response(member))
             return
-        self._answer_waiting(member, RebalanceError("the member has sent another request since"))
+        self._fail_waiting(member, RebalanceError("the member has sent another request since"))
         member.sync_ticket = ticket
         if member.id == self.leader_id:
             for one in self.members.values():
@@ -421,12 +421,12 @@ class ClassicGroup:
         self._sync_due = self._sync_due if self._unsynced else None
         for member in self.members.values():
             if member.sync_ticket is not None:
-                self._reply(member.sync_ticket, self._assigned(member))
+                self._reply(member.sync_ticket, self._sync_response(member))
                 member.sync_ticket = None
                 self._renew(member, now)
 
-    def _assigned(self, member: Member) -> SyncAnswer:
-        return SyncAnswer(self.protocol_type, self.protocol_name, member.assignment)
+    def _sync_response(self, member: Member) -> SyncResponse:
+        return SyncResponse(self.protocol_type, self.protocol_name, member.assignment)
 
     # Members.
 
@@ -449,7 +449,7 @@ class ClassicGroup:
     def _remove(self, member: Member, now: float) -> None:
         """A member is gone: the others divide its share."""
         removed = UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it again")
-        self._answer_waiting(member, removed)
+        self._fail_waiting(member, removed)
         self._drop(member)
         self._prepare(now)
 
@@ -461,7 +461,7 @@ class ClassicGroup:
         if self.leader_id == member.id:
             self.leader_id = next(iter(self.members), "")
 
-    def _answer_waiting(self, member: Member, error: PenstockError) -> None:
+    def _fail_waiting(self, member: Member, error: PenstockError) -> None:
         for ticket in (member.join_ticket, member.sync_ticket):
             if ticket is not None:
                 self._reply(ticket, error)
@@ -470,8 +470,8 @@ class ClassicGroup:
     def _renew(self, member: Member, now: float) -> None:
         member.expires_at = now + (NEW_MEMBER_TIMEOUT_S if member.is_new else member.session_timeout_ms / 1000)
 
-    def _reply(self, ticket: int, answer: JoinAnswer | SyncAnswer | PenstockError) -> None:
-        self._effects.append(Reply(ticket, answer))
+    def _reply(self, ticket: int, response: JoinResponse | SyncResponse | PenstockError) -> None:
+        self._effects.append(Reply(ticket, response))
 
     def _store(self) -> int:
         self._serial += 1

@@ -15,7 +15,14 @@ from uuid import UUID
 
 from penstock.broker.consumers import TopicPartition
 from penstock.broker.groups.consumer_errors import StaleMemberError
-from penstock.broker.groups.consumer_group import JOIN_EPOCH, Answer, Changes, ConsumerGroup, ConsumerGroupOptions, Heartbeat
+from penstock.broker.groups.consumer_group import (
+    JOIN_EPOCH,
+    Changes,
+    ConsumerGroup,
+    ConsumerGroupOptions,
+    Heartbeat,
+    HeartbeatResponse,
+)
 from penstock.broker.groups.consumer_records import GROUP, MEMBER, PREFIX, GroupRecord, Member, key_of, unpack_target
 from penstock.broker.groups.errors import (
     CoordinatorUnavailableError,
@@ -48,11 +55,11 @@ class Names(Protocol):
         ...
 
 
-class _Waiting(NamedTuple):
+class _PendingHeartbeat(NamedTuple):
     """A heartbeat that waits for its turn."""
 
     beat: Heartbeat
-    answer: asyncio.Future[Answer]
+    response: asyncio.Future[HeartbeatResponse]
 
 
 class _Slot:
@@ -60,7 +67,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.group: ConsumerGroup | None = None
-        self.waiting: list[_Waiting] = []
+        self.waiting: list[_PendingHeartbeat] = []
         self.is_late = False  # whether members may have to be removed
         self.erasing: tuple[Command, ...] = ()  # what is left in the tablet of the kind the group was of before
         self.worker: asyncio.Task[None] | None = None
@@ -106,16 +113,16 @@ class ConsumerCoordinator:
         """An id for a member that has none of its own."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
-    async def heartbeat(self, name: str, beat: Heartbeat) -> Answer:
+    async def heartbeat(self, name: str, beat: Heartbeat) -> HeartbeatResponse:
         """Take a member's heartbeat; what it is told is durable. Raises GroupError, FencedInstanceError, UnavailableError."""
         if self._stopped:
             raise NotCoordinatorError("the broker is stopping")
         _check_texts(name, beat)
         slot = self._slots.setdefault(name, _Slot())
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        slot.waiting.append(_Waiting(beat, answer))
+        response: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
+        slot.waiting.append(_PendingHeartbeat(beat, response))
         self._wake(name, slot)
-        return await answer
+        return await response
 
     async def configure(self, name: str, own: Mapping[str, str]) -> None:
         """Set all that is set for a group, whether or not it is there. InvalidConfigError if that cannot be had."""
@@ -222,7 +229,7 @@ class ConsumerCoordinator:
 
     async def _work(self, name: str, slot: _Slot) -> None:
         """Carry out what waits, batch by batch, until nothing does."""
-        batch: list[_Waiting] = []
+        batch: list[_PendingHeartbeat] = []
         try:
             while slot.waiting or slot.is_late:
                 batch, slot.waiting = slot.waiting, []
@@ -238,31 +245,33 @@ class ConsumerCoordinator:
         finally:
             _fail(batch, NotCoordinatorError("the broker is stopping"))
             slot.worker = None
-            self._tidy(name, slot)
+            self._after_batch(name, slot)
 
-    async def _carry_out(self, name: str, slot: _Slot, batch: list[_Waiting]) -> None:
+    async def _carry_out(self, name: str, slot: _Slot, batch: list[_PendingHeartbeat]) -> None:
         if slot.is_late:
             slot.is_late = False
             if slot.group is not None:
                 slot.group.expire()
-        answered = self._answers(name, slot, batch)
+        responses = self._responses(name, slot, batch)
         group = slot.group
         changes = group.take_changes() if group is not None else Changes((), {})
-        trouble = await self._store(slot, changes.commands)
-        if trouble is not None:
+        error = await self._store(slot, changes.commands)
+        if error is not None:
             if group is not None:
                 group.roll_back(changes)
             if not batch:
                 # Nobody who would try again asked for this: late members are removed at the next turn of the timer.
-                log.warning("members of group %s that are late cannot be removed now: %s", name, trouble)
-        for waiting, answer in answered:
-            outcome = trouble or answer
+                log.warning("members of group %s that are late cannot be removed now: %s", name, error)
+        for waiting, response in responses:
+            outcome = error or response
             if isinstance(outcome, PenstockError):
                 _fail([waiting], outcome)
-            elif not waiting.answer.done():
-                waiting.answer.set_result(outcome)
+            elif not waiting.response.done():
+                waiting.response.set_result(outcome)
 
-    def _answers(self, name: str, slot: _Slot, batch: list[_Waiting]) -> list[tuple[_Waiting, Answer | PenstockError]]:
+    def _responses(
+        self, name: str, slot: _Slot, batch: list[_PendingHeartbeat]
+    ) -> list[tuple[_PendingHeartbeat, HeartbeatResponse | PenstockError]]:
         """What to answer a batch, once it is durable."""
         if slot.group is None:
             refused = self._make_group(name, slot, batch)
@@ -286,7 +295,7 @@ class ConsumerCoordinator:
         slot.erasing = ()
         return None
 
-    def _make_group(self, name: str, slot: _Slot, batch: list[_Waiting]) -> PenstockError | None:
+    def _make_group(self, name: str, slot: _Slot, batch: list[_PendingHeartbeat]) -> PenstockError | None:
         """Whoever joins makes the group, if need be out of an empty one of another kind. The error to answer if that fails."""
         if all(waiting.beat.epoch != JOIN_EPOCH for waiting in batch):
             return UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}; join it")
@@ -297,7 +306,7 @@ class ConsumerCoordinator:
         slot.group = ConsumerGroup(name, self.configs.options(name), self._clock)
         return None
 
-    def _tidy(self, name: str, slot: _Slot) -> None:
+    def _after_batch(self, name: str, slot: _Slot) -> None:
         """After a batch: forget a group that never came to be, and see to the timer of one that is there."""
         if slot.group is not None and slot.group.record.epoch == 0:
             slot.group = None
@@ -318,9 +327,9 @@ class ConsumerCoordinator:
             if slot.timer.when() <= loop.time() + delay:
                 return  # it will look again then
             slot.timer.cancel()
-        slot.timer = loop.call_later(delay, self._look, name, slot)
+        slot.timer = loop.call_later(delay, self._expire_late, name, slot)
 
-    def _look(self, name: str, slot: _Slot) -> None:
+    def _expire_late(self, name: str, slot: _Slot) -> None:
         slot.timer = None
         slot.is_late = True
         self._wake(name, slot)
@@ -331,10 +340,10 @@ def _past(name: str) -> bytes:
     return key_of(name)[:-1] + b"\1"
 
 
-def _fail(batch: Iterable[_Waiting], error: PenstockError) -> None:
+def _fail(batch: Iterable[_PendingHeartbeat], error: PenstockError) -> None:
     for waiting in batch:
-        if not waiting.answer.done():
-            waiting.answer.set_exception(error)
+        if not waiting.response.done():
+            waiting.response.set_exception(error)
 
 
 def _check_texts(name: str, beat: Heartbeat) -> None:

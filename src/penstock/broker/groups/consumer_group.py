@@ -76,7 +76,7 @@ class Heartbeat(NamedTuple):
         return self.rebalance_timeout_ms is not None and subscribed and self.owned is not None
 
 
-class Answer(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     """What a member is told: its epoch, when to speak again, and if that is news, all partitions it may use now."""
 
     member_id: str
@@ -154,21 +154,21 @@ class ConsumerGroup:
         votes = Counter(member.assignor for member in self.members.values() if member.assignor in order)
         return max(order, key=lambda name: votes[name])  # the earlier one of those that are as popular
 
-    def heartbeat(self, beat: Heartbeat, topics: Topics) -> Answer:
+    def heartbeat(self, beat: Heartbeat, topics: Topics) -> HeartbeatResponse:
         """What to answer a member. Raises a GroupError or FencedInstanceError, and then nothing has changed."""
-        (answer,) = self.heartbeats([beat], topics)
-        if isinstance(answer, PenstockError):
-            raise answer
-        return answer
+        (response,) = self.heartbeats([beat], topics)
+        if isinstance(response, PenstockError):
+            raise response
+        return response
 
-    def heartbeats(self, beats: Sequence[Heartbeat], topics: Topics) -> list[Answer | PenstockError]:
+    def heartbeats(self, beats: Sequence[Heartbeat], topics: Topics) -> list[HeartbeatResponse | PenstockError]:
         """What to answer members that speak at the same time: whatever they change, partitions are divided anew only once."""
-        heard = [self._hear(beat, topics) for beat in beats]
-        if any(isinstance(one, Member) for one in heard):
+        updates = [self._update(beat, topics) for beat in beats]
+        if any(isinstance(one, Member) for one in updates):
             self._follow(topics)
             assert self.record.assignment_epoch == self.record.epoch, "members are answered by an outdated assignment"
-        answers = zip(beats, heard, strict=True)
-        return [self._reconciled(beat, one) if isinstance(one, Member) else one for beat, one in answers]
+        responses = zip(beats, updates, strict=True)
+        return [self._reconciled(beat, one) if isinstance(one, Member) else one for beat, one in responses]
 
     def expire(self) -> None:
         """Remove the members that have not been heard of, or have not given up partitions, for too long."""
@@ -251,7 +251,7 @@ class ConsumerGroup:
         if beat.pattern is not None:
             self._subscriptions.check(beat.pattern, topics)
 
-    def _hear(self, beat: Heartbeat, topics: Topics) -> Member | Answer | PenstockError:
+    def _update(self, beat: Heartbeat, topics: Topics) -> Member | HeartbeatResponse | PenstockError:
         """Take what a member says of itself. The member as it was before, unless the answer is clear already."""
         try:
             if beat.epoch in (LEAVE_EPOCH, PAUSE_EPOCH):
@@ -267,7 +267,7 @@ class ConsumerGroup:
         self._set_member(member.id, member)
         return before
 
-    def _reconciled(self, beat: Heartbeat, before: Member) -> Answer | PenstockError:
+    def _reconciled(self, beat: Heartbeat, before: Member) -> HeartbeatResponse | PenstockError:
         """Bring a member closer to its target."""
         member = self.members.get(before.id)
         if member is None:
@@ -283,7 +283,7 @@ class ConsumerGroup:
         repeats = beat.epoch != before.epoch  # the last answer may not have arrived
         differs = beat.owned is not None and beat.owned != member.assigned
         is_news = member.assigned != before.assigned or beat.epoch == JOIN_EPOCH or beat.is_full or repeats or differs
-        return Answer(member.id, member.epoch, self._interval_ms(member), member.assigned if is_news else None)
+        return HeartbeatResponse(member.id, member.epoch, self._interval_ms(member), member.assigned if is_news else None)
 
     def _joining(self, beat: Heartbeat) -> Member:
         """The member that joins: a new one, one that starts over, or a static one that takes the place of its former self."""
@@ -331,7 +331,7 @@ class ConsumerGroup:
             raise UnknownMemberError(f"group {self.name!r} has no member {beat.member_id!r}; join it anew")
         return member
 
-    def _leave(self, beat: Heartbeat) -> Answer:
+    def _leave(self, beat: Heartbeat) -> HeartbeatResponse:
         member = self._member(beat)
         if beat.epoch == LEAVE_EPOCH:
             self._remove(member.id)
@@ -342,7 +342,7 @@ class ConsumerGroup:
             gone = replace(member, epoch=PAUSE_EPOCH, state=MemberState.STABLE, revoking=NO_QUEUES)
             self._set_member(gone.id, gone)
             self._keep_time(gone)
-        return Answer(member.id, beat.epoch)
+        return HeartbeatResponse(member.id, beat.epoch)
 
     def _interval_ms(self, member: Member) -> int:
         """A member that waits for what others give up is asked back sooner, so that nobody is without partitions for long."""

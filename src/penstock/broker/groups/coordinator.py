@@ -22,7 +22,7 @@ from penstock.broker.groups.errors import (
     UnknownGroupError,
     UnknownMemberError,
 )
-from penstock.broker.groups.members import Effect, GroupState, JoinAnswer, Joining, Reply, Store, SyncAnswer
+from penstock.broker.groups.members import Effect, GroupState, JoinRequest, JoinResponse, Reply, Store, SyncResponse
 from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import CLASSIC, DescribedMember, GroupDescription, Groups, GroupSummary
 from penstock.broker.groups.store import GroupStore, pack_group
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 NAME_SIZE_MAX = 1000
 STOPPED = "this coordinator has stopped; find the coordinator of the group again"
-A = TypeVar("A", JoinAnswer, SyncAnswer)
+A = TypeVar("A", JoinResponse, SyncResponse)
 
 
-class _Hosted:
+class _GroupSlot:
     """A group, and what the loop holds for it."""
 
     __slots__ = ("due", "empty_since_ms", "group", "is_stored", "timer")
@@ -60,7 +60,7 @@ class GroupCoordinator:
         self._options = options
         self._clock = clock
         self._random = random
-        self._hosted: dict[str, _Hosted] = {}
+        self._slots: dict[str, _GroupSlot] = {}
         self._tickets = count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,25 +82,25 @@ class GroupCoordinator:
             group = ClassicGroup.restored(
                 name, record, now, initial_delay_s=options.initial_rebalance_delay_ms / 1000, members_max=options.members_max
             )
-            hosted = self._hosted[name] = _Hosted(group, record.empty_since_ms, is_stored=True)
-            self._schedule(hosted)
+            slot = self._slots[name] = _GroupSlot(group, record.empty_since_ms, is_stored=True)
+            self._schedule(slot)
         self._groups.add_kind(CLASSIC, self)
 
-    async def join(self, name: str, asked: Joining) -> JoinAnswer:
+    async def join(self, name: str, request: JoinRequest) -> JoinResponse:
         """Join a group, and wait for the generation that this begins."""
         # Clients go by what they are told first: it is the order in which Kafka looks.
         if self._is_stopped:
             raise NotCoordinatorError(STOPPED)
         check_group_name(name)
         options = self._options
-        if not options.session_timeout_ms_min <= asked.session_timeout_ms <= options.session_timeout_ms_max:
+        if not options.session_timeout_ms_min <= request.session_timeout_ms <= options.session_timeout_ms_max:
             raise SessionTimeoutError(
-                f"the session timeout is {asked.session_timeout_ms} ms; it can be {options.session_timeout_ms_min} to "
+                f"the session timeout is {request.session_timeout_ms} ms; it can be {options.session_timeout_ms_min} to "
                 f"{options.session_timeout_ms_max} (group_session_timeout_min_ms, group_session_timeout_max_ms)"
             )
-        hosted = self._known(name) if asked.member_id else await self._known_or_new(name)
-        new_id = f"{asked.instance_id or asked.client_id}-{UUID(int=self._random.getrandbits(128), version=4)}"
-        return await self._wait(hosted, lambda ticket, now: hosted.group.join(ticket, asked, new_id, now))
+        slot = self._known(name) if request.member_id else await self._known_or_new(name)
+        new_id = f"{request.instance_id or request.client_id}-{UUID(int=self._random.getrandbits(128), version=4)}"
+        return await self._wait(slot, lambda ticket, now: slot.group.join(ticket, request, new_id, now))
 
     async def sync(
         self,
@@ -111,14 +111,14 @@ class GroupCoordinator:
         *,
         instance_id: str | None = None,
         protocol: tuple[str | None, str | None] = (None, None),
-    ) -> SyncAnswer:
+    ) -> SyncResponse:
         """Ask for the assignment of a member, and wait for the leader to bring it; the leader brings all of them."""
-        hosted = self._known(name)
+        slot = self._known(name)
 
         def sync(ticket: int, now: float) -> list[Effect]:
-            return hosted.group.sync(ticket, member_id, generation, assignments, now, instance_id=instance_id, protocol=protocol)
+            return slot.group.sync(ticket, member_id, generation, assignments, now, instance_id=instance_id, protocol=protocol)
 
-        return await self._wait(hosted, sync)
+        return await self._wait(slot, sync)
 
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
         """A member is alive; raises what it must know."""
@@ -126,15 +126,15 @@ class GroupCoordinator:
 
     def leave(self, name: str, member_id: str, instance_id: str | None = None) -> None:
         """Take a member out of its group."""
-        hosted = self._known(name)
-        self._apply(hosted, hosted.group.leave(member_id, self._clock.monotonic(), instance_id))
+        slot = self._known(name)
+        self._apply(slot, slot.group.leave(member_id, self._clock.monotonic(), instance_id))
 
     def describe(self, name: str) -> GroupDescription:
         """A group as it is shown."""
-        hosted = self._hosted.get(name)
-        if hosted is None:
+        slot = self._slots.get(name)
+        if slot is None:
             raise UnknownGroupError(f"there is no classic group {name!r}")
-        group = hosted.group
+        group = slot.group
         is_stable = group.state is GroupState.STABLE
         members = tuple(
             DescribedMember(
@@ -154,12 +154,12 @@ class GroupCoordinator:
         """Answer all who wait for a generation or an assignment that they must ask elsewhere: the broker stops. No time passes
         for the groups from here on; they go on as they were stored."""
         self._is_stopped = True
-        for hosted in self._hosted.values():
-            if hosted.timer is not None:
-                hosted.timer.cancel()
+        for slot in self._slots.values():
+            if slot.timer is not None:
+                slot.timer.cancel()
         error = NotCoordinatorError(STOPPED)
-        for hosted in list(self._hosted.values()):
-            self._apply(hosted, hosted.group.release(error))
+        for slot in list(self._slots.values()):
+            self._apply(slot, slot.group.release(error))
 
     async def stop(self) -> None:
         """Answer all who wait, and finish what is being written."""
@@ -170,25 +170,25 @@ class GroupCoordinator:
 
     def names(self) -> Iterable[str]:
         """Its groups, with and without members."""
-        return list(self._hosted)
+        return list(self._slots)
 
     def has(self, name: str) -> bool:
         """Whether it has this group."""
-        return name in self._hosted
+        return name in self._slots
 
     def summary(self, name: str) -> GroupSummary:
         """A group as it is listed."""
-        group = self._hosted[name].group
+        group = self._slots[name].group
         return GroupSummary(name, CLASSIC, group.state.value, group.protocol_type)
 
     def empty_since_ms(self, name: str) -> int | None:
         """The wall clock time since which a group has no members; None while it has any."""
-        hosted = self._hosted[name]
-        return hosted.empty_since_ms if hosted.group.is_idle else None
+        slot = self._slots[name]
+        return slot.empty_since_ms if slot.group.is_idle else None
 
     def subscribes(self, name: str, topic: str) -> bool:
         """Whether a member of the group may read the topic. Of one whose metadata says nothing about topics, it is assumed."""
-        group = self._hosted[name].group
+        group = self._slots[name].group
         if group.protocol_type != CONSUMER_PROTOCOL:
             return bool(group.members)
         offered = {one.metadata for member in group.members.values() for one in member.protocols}
@@ -197,124 +197,124 @@ class GroupCoordinator:
     def check_commit(self, name: str, member_id: str, generation: int, instance_id: str | None, *, in_transaction: bool) -> None:
         """Raise unless the group takes positions from this member now."""
         now = self._clock.monotonic()
-        self._hosted[name].group.check_commit(member_id, generation, now, instance_id, in_transaction=in_transaction)
+        self._slots[name].group.check_commit(member_id, generation, now, instance_id, in_transaction=in_transaction)
 
     def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
         """Whoever asks is told the positions of a classic group."""
 
     def forget(self, name: str) -> tuple[Command, ...]:
         """Let go of a group without members; the commands that erase what the tablet keeps of it."""
-        hosted = self._hosted.pop(name)
-        if hosted.timer is not None:
-            hosted.timer.cancel()
+        slot = self._slots.pop(name)
+        if slot.timer is not None:
+            slot.timer.cancel()
         return self._store.forget(name)
 
     # Groups on the loop.
 
-    def _known(self, name: str) -> _Hosted:
+    def _known(self, name: str) -> _GroupSlot:
         check_group_name(name)
-        hosted = self._hosted.get(name)
-        if hosted is None:
+        slot = self._slots.get(name)
+        if slot is None:
             raise UnknownMemberError(f"group {name!r} has no members; join it anew")
-        return hosted
+        return slot
 
-    async def _known_or_new(self, name: str) -> _Hosted:
+    async def _known_or_new(self, name: str) -> _GroupSlot:
         check_group_name(name)
-        hosted = self._hosted.get(name)
-        if hosted is not None:
-            return hosted
+        slot = self._slots.get(name)
+        if slot is not None:
+            return slot
         try:
             erased = self._groups.take(name, CLASSIC)
         except NonEmptyGroupError as error:
             raise InconsistentProtocolError(str(error)) from error
         options = self._options
         group = ClassicGroup(name, initial_delay_s=options.initial_rebalance_delay_ms / 1000, members_max=options.members_max)
-        hosted = self._hosted[name] = _Hosted(group, self._wall_ms(), is_stored=False)
+        slot = self._slots[name] = _GroupSlot(group, self._wall_ms(), is_stored=False)
         if erased:
             try:
                 await self._tablet.execute(Request(erased, makes_room=True))
             except PenstockError as error:
                 raise CoordinatorUnavailableError(f"group {name!r} cannot change its kind now: {error}") from error
-        return self._hosted.setdefault(name, hosted)
+        return self._slots.setdefault(name, slot)
 
-    async def _wait(self, hosted: _Hosted, ask: Callable[[int, float], list[Effect]]) -> A:
+    async def _wait(self, slot: _GroupSlot, ask: Callable[[int, float], list[Effect]]) -> A:
         """Ask the group something, and wait for the answer."""
         if self._is_stopped:
             raise NotCoordinatorError(STOPPED)
         ticket = next(self._tickets)
-        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = answer
+        response: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = response
         try:
-            self._apply(hosted, ask(ticket, self._clock.monotonic()))
-            return await answer
+            self._apply(slot, ask(ticket, self._clock.monotonic()))
+            return await response
         finally:
             self._waiting.pop(ticket, None)
 
-    def _apply(self, hosted: _Hosted, effects: list[Effect]) -> None:
+    def _apply(self, slot: _GroupSlot, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Reply(ticket, answer):
-                    self._answer(ticket, answer)
+                case Reply(ticket, response):
+                    self._resolve(ticket, response)
                 case Store(serial):
-                    self._save(hosted, serial)
-        self._schedule(hosted)
+                    self._save(slot, serial)
+        self._schedule(slot)
 
-    def _answer(self, ticket: int, answer: JoinAnswer | SyncAnswer | PenstockError) -> None:
+    def _resolve(self, ticket: int, response: JoinResponse | SyncResponse | PenstockError) -> None:
         waiting = self._waiting.get(ticket)
         # Whoever asked may have been cancelled; the group learns of that by the member's silence.
         if waiting is None or waiting.done():
             return
-        if isinstance(answer, PenstockError):
-            waiting.set_exception(answer)
+        if isinstance(response, PenstockError):
+            waiting.set_exception(response)
         else:
-            waiting.set_result(answer)
+            waiting.set_result(response)
 
-    def _save(self, hosted: _Hosted, serial: int) -> None:
-        group = hosted.group
+    def _save(self, slot: _GroupSlot, serial: int) -> None:
+        group = slot.group
         if not group.members:
-            hosted.empty_since_ms = self._wall_ms()
-        hosted.is_stored = True
+            slot.empty_since_ms = self._wall_ms()
+        slot.is_stored = True
         # It is packed now: the members change while it is written.
-        self._spawn(self._finish_save(hosted, serial, pack_group(group.record(hosted.empty_since_ms))))
+        self._spawn(self._finish_save(slot, serial, pack_group(group.record(slot.empty_since_ms))))
 
-    async def _finish_save(self, hosted: _Hosted, serial: int, packed: bytes) -> None:
-        if self._hosted.get(hosted.group.name) is not hosted:
+    async def _finish_save(self, slot: _GroupSlot, serial: int, packed: bytes) -> None:
+        if self._slots.get(slot.group.name) is not slot:
             # The group was deleted since.
             return
         failure: PenstockError | None = None
         try:
-            await self._store.save(hosted.group.name, packed)
+            await self._store.save(slot.group.name, packed)
         except PenstockError as error:
-            log.warning("the state of group %r is not stored: %s", hosted.group.name, error)
+            log.warning("the state of group %r is not stored: %s", slot.group.name, error)
             failure = error
-        self._apply(hosted, hosted.group.stored(serial, failure, self._clock.monotonic()))
+        self._apply(slot, slot.group.stored(serial, failure, self._clock.monotonic()))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _schedule(self, hosted: _Hosted) -> None:
+    def _schedule(self, slot: _GroupSlot) -> None:
         """Have the timer fire when the group is due; later is put right when it fires, as heartbeats are many."""
-        if self._hosted.get(hosted.group.name) is not hosted or self._is_stopped:
+        if self._slots.get(slot.group.name) is not slot or self._is_stopped:
             return
-        due = hosted.group.next_due()
-        if hosted.timer is not None:
-            if due is not None and hosted.due <= due:
+        due = slot.group.next_due()
+        if slot.timer is not None:
+            if due is not None and slot.due <= due:
                 return
-            hosted.timer.cancel()
-            hosted.timer = None
+            slot.timer.cancel()
+            slot.timer = None
         if due is not None:
-            hosted.due = due
+            slot.due = due
             delay_s = max(due - self._clock.monotonic(), 0.0)
-            hosted.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, hosted)
-        elif hosted.group.is_idle and not hosted.is_stored:
+            slot.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, slot)
+        elif slot.group.is_idle and not slot.is_stored:
             # An id was given out and nobody came: there never was a group.
-            del self._hosted[hosted.group.name]
+            del self._slots[slot.group.name]
 
-    def _tick(self, hosted: _Hosted) -> None:
-        hosted.timer = None
-        self._apply(hosted, hosted.group.tick(self._clock.monotonic()))
+    def _tick(self, slot: _GroupSlot) -> None:
+        slot.timer = None
+        self._apply(slot, slot.group.tick(self._clock.monotonic()))
 
     def _wall_ms(self) -> int:
         return int(self._clock.wall() * 1000)

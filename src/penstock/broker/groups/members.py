@@ -45,7 +45,7 @@ class OfferedProtocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinRequest:
     """What a member says when it joins; an empty member id is that of a new one."""
 
     member_id: str
@@ -68,7 +68,7 @@ class ListedMember(NamedTuple):
     metadata: bytes
 
 
-class JoinAnswer(NamedTuple):
+class JoinResponse(NamedTuple):
     """A member is part of a generation. `members` are told to the leader alone, who divides the partitions among them."""
 
     member_id: str
@@ -80,7 +80,7 @@ class JoinAnswer(NamedTuple):
     skip_assignment: bool = False
 
 
-class SyncAnswer(NamedTuple):
+class SyncResponse(NamedTuple):
     """What the leader has assigned to a member."""
 
     protocol_type: str
@@ -92,7 +92,7 @@ class Reply(NamedTuple):
     """The answer to a request that was waiting."""
 
     ticket: int
-    answer: JoinAnswer | SyncAnswer | PenstockError
+    response: JoinResponse | SyncResponse | PenstockError
 
 
 class Store(NamedTuple):
@@ -122,16 +122,16 @@ class Member:
     sync_ticket: int | None = None  # the request with which it waits for its assignment
 
     @classmethod
-    def of(cls, member_id: str, asked: Joining) -> Member:
+    def of(cls, member_id: str, request: JoinRequest) -> Member:
         """A member that joins."""
         return cls(
             member_id,
-            asked.instance_id,
-            asked.client_id,
-            asked.client_host,
-            asked.session_timeout_ms,
-            asked.rebalance_timeout_ms,
-            asked.protocols,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocols,
         )
 
     @property

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.broker.groups.errors import InconsistentProtocolError
-from penstock.broker.groups.members import Joining, Member
+from penstock.broker.groups.members import JoinRequest, Member
 
 
-def check_protocols(group: str, protocol_type: str, asked: Joining, others: Sequence[Member]) -> None:
+def check_protocols(group: str, protocol_type: str, request: JoinRequest, others: Sequence[Member]) -> None:
     """InconsistentProtocolError unless whoever joins has a protocol in common with all others. So all members have one always."""
-    if not asked.protocol_type or not asked.protocols:
+    if not request.protocol_type or not request.protocols:
         raise InconsistentProtocolError("a member names the type of its protocol and at least one way to divide partitions")
     if not others:
         return
-    if asked.protocol_type != protocol_type:
-        raise InconsistentProtocolError(f"group {group!r} is of type {protocol_type!r}, not {asked.protocol_type!r}")
-    if not any(all(member.offers(offered.name) for member in others) for offered in asked.protocols):
-        names = ", ".join(offered.name for offered in asked.protocols)
+    if request.protocol_type != protocol_type:
+        raise InconsistentProtocolError(f"group {group!r} is of type {protocol_type!r}, not {request.protocol_type!r}")
+    if not any(all(member.offers(offered.name) for member in others) for offered in request.protocols):
+        names = ", ".join(offered.name for offered in request.protocols)
         raise InconsistentProtocolError(f"none of {names} is known to all members of group {group!r}")
 
 

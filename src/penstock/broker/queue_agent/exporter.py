@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Copying:
+class ExportTable:
     """A table that is being filled."""
 
     table_id: str
@@ -93,16 +93,16 @@ class Exporter:
             raise InvalidExportError(
                 f"there is a node {path} already; output_table_name_pattern must name each table another way"
             )
-        copying = Copying(new_id(Kind.STATIC, self._random))
-        self._filling.add(copying.table_id)
+        table = ExportTable(new_id(Kind.STATIC, self._random))
+        self._filling.add(table.table_id)
         try:
             for number in range(topic.partitions):
-                await self._copy(topic, number, before, fragment.end_s * 1000, copying)
-            if copying.tablets:
-                await self._finish(config, queue, before, fragment, copying)
+                await self._copy(topic, number, before, fragment.end_s * 1000, table)
+            if table.tablets:
+                await self._finish(config, queue, before, fragment, table)
         finally:
-            self._filling.discard(copying.table_id)
-        return copying.rows
+            self._filling.discard(table.table_id)
+        return table.rows
 
     def strays(self) -> set[str]:
         """Tables that have chunks but did not come to be. To be asked while the namespace serves: only then is it known whether
@@ -113,7 +113,7 @@ class Exporter:
         """Let go of the chunks of a table."""
         await self._store.delete(table_id)
 
-    async def _copy(self, topic: Topic, number: int, before: ExportProgress, until_ms: int, copying: Copying) -> None:
+    async def _copy(self, topic: Topic, number: int, before: ExportProgress, until_ms: int, table: ExportTable) -> None:
         """Copy the rows of one partition that were written before a moment."""
         known = before.tablets.get(number, TabletProgress(0))
         at, latest_ms, lost = known
@@ -130,10 +130,10 @@ class Exporter:
             await asyncio.sleep(0)  # a long stretch of what is not exported is read from memory without suspending
             if taken:
                 latest_ms = max(latest_ms, *(header_at(batch).max_ms for batch in taken))
-                await self._append(copying, number, (first, at), taken)
-                copying.weight += sum(_weight_of(batch, marked_from) for batch in taken)
+                await self._append(table, number, (first, at), taken)
+                table.weight += sum(_weight_of(batch, marked_from) for batch in taken)
         if at > known.next_row:
-            copying.tablets[number] = TabletProgress(at, latest_ms, lost)
+            table.tablets[number] = TabletProgress(at, latest_ms, lost)
 
     async def _read(self, topic: Topic, number: int, at: int) -> tuple[ReadResult, list[Aborted], int]:
         partition = self._partition_of(topic, number)
@@ -153,23 +153,23 @@ class Exporter:
                 taken.append(batch)
         return taken, None
 
-    async def _append(self, copying: Copying, number: int, span: tuple[int, int], batches: list[memoryview]) -> None:
+    async def _append(self, table: ExportTable, number: int, span: tuple[int, int], batches: list[memoryview]) -> None:
         rows = sum(_rows_from(batch, span[0]) for batch in batches)
         size = sum(map(len, batches))
         chunk = Chunk(number, *span, rows, size)
         buffers: list[Buffer] = list(batches)
-        await _again(partial(self._store.append, copying.table_id, chunk, buffers))
-        copying.rows += rows
-        copying.size += size
-        copying.chunks += 1
+        await _again(partial(self._store.append, table.table_id, chunk, buffers))
+        table.rows += rows
+        table.size += size
+        table.chunks += 1
 
     async def _finish(
-        self, config: ExportConfig, queue: Node, before: ExportProgress, fragment: Fragment, copying: Copying
+        self, config: ExportConfig, queue: Node, before: ExportProgress, fragment: Fragment, table: ExportTable
     ) -> None:
         """The step that counts."""
         now_ms = int(self._clock.wall() * 1000)
-        after = ExportProgress(queue.id, fragment.end_s, now_ms, {**before.tablets, **copying.tablets})
-        tables = [self._table(config, queue, fragment, copying, now_ms)] if copying.rows else []
+        after = ExportProgress(queue.id, fragment.end_s, now_ms, {**before.tablets, **table.tablets})
+        tables = [self._table_node(config, queue, fragment, table, now_ms)] if table.rows else []
 
         def changed() -> list[Node]:
             now = self._namespace.node(queue.path)
@@ -182,12 +182,12 @@ class Exporter:
 
         await self._namespace.put_together(changed)
 
-    def _table(self, config: ExportConfig, queue: Node, fragment: Fragment, copying: Copying, now_ms: int) -> Node:
+    def _table_node(self, config: ExportConfig, queue: Node, fragment: Fragment, table: ExportTable, now_ms: int) -> Node:
         numbers = {
-            "row_count": copying.rows,
-            "chunk_count": copying.chunks,
-            "data_weight": copying.weight,
-            "uncompressed_data_size": copying.size,
+            "row_count": table.rows,
+            "chunk_count": table.chunks,
+            "data_weight": table.weight,
+            "uncompressed_data_size": table.size,
         }
         attributes = {name: str(number).encode() for name, number in numbers.items()}
         if "schema" in queue.attributes:
@@ -196,7 +196,7 @@ class Exporter:
             attributes["expiration_time"] = str(now_ms + config.ttl_ms).encode()
         path = f"{config.directory}/{config.table_name(fragment)}"
         topic = self._namespace.topic(queue).name
-        return Node(path, copying.table_id, Kind.STATIC, now_ms, now_ms, attributes, topic=topic)
+        return Node(path, table.table_id, Kind.STATIC, now_ms, now_ms, attributes, topic=topic)
 
 
 def exports_in(queue: Node) -> list[ExportConfig]:

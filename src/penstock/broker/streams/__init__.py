@@ -1,6 +1,6 @@
 """Streams on the broker's topics: one sequence over all subjects, large payloads, durable consumers (seed 004)."""
 
-from penstock.broker.streams.engine import Deleted, PartlyPublishedError, Published, StreamEngine
+from penstock.broker.streams.engine import DeletedMessage, PartlyPublishedError, PublishResult, StreamEngine
 from penstock.broker.streams.errors import (
     InvalidHeadersError,
     InvalidPositionError,
@@ -33,7 +33,7 @@ __all__ = [
     "SIZE",
     "ConsumerPosition",
     "Content",
-    "Deleted",
+    "DeletedMessage",
     "DeliveryRule",
     "EngineProbe",
     "Followers",
@@ -43,7 +43,7 @@ __all__ = [
     "PartlyPublishedError",
     "Payload",
     "PayloadCorruptError",
-    "Published",
+    "PublishResult",
     "ReadMessages",
     "StreamEngine",
     "StreamMessage",

@@ -13,7 +13,7 @@ from penstock.broker.streams.records import Content
 from penstock.core.errors import PenstockError
 
 
-class Published(NamedTuple):
+class PublishResult(NamedTuple):
     """A message that is durable and has its sequence."""
 
     sequence: int
@@ -25,13 +25,13 @@ class PartlyPublishedError(PenstockError):
 
     code = "partly_published"
 
-    def __init__(self, published: list[Published], reason: PenstockError) -> None:
+    def __init__(self, published: list[PublishResult], reason: PenstockError) -> None:
         super().__init__(f"only the first {len(published)} messages are published: {reason}")
         self.published = published
         self.reason = reason
 
 
-class Deleted(NamedTuple):
+class DeletedMessage(NamedTuple):
     """A message that is gone."""
 
     sequence: int
@@ -47,11 +47,11 @@ class StreamEngine(Protocol):
         """Those who wait for more messages."""
         ...
 
-    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
+    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> PublishResult:
         """Publish one message."""
         ...
 
-    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
+    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[PublishResult]:
         """Publish messages of one subject, in order. PartlyPublishedError if some are published and others cannot be."""
         ...
 
@@ -67,7 +67,7 @@ class StreamEngine(Protocol):
         *,
         crc32c: int | None = None,
         size: int | None = None,
-    ) -> Published:
+    ) -> PublishResult:
         """Publish what comes in parts, of whatever size."""
         ...
 
@@ -107,7 +107,7 @@ class StreamEngine(Protocol):
         """The names of all subjects."""
         ...
 
-    async def delete_old(self, ttl_s: float) -> list[Deleted]:
+    async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
         """Let go of messages older than this, with their payloads; what is gone."""
         ...
 

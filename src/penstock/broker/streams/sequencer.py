@@ -53,7 +53,7 @@ class Partitions(Protocol):
         ...
 
 
-class Sequenced(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a published message is."""
 
     sequence: int
@@ -99,9 +99,9 @@ class PendingWrite:
     def __init__(self, sequencer: Sequencer, subject: Subject) -> None:
         self._sequencer = sequencer
         self._subject = subject
-        self._publishers: list[tuple[int, asyncio.Future[Sequenced]]] = []
+        self._publishers: list[tuple[int, asyncio.Future[MessagePlace]]] = []
 
-    def tell(self, publisher: asyncio.Future[Sequenced], place: int) -> None:
+    def tell(self, publisher: asyncio.Future[MessagePlace], place: int) -> None:
         """Someone is to be told where the message at a place of the batch is."""
         self._publishers.append((place, publisher))
 
@@ -123,7 +123,7 @@ class PendingWrite:
         """The first message has its sequence, and so have all."""
         for place, publisher in self._publishers:
             if not publisher.done():
-                publisher.set_result(Sequenced(sequence + place, offset + place))
+                publisher.set_result(MessagePlace(sequence + place, offset + place))
 
 
 class Sequencer:
@@ -233,7 +233,7 @@ class Sequencer:
         end = self.partition_of(subject).end_offset
         if end <= subject.runs.end_offset:
             return
-        numbered: asyncio.Future[Sequenced] = asyncio.get_running_loop().create_future()
+        numbered: asyncio.Future[MessagePlace] = asyncio.get_running_loop().create_future()
         pending = PendingWrite(self, subject)
         pending.tell(numbered, 0)
         self.await_sequence(subject, end - 1, pending)

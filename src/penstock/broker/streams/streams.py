@@ -12,15 +12,15 @@ from uuid import UUID
 
 from penstock.blob import Buffer
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.streams.engine import Deleted, PartlyPublishedError, Published, first_messages
+from penstock.broker.streams.deliveries import DeliveryTracker
+from penstock.broker.streams.engine import DeletedMessage, PartlyPublishedError, PublishResult, first_messages
 from penstock.broker.streams.errors import InvalidPositionError, InvalidSubjectError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
-from penstock.broker.streams.handing_out import HandingOut
 from penstock.broker.streams.payload_parts import chained, check_announced, in_one_piece
 from penstock.broker.streams.payload_store import PayloadStore, Upload
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule, Positions
 from penstock.broker.streams.probe import EngineProbe
-from penstock.broker.streams.publishing import RECORD_BYTES, Publishing
+from penstock.broker.streams.publisher import RECORD_BYTES, Publisher
 from penstock.broker.streams.reading import Reader, ReadMessages, StreamMessage
 from penstock.broker.streams.records import (
     HEADERS_BYTES_MAX,
@@ -97,12 +97,12 @@ class Streams:
         self.followers = followers
         self.probe = EngineProbe()
         self.directory = SubjectDirectory(broker, sequencer, options.ttl_s)
-        self._publishing = Publishing(broker, sequencer)
+        self._publisher = Publisher(broker, sequencer)
         self._reader = Reader(sequencer, broker.ages)
-        self._handing_out = HandingOut(positions, self._reader, self._dead_letter, broker.clock, self.probe)
+        self._deliveries = DeliveryTracker(positions, self._reader, self._dead_letter, broker.clock, self.probe)
         self._sweep = Sweep(broker, sequencer, payloads, positions, self.probe)
         self._tasks: list[asyncio.Task[None]] = []
-        self._storing: set[asyncio.Task[Published]] = set()
+        self._storing: set[asyncio.Task[PublishResult]] = set()
 
     @classmethod
     async def start(cls, broker: Broker, options: StreamOptions, *, random: Random) -> Streams:
@@ -115,7 +115,7 @@ class Streams:
         streams = cls(broker, options, sequencer=sequencer, positions=positions, payloads=payloads, followers=followers)
         tablet.on_restart(sequencer.reload)
         tablet.on_restart(positions.reload)
-        tablet.on_restart(streams._handing_out.reload)
+        tablet.on_restart(streams._deliveries.reload)
         sequencer.start()
         streams._tasks.append(asyncio.create_task(streams._sweep.run(options.sweep_interval_s), name="stream-sweep"))
         return streams
@@ -137,21 +137,21 @@ class Streams:
         """The sequence that was given out last; 0 if none was."""
         return self._sequencer.index.next_sequence - 1
 
-    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
+    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> PublishResult:
         """Publish one message; it is durable and can be read when this returns."""
         content = Content(bytes(data), headers or {})
         found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size = content_size(content)
         if size > self._inline_max(route):
             return await self.publish_parts(subject, in_one_piece(content.data), content.headers)
-        sequence, offset = await self._publishing.append(found, route, (content,), size + RECORD_BYTES)
+        sequence, offset = await self._publisher.append(found, route, (content,), size + RECORD_BYTES)
         self.probe.note_published(1, len(content.data))
-        return Published(sequence, f"{subject}/{offset}")
+        return PublishResult(sequence, f"{subject}/{offset}")
 
-    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
+    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[PublishResult]:
         """Publish messages of one subject, with sequences that follow each other unless large ones are among them.
         PartlyPublishedError if some are published and others cannot be."""
-        published: list[Published] = []
+        published: list[PublishResult] = []
         try:
             if contents:
                 await self._publish_runs(subject, contents, published)
@@ -161,7 +161,7 @@ class Streams:
             raise
         return published
 
-    async def _publish_runs(self, subject: str, contents: Sequence[Content], published: list[Published]) -> None:
+    async def _publish_runs(self, subject: str, contents: Sequence[Content], published: list[PublishResult]) -> None:
         """Publish messages run by run: as many at a time as one batch takes. `published` grows with each."""
         found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size_max = self._inline_max(route)
@@ -184,7 +184,7 @@ class Streams:
         """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""
         content = Content(b"", headers or {}, Payload(object_name))
         found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
-        stored = await self._publishing.append(found, route, (content,), content_size(content) + RECORD_BYTES)
+        stored = await self._publisher.append(found, route, (content,), content_size(content) + RECORD_BYTES)
         self.probe.note_published(1, 0)
         return stored.sequence
 
@@ -196,7 +196,7 @@ class Streams:
         *,
         crc32c: int | None = None,
         size: int | None = None,
-    ) -> Published:
+    ) -> PublishResult:
         """Publish what comes in parts, of whatever size: in the log if it turns out small, else in the payload store. With a
         checksum or a size given, what came must match."""
         held: list[Buffer] = []
@@ -218,7 +218,7 @@ class Streams:
         *,
         crc32c: int | None = None,
         size: int | None = None,
-    ) -> Published:
+    ) -> PublishResult:
         """The same, always in the payload store: the payload is there before its message can be seen."""
         found = await self.directory.subject(subject, make=True)
         headers = headers or {}
@@ -275,7 +275,7 @@ class Streams:
         if rule is None or is_pattern(subject):
             position = self.positions.position(durable_name, subject)
             return await first_messages(self, subject, position + 1, limit, bytes_max)
-        taken = await self._handing_out.take(durable_name, await self.directory.complete(subject), rule, limit, bytes_max)
+        taken = await self._deliveries.take(durable_name, await self.directory.complete(subject), rule, limit, bytes_max)
         self.probe.note_read(taken)
         return taken
 
@@ -291,10 +291,10 @@ class Streams:
         else:
             found = self.directory.at_hand(subject) or await self.directory.subject(subject)
             if not rewind and self.positions.rule(durable_name, subject) is not None:
-                return await self._handing_out.acknowledge(durable_name, found, sequence)
+                return await self._deliveries.acknowledge(durable_name, found, sequence)
         position = await self.positions.move(durable_name, subject, sequence, rewind=rewind)
         if rewind:
-            self._handing_out.forget(durable_name, subject)
+            self._deliveries.forget(durable_name, subject)
         return position
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
@@ -307,7 +307,7 @@ class Streams:
             if rule.dead_letter == subject:
                 raise InvalidSubjectError("a subject cannot be its own dead-letter subject; its messages would never end")
         await self.positions.set_rule(durable_name, subject, rule)
-        self._handing_out.forget(durable_name, subject)
+        self._deliveries.forget(durable_name, subject)
 
     async def last_sequence(self, subject: str) -> int:
         """The last sequence that can be read, of a subject or of all a pattern stands for; 0 if there is none."""
@@ -350,7 +350,7 @@ class Streams:
         """The same as `subjects`."""
         return self.subjects()
 
-    async def delete_old(self, ttl_s: float) -> list[Deleted]:
+    async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
         """Let go of messages older than this in every subject, with their payloads; what is gone."""
         return await self._sweep.delete_older_than(ttl_s)
 
@@ -404,30 +404,32 @@ class Streams:
     def _inline_max(self, route: Route) -> int:
         return min(self._options.inline_bytes_max, route.partition.config.batch_bytes_max - RECORD_OVERHEAD)
 
-    async def _store(self, subject: Subject, route: Route, contents: Sequence[Content], size: int) -> list[Published]:
+    async def _store(self, subject: Subject, route: Route, contents: Sequence[Content], size: int) -> list[PublishResult]:
         """Store contents in one batch, and wait for their sequences."""
-        sequence, offset = await self._publishing.append(subject, route, contents, size)
+        sequence, offset = await self._publisher.append(subject, route, contents, size)
         self.probe.note_published(len(contents), sum(len(content.data) for content in contents))
         return [
-            Published(sequence + at, f"{subject.name}/{offset + at}" if content.payload is None else content.payload.object_name)
+            PublishResult(
+                sequence + at, f"{subject.name}/{offset + at}" if content.payload is None else content.payload.object_name
+            )
             for at, content in enumerate(contents)
         ]
 
-    async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> Published:
+    async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> PublishResult:
         """Write the message of a payload that is there. Should this fail half-way, the sweep finds out what came of it."""
         try:
             route = await self.directory.route(subject.name)
             payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)
             await self.payloads.expect_message(upload, route.partition.end_offset)
             content = Content(b"", headers, payload)
-            stored = await self._publishing.append(subject, route, (content,), content_size(content) + RECORD_BYTES)
+            stored = await self._publisher.append(subject, route, (content,), content_size(content) + RECORD_BYTES)
             self.probe.note_published(1, upload.size)
             try:
                 await self.payloads.claim(upload.object_id, subject.topic_id, stored.offset)
             except PenstockError as error:
                 # The message is there and has its sequence; the sweep finds the two together.
                 log.warning("payload %s will be claimed later: %s", payload.object_name, error)
-            return Published(stored.sequence, payload.object_name)
+            return PublishResult(stored.sequence, payload.object_name)
         finally:
             self.payloads.active.discard(upload.object_id)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.consumers import Position, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError, UnknownTopicError
-from penstock.broker.streams.engine import Deleted
+from penstock.broker.streams.engine import DeletedMessage
 from penstock.broker.streams.payload_store import NOT_YET, LeftUpload, PayloadStore
 from penstock.broker.streams.positions import ConsumerPosition, Positions
 from penstock.broker.streams.probe import EngineProbe
@@ -69,9 +69,9 @@ class Sweep:
             await _try("uploads that were left", self._settle_uploads())
             await _try("positions for Kafka's tools", self._show_positions())
 
-    async def delete_older_than(self, ttl_s: float) -> list[Deleted]:
+    async def delete_older_than(self, ttl_s: float) -> list[DeletedMessage]:
         """Let go of everything older than this; what is gone."""
-        gone: list[Deleted] = []
+        gone: list[DeletedMessage] = []
         async with self._sweeping:
             for subject in list(self._sequencer.subjects.values()):
                 try:
@@ -138,8 +138,8 @@ class Sweep:
         await self._sequencer.forget_before(subject, start)
         await self._payloads.forget_before(subject.topic_id, start)
 
-    async def _listed(self, subject: Subject, partition: Partition, cut: int) -> list[Deleted]:
-        found: list[Deleted] = []
+    async def _listed(self, subject: Subject, partition: Partition, cut: int) -> list[DeletedMessage]:
+        found: list[DeletedMessage] = []
         offset = partition.start_offset
         while offset < cut:
             read = await partition.read(offset, READ_BYTES, until=cut)
@@ -150,7 +150,7 @@ class Sweep:
                     sequence = subject.runs.sequence_of(stored.offset)
                     name = f"{subject.name}/{stored.offset}" if stored.payload is None else stored.payload.object_name
                     if sequence is not None:
-                        found.append(Deleted(sequence, subject.name, name))
+                        found.append(DeletedMessage(sequence, subject.name, name))
             offset = read.next_offset
             await asyncio.sleep(0)  # what is in memory is read without suspending
         return found

@@ -1,7 +1,6 @@
 """Transactions: several partitions and consumers' positions changed together or not at all (seed 003)."""
 
-from penstock.broker.transactions.coordinator import Committed, Ended, TransactionCoordinator, TransactionOptions
-from penstock.broker.transactions.ending import Ending, source_of
+from penstock.broker.transactions.coordinator import CommitOutcome, TransactionCommit, TransactionCoordinator, TransactionOptions
 from penstock.broker.transactions.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -11,6 +10,7 @@ from penstock.broker.transactions.errors import (
     RecordConflictError,
     UnknownProducerError,
 )
+from penstock.broker.transactions.marker_writer import MarkerWriter, source_of
 from penstock.broker.transactions.store import TransactionStore
 from penstock.broker.transactions.transaction import V1, V2, Producer, Transaction
 from penstock.broker.transactions.transaction import State as TransactionState
@@ -18,17 +18,17 @@ from penstock.broker.transactions.transaction import State as TransactionState
 __all__ = [
     "V1",
     "V2",
-    "Committed",
+    "CommitOutcome",
     "ConcurrentTransactionsError",
-    "Ended",
-    "Ending",
     "InvalidTransactionStateError",
     "InvalidTransactionTimeoutError",
+    "MarkerWriter",
     "NotInTransactionError",
     "Producer",
     "ProducerFencedError",
     "RecordConflictError",
     "Transaction",
+    "TransactionCommit",
     "TransactionCoordinator",
     "TransactionOptions",
     "TransactionState",

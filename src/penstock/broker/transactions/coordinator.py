@@ -19,7 +19,6 @@ from weakref import WeakValueDictionary
 
 from penstock.broker.consumers import Position, TopicPartition
 from penstock.broker.transactional_offsets import TransactionalOffsets
-from penstock.broker.transactions.ending import Ending
 from penstock.broker.transactions.errors import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -27,9 +26,10 @@ from penstock.broker.transactions.errors import (
     RecordConflictError,
     UnknownProducerError,
 )
-from penstock.broker.transactions.held import Held, Registered
+from penstock.broker.transactions.marker_writer import MarkerWriter
 from penstock.broker.transactions.store import TransactionStore, check_id
 from penstock.broker.transactions.transaction import NO_PRODUCER, V2, Producer, State, Transaction
+from penstock.broker.transactions.transaction_slot import AddCallback, TransactionSlot
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError, PenstockError
 
@@ -50,14 +50,14 @@ class TransactionOptions:
     end_wait_s: float = 5.0  # how long a request waits for markers to be written
 
 
-class Committed(Enum):
+class CommitOutcome(Enum):
     """What became of a commit with a record."""
 
     NOW = "now"
     BEFORE = "before"
 
 
-class Ended(NamedTuple):
+class TransactionCommit(NamedTuple):
     """One transaction to be committed together with others."""
 
     transactional_id: str
@@ -70,7 +70,7 @@ class TransactionCoordinator:
     def __init__(
         self,
         store: TransactionStore,
-        ending: Ending,
+        markers: MarkerWriter,
         offsets: TransactionalOffsets,
         *,
         new_producer_id: Callable[[], Awaitable[int]],
@@ -79,14 +79,14 @@ class TransactionCoordinator:
         options: TransactionOptions,
     ) -> None:
         self._store = store
-        self._ending = ending
+        self._markers = markers
         self._offsets = offsets
         self._new_producer_id = new_producer_id
         self._clock = clock
         self._ages = ages
         self._options = options
-        self._held: dict[str, Held] = {}
-        self._ongoing: set[Held] = set()
+        self._slots: dict[str, TransactionSlot] = {}
+        self._ongoing: set[TransactionSlot] = set()
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._records: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,10 +96,10 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Take up what is stored: carry out what was decided, and look after the rest."""
         for transaction in self._store.load():
-            held = self._held[transaction.transactional_id] = Held(transaction)
-            self._track_ongoing(held)
+            slot = self._slots[transaction.transactional_id] = TransactionSlot(transaction)
+            self._track_ongoing(slot)
             if transaction.is_prepared:
-                self._begin_ending(held)
+                self._start_finishing(slot)
         self._spawn(self._watch_timeouts(), "transaction-timeouts")
         self._spawn(self._watch_expiry(), "transactional-id-expiry")
 
@@ -117,7 +117,7 @@ class TransactionCoordinator:
 
     def marked_by(self, queue: TopicPartition, producer_id: int) -> int | None:
         """The epoch of the coordinator that ended a producer's last transaction in a partition, if that is remembered."""
-        return self._ending.marked_by(queue, producer_id)
+        return self._markers.marked_by(queue, producer_id)
 
     @property
     def ongoing(self) -> int:
@@ -132,20 +132,20 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._options.timeout_max_s * 1000:
             longest = int(self._options.timeout_max_s * 1000)
             raise InvalidTransactionTimeoutError(f"a transaction may take 1 to {longest} ms, not {timeout_ms}")
-        held = await self._find_or_make(transactional_id)
-        async with held.lock:
-            self._check_alive(held)
-            await self._wait_if_prepared(held)
-            held.transaction.check_expected(expected)
-            if held.transaction.state is State.ONGOING:
-                await self._decide([(held, held.transaction.fenced(self._now_ms()))])
+        slot = await self._find_or_make(transactional_id)
+        async with slot.lock:
+            self._check_alive(slot)
+            await self._wait_if_prepared(slot)
+            slot.transaction.check_expected(expected)
+            if slot.transaction.state is State.ONGOING:
+                await self._decide([(slot, slot.transaction.fenced(self._now_ms()))])
                 expected = None  # it was checked, and the abort has moved the epoch on
-            await self._wait_if_prepared(held)
-            old = held.transaction
+            await self._wait_if_prepared(slot)
+            old = slot.transaction
             new_id = await self._new_producer_id() if old.needs_producer(expected) else NO_PRODUCER
             new = old.initialised(timeout_ms, self._now_ms(), expected, new_id)
             await self._store.put([new])
-            self._set(held, new)
+            self._set(slot, new)
             return new.owner
 
     async def add(
@@ -157,10 +157,10 @@ class TransactionCoordinator:
         groups: frozenset[str] = frozenset(),
     ) -> None:
         """Make partitions, or positions of groups, part of the producer's transaction."""
-        held = self._find(transactional_id)
-        async with held.lock:
-            self._check_alive(held)
-            await self._add(held, producer, queues, groups)
+        slot = self._find(transactional_id)
+        async with slot.lock:
+            self._check_alive(slot)
+            await self._add(slot, producer, queues, groups)
 
     async def set_positions(
         self,
@@ -172,50 +172,50 @@ class TransactionCoordinator:
         adds_group: bool,
     ) -> None:
         """Set positions of a group when the transaction is committed. `adds_group` makes the group part of it first."""
-        held = self._find(transactional_id)
-        async with held.lock:
-            self._check_alive(held)
+        slot = self._find(transactional_id)
+        async with slot.lock:
+            self._check_alive(slot)
             if adds_group:
-                await self._add(held, producer, frozenset(), frozenset({group}))
-            held.transaction.check_group(producer, group)
+                await self._add(slot, producer, frozenset(), frozenset({group}))
+            slot.transaction.check_group(producer, group)
             await self._offsets.stage(producer.id, group, positions)
 
     async def end(self, transactional_id: str, producer: Producer, *, commit: bool, version: int) -> Producer:
         """Commit or abort; who the producer is from then on."""
-        held = self._find(transactional_id)
-        async with held.lock:
-            self._check_alive(held)
-            await self._wait_if_prepared(held)
-            new = await self._ended(held, producer, commit=commit, version=version)
-            if new is not held.transaction:
-                await self._decide([(held, new)])
-        await held.wait_ended(self._options.end_wait_s)
+        slot = self._find(transactional_id)
+        async with slot.lock:
+            self._check_alive(slot)
+            await self._wait_if_prepared(slot)
+            new = await self._ended(slot, producer, commit=commit, version=version)
+            if new is not slot.transaction:
+                await self._decide([(slot, new)])
+        await slot.wait_ended(self._options.end_wait_s)
         return new.owner
 
     # What the way of a write asks: at once, from memory.
 
     def check_write(self, transactional_id: str | None, producer: Producer, queue: TopicPartition) -> None:
         """Raise unless the partition is part of the producer's running transaction."""
-        held = self._find(transactional_id)
-        if not held.transaction.holds(producer, queue):
-            held.transaction.check_writes(producer, queue)
+        slot = self._find(transactional_id)
+        if not slot.transaction.holds(producer, queue):
+            slot.transaction.check_writes(producer, queue)
 
-    def register(self, transactional_id: str | None, producer: Producer, queue: TopicPartition, then: Registered) -> None:
+    def register(self, transactional_id: str | None, producer: Producer, queue: TopicPartition, then: AddCallback) -> None:
         """Call `then`, now or later, once the partition is part of the producer's transaction, or with why it cannot be. Calls
         for one partition come in the order in which they were asked for."""
         try:
-            held = self._find(transactional_id)
+            slot = self._find(transactional_id)
         except PenstockError as error:
             then(error)
             return
         place = (producer, queue)
-        if place not in held.adding and held.transaction.holds(producer, queue):
+        if place not in slot.adding and slot.transaction.holds(producer, queue):
             then(None)
             return
-        held.adding.setdefault(place, []).append(then)
-        if not held.is_adding:
-            held.is_adding = True
-            self._spawn(self._add_asked(held), "transaction-add")
+        slot.adding.setdefault(place, []).append(then)
+        if not slot.is_adding:
+            slot.is_adding = True
+            self._spawn(self._add_asked(slot), "transaction-add")
 
     # What is asked about transactions.
 
@@ -225,7 +225,7 @@ class TransactionCoordinator:
 
     def transactions(self) -> list[Transaction]:
         """Every transactional id there is, by name."""
-        return [self._held[name].transaction for name in sorted(self._held)]
+        return [self._slots[name].transaction for name in sorted(self._slots)]
 
     # Several transactions as one.
 
@@ -234,8 +234,8 @@ class TransactionCoordinator:
         return self._store.record(key)
 
     async def commit_together(
-        self, ends: Iterable[Ended], record: tuple[str, bytes], *, expected: bytes | None
-    ) -> tuple[Committed, dict[str, Producer]]:
+        self, ends: Iterable[TransactionCommit], record: tuple[str, bytes], *, expected: bytes | None
+    ) -> tuple[CommitOutcome, dict[str, Producer]]:
         """Commit all of these transactions and set an application's record, all or nothing; an empty value removes it. If the
         record is the one given already, nothing changes: it was done BEFORE. Ids that were initialised and wrote nothing are let
         pass. Who the producers are from then on comes with the answer, by transactional id.
@@ -249,137 +249,141 @@ class TransactionCoordinator:
         async with _lock_of(self._records, key), AsyncExitStack() as locks:
             stored = self.application_record(key)
             if (stored or b"") == value:
-                return Committed.BEFORE, {}
+                return CommitOutcome.BEFORE, {}
             if stored != expected:
                 raise RecordConflictError(f"the record {key!r} is not the one expected: another has committed under it")
-            changes: list[tuple[Held, Transaction]] = []
+            changes: list[tuple[TransactionSlot, Transaction]] = []
             owners: dict[str, Producer] = {}
             for transactional_id, producer in ordered:
-                held = self._find(transactional_id)
-                await locks.enter_async_context(held.lock)
-                self._check_alive(held)
-                await self._wait_if_prepared(held)
-                new = held.transaction
+                slot = self._find(transactional_id)
+                await locks.enter_async_context(slot.lock)
+                self._check_alive(slot)
+                await self._wait_if_prepared(slot)
+                new = slot.transaction
                 if new.state is not State.EMPTY or producer != new.owner:
-                    new = await self._ended(held, producer, commit=True, version=V2)
-                    if new is held.transaction:
+                    new = await self._ended(slot, producer, commit=True, version=V2)
+                    if new is slot.transaction:
                         raise InvalidTransactionStateError(f"the transaction of {transactional_id!r} was committed by itself")
-                    changes.append((held, new))
+                    changes.append((slot, new))
                 owners[transactional_id] = new.owner
             await self._decide(changes, record=record)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.end_wait_s):
-                for held, _ in changes:
-                    await held.ended.wait()
-        return Committed.NOW, owners
+                for slot, _ in changes:
+                    await slot.ended.wait()
+        return CommitOutcome.NOW, owners
 
     # Within.
 
-    def _find(self, transactional_id: str | None) -> Held:
-        held = None if transactional_id is None else self._held.get(transactional_id)
-        if held is None:
+    def _find(self, transactional_id: str | None) -> TransactionSlot:
+        slot = None if transactional_id is None else self._slots.get(transactional_id)
+        if slot is None:
             raise UnknownProducerError(
                 f"no producer has initialised the transactional id {transactional_id!r}, or it has expired"
             )
-        return held
+        return slot
 
-    async def _find_or_make(self, transactional_id: str) -> Held:
+    async def _find_or_make(self, transactional_id: str) -> TransactionSlot:
         async with _lock_of(self._making, transactional_id):
-            held = self._held.get(transactional_id)
-            if held is None:
-                held = Held(Transaction(transactional_id, await self._new_producer_id()))
-                self._held[transactional_id] = held
-            return held
+            slot = self._slots.get(transactional_id)
+            if slot is None:
+                slot = TransactionSlot(Transaction(transactional_id, await self._new_producer_id()))
+                self._slots[transactional_id] = slot
+            return slot
 
-    def _check_alive(self, held: Held) -> None:
+    def _check_alive(self, slot: TransactionSlot) -> None:
         """It may have expired while this request waited for its turn."""
-        name = held.transaction.transactional_id
-        if self._held.get(name) is not held:
+        name = slot.transaction.transactional_id
+        if self._slots.get(name) is not slot:
             raise ConcurrentTransactionsError(f"the transactional id {name!r} has just expired; try again")
 
-    async def _wait_if_prepared(self, held: Held) -> None:
+    async def _wait_if_prepared(self, slot: TransactionSlot) -> None:
         """If its last transaction is still being ended, wait for that; ConcurrentTransactionsError if it takes too long."""
-        if held.transaction.is_prepared and not await held.wait_ended(self._options.end_wait_s):
+        if slot.transaction.is_prepared and not await slot.wait_ended(self._options.end_wait_s):
             raise ConcurrentTransactionsError(
-                f"the transaction of {held.transaction.transactional_id!r} is still being ended; try again"
+                f"the transaction of {slot.transaction.transactional_id!r} is still being ended; try again"
             )
 
-    async def _add(self, held: Held, producer: Producer, queues: frozenset[TopicPartition], groups: frozenset[str]) -> None:
-        await self._wait_if_prepared(held)
-        new = held.transaction.added(producer, self._now_ms(), queues=queues, groups=groups)
-        if new is not held.transaction:
+    async def _add(
+        self, slot: TransactionSlot, producer: Producer, queues: frozenset[TopicPartition], groups: frozenset[str]
+    ) -> None:
+        await self._wait_if_prepared(slot)
+        new = slot.transaction.added(producer, self._now_ms(), queues=queues, groups=groups)
+        if new is not slot.transaction:
             await self._store.put([new])
-            self._set(held, new)
+            self._set(slot, new)
 
-    async def _add_asked(self, held: Held) -> None:
+    async def _add_asked(self, slot: TransactionSlot) -> None:
         """Add the partitions that writes wait for, all that have gathered at a time."""
         try:
-            while held.adding:
-                async with held.lock:
-                    asked = list(held.adding)
+            while slot.adding:
+                async with slot.lock:
+                    asked = list(slot.adding)
                     for producer in {producer: None for producer, _ in asked}:
                         queues = frozenset(queue for other, queue in asked if other == producer)
-                        trouble = await self._try_to_add(held, producer, queues)
-                        held.answer(producer, queues, trouble)
+                        error = await self._try_to_add(slot, producer, queues)
+                        slot.answer(producer, queues, error)
         finally:
-            held.is_adding = False
-            held.answer_all(ConcurrentTransactionsError("the coordinator stopped; try again"))
+            slot.is_adding = False
+            slot.answer_all(ConcurrentTransactionsError("the coordinator stopped; try again"))
 
-    async def _try_to_add(self, held: Held, producer: Producer, queues: frozenset[TopicPartition]) -> PenstockError | None:
+    async def _try_to_add(
+        self, slot: TransactionSlot, producer: Producer, queues: frozenset[TopicPartition]
+    ) -> PenstockError | None:
         try:
-            self._check_alive(held)
-            await self._add(held, producer, queues, frozenset())
+            self._check_alive(slot)
+            await self._add(slot, producer, queues, frozenset())
         except PenstockError as error:
             return error
         return None
 
-    async def _ended(self, held: Held, producer: Producer, *, commit: bool, version: int) -> Transaction:
-        old = held.transaction
+    async def _ended(self, slot: TransactionSlot, producer: Producer, *, commit: bool, version: int) -> Transaction:
+        old = slot.transaction
         new_id = await self._new_producer_id() if old.needs_producer_after(version) else NO_PRODUCER
         return old.ended(producer, self._now_ms(), commit=commit, version=version, new_producer_id=new_id)
 
-    async def _decide(self, changes: list[tuple[Held, Transaction]], record: tuple[str, bytes] | None = None) -> None:
+    async def _decide(self, changes: list[tuple[TransactionSlot, Transaction]], record: tuple[str, bytes] | None = None) -> None:
         """Make ends durable, in one step, and begin to carry them out. From here on nothing else can become of them."""
         await self._store.put([new for _, new in changes], record=record, makes_room=True)
-        for held, new in changes:
-            self._set(held, new)
+        for slot, new in changes:
+            self._set(slot, new)
             if new.is_prepared:
-                self._begin_ending(held)
+                self._start_finishing(slot)
 
-    def _set(self, held: Held, transaction: Transaction) -> None:
-        transaction.check_follows(held.transaction)
-        held.transaction = transaction
-        self._track_ongoing(held)
+    def _set(self, slot: TransactionSlot, transaction: Transaction) -> None:
+        transaction.check_follows(slot.transaction)
+        slot.transaction = transaction
+        self._track_ongoing(slot)
 
-    def _track_ongoing(self, held: Held) -> None:
-        if held.transaction.state is State.ONGOING:
-            self._ongoing.add(held)
+    def _track_ongoing(self, slot: TransactionSlot) -> None:
+        if slot.transaction.state is State.ONGOING:
+            self._ongoing.add(slot)
         else:
-            self._ongoing.discard(held)
+            self._ongoing.discard(slot)
 
-    def _begin_ending(self, held: Held) -> None:
-        held.ended.clear()
+    def _start_finishing(self, slot: TransactionSlot) -> None:
+        slot.ended.clear()
         if not self._is_stopped:
             # Whoever comes next carries it out. Were it done here too, a late marker could end the transaction after this one.
-            self._spawn(self._carry_out(held), "transaction-end")
+            self._spawn(self._finish(slot), "transaction-end")
 
-    async def _carry_out(self, held: Held) -> None:
-        decided = held.transaction
-        await self._ending.carry_out(decided, self.epoch)
-        assert held.transaction is decided, "a decided transaction changed while its markers were written"
-        self._set(held, decided.completed(self._now_ms()))
-        held.ended.set()
+    async def _finish(self, slot: TransactionSlot) -> None:
+        decided = slot.transaction
+        await self._markers.finish(decided, self.epoch)
+        assert slot.transaction is decided, "a decided transaction changed while its markers were written"
+        self._set(slot, decided.completed(self._now_ms()))
+        slot.ended.set()
         try:
             # Nobody waits for this: if it is lost, the same end is carried out once more at the next start.
-            await self._store.put([held.transaction], makes_room=True)
+            await self._store.put([slot.transaction], makes_room=True)
         except PenstockError as error:
-            log.info("that %r has ended is not stored: %s", held.transaction.transactional_id, error)
+            log.info("that %r has ended is not stored: %s", slot.transaction.transactional_id, error)
 
     async def _watch_timeouts(self) -> None:
         while True:
             await asyncio.sleep(self._options.check_interval_s)
-            for held in [held for held in self._ongoing if self._is_late(held.transaction)]:
-                await self._abort_late(held)
+            for slot in [slot for slot in self._ongoing if self._is_late(slot.transaction)]:
+                await self._abort_late(slot)
 
     def _is_late(self, transaction: Transaction) -> bool:
         due_ms = transaction.deadline_ms
@@ -387,14 +391,14 @@ class TransactionCoordinator:
             due_ms = max(due_ms, self._started_ms + int(self._options.restart_grace_s * 1000))
         return transaction.state is State.ONGOING and self._now_ms() > due_ms
 
-    async def _abort_late(self, held: Held) -> None:
-        async with held.lock:
-            old = held.transaction
+    async def _abort_late(self, slot: TransactionSlot) -> None:
+        async with slot.lock:
+            old = slot.transaction
             if not self._is_late(old):
                 return
             log.warning("aborting the transaction of %r: it takes more than %d ms", old.transactional_id, old.timeout_ms)
             try:
-                await self._decide([(held, old.fenced(self._now_ms()))])
+                await self._decide([(slot, old.fenced(self._now_ms()))])
             except PenstockError as error:
                 log.warning("the transaction of %r will be aborted later: %s", old.transactional_id, error)
 
@@ -402,23 +406,23 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(self._options.expiry_interval_s)
             oldest_ms = int(self._ages.wall() * 1000) - int(self._options.id_expiration_s * 1000)
-            late = [name for name, held in self._held.items() if _is_idle(held, oldest_ms)]
+            late = [name for name, slot in self._slots.items() if _is_idle(slot, oldest_ms)]
             for begin in range(0, len(late), EXPIRIES_AT_ONCE):
                 await self._expire(late[begin : begin + EXPIRIES_AT_ONCE], oldest_ms)
 
     async def _expire(self, names: list[str], oldest_ms: int) -> None:
-        idle = [self._held[name] for name in names if name in self._held and _is_idle(self._held[name], oldest_ms)]
-        gone = {held.transaction.transactional_id: held for held in idle}
+        idle = [self._slots[name] for name in names if name in self._slots and _is_idle(self._slots[name], oldest_ms)]
+        gone = {slot.transaction.transactional_id: slot for slot in idle}
         async with AsyncExitStack() as locks:
-            for held in idle:
-                await locks.enter_async_context(held.lock)  # free, so this does not wait
+            for slot in idle:
+                await locks.enter_async_context(slot.lock)  # free, so this does not wait
             try:
                 await self._store.forget(gone)
             except PenstockError as error:
                 log.warning("%d transactional ids will expire later: %s", len(gone), error)
                 return
             for name in gone:
-                del self._held[name]
+                del self._slots[name]
 
     def _now_ms(self) -> int:
         return int(self._clock.wall() * 1000)
@@ -429,10 +433,10 @@ class TransactionCoordinator:
         task.add_done_callback(self._tasks.discard)
 
 
-def _is_idle(held: Held, oldest_ms: int) -> bool:
-    transaction = held.transaction
+def _is_idle(slot: TransactionSlot, oldest_ms: int) -> bool:
+    transaction = slot.transaction
     is_at_rest = transaction.state not in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
-    return is_at_rest and not held.lock.locked() and transaction.updated_ms < oldest_ms
+    return is_at_rest and not slot.lock.locked() and transaction.updated_ms < oldest_ms
 
 
 def _lock_of(locks: WeakValueDictionary[str, asyncio.Lock], key: str) -> asyncio.Lock:

@@ -20,7 +20,7 @@ import asynctnt
 from asynctnt.exceptions import TarantoolError
 
 from penstock.blob import Buffer
-from penstock.broker.streams.engine import Deleted, PartlyPublishedError, Published, first_messages
+from penstock.broker.streams.engine import DeletedMessage, PartlyPublishedError, PublishResult, first_messages
 from penstock.broker.streams.errors import InvalidPositionError, PayloadCorruptError, UnknownMessageError
 from penstock.broker.streams.followers import Followers
 from penstock.broker.streams.positions import ConsumerPosition, DeliveryRule
@@ -137,7 +137,7 @@ class TarantoolStreams:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await disconnect(self._connection)
 
-    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> Published:
+    async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> PublishResult:
         """Publish one message."""
         check_subject(subject)
         headers_size(headers or {})
@@ -149,9 +149,9 @@ class TarantoolStreams:
         finally:
             self._uploading.discard(name)
 
-    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[Published]:
+    async def publish_batch(self, subject: str, contents: Sequence[Content]) -> list[PublishResult]:
         """Publish messages of one subject, in order."""
-        published: list[Published] = []
+        published: list[PublishResult] = []
         for content in contents:
             try:
                 published.append(await self.publish(subject, content.data, content.headers))
@@ -175,7 +175,7 @@ class TarantoolStreams:
         *,
         crc32c: int | None = None,
         size: int | None = None,
-    ) -> Published:
+    ) -> PublishResult:
         """Publish what comes in parts, of whatever size."""
         check_subject(subject)
         headers_size(headers or {})
@@ -269,11 +269,11 @@ class TarantoolStreams:
         """The names of all subjects that have messages."""
         return list(await self._call("get_subjects"))
 
-    async def delete_old(self, ttl_s: float) -> list[Deleted]:
+    async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
         """Let go of messages older than this, with their payloads; what is gone."""
         answer = (await self._body("delete_old_messages", ttl_s))[1]
         await self._remove_leftovers()
-        return sorted(Deleted(one["sequence"], one["subject"], one["object_name"]) for one in answer)
+        return sorted(DeletedMessage(one["sequence"], one["subject"], one["object_name"]) for one in answer)
 
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size."""
@@ -313,11 +313,13 @@ class TarantoolStreams:
         await self._call("begin_upload", name)
         return name
 
-    async def _insert(self, subject: str, name: str, headers: Mapping[str, str] | None, size: int, checksum: int) -> Published:
+    async def _insert(
+        self, subject: str, name: str, headers: Mapping[str, str] | None, size: int, checksum: int
+    ) -> PublishResult:
         own = {SIZE: str(size), CHECKSUM: f"{checksum:08x}"}
         sequence = int(await self._call("publish_upload", subject, name, {**(headers or {}), **own}))
         self.followers.tell()
-        return Published(sequence, name)
+        return PublishResult(sequence, name)
 
     async def _with_data(self, message: StreamMessage) -> StreamMessage:
         payload = message.payload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker import Committed, Ended, Producer
+from penstock.broker import CommitOutcome, Producer, TransactionCommit
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
 from penstock.gateway.kafka.call import Call
@@ -17,7 +17,9 @@ from penstock.kafka.protocol.private import (
 
 async def commit_together(call: Call, request: CommitTogetherRequest) -> CommitTogetherResponse:
     """Commit all transactions and set the record, or nothing of it."""
-    ends = [Ended(one.transactional_id, Producer(one.producer_id, one.producer_epoch)) for one in request.transactions]
+    ends = [
+        TransactionCommit(one.transactional_id, Producer(one.producer_id, one.producer_epoch)) for one in request.transactions
+    ]
     try:
         outcome, owners = await call.node.broker.transactions.commit_together(
             ends, (request.record_key, request.record_value), expected=request.expected_value
@@ -25,7 +27,7 @@ async def commit_together(call: Call, request: CommitTogetherRequest) -> CommitT
     except PenstockError as error:
         return CommitTogetherResponse(error_code=coordinator_code(error, tells_abortable=True), error_message=str(error))
     return CommitTogetherResponse(
-        already_committed=outcome is Committed.BEFORE,
+        already_committed=outcome is CommitOutcome.BEFORE,
         transactions=[
             CommittedTransaction(transactional_id=name, producer_id=owner.id, producer_epoch=owner.epoch)
             for name, owner in owners.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.groups import Joining, MemberIdRequiredError, OfferedProtocol
+from penstock.broker.groups import JoinRequest, MemberIdRequiredError, OfferedProtocol
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import coordinator_code
@@ -31,7 +31,7 @@ SYNC_PROTOCOL_FROM = 5
 
 async def join_group(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     """Become part of the next generation of a group; answered when it begins."""
-    asked = Joining(
+    asked = JoinRequest(
         member_id=request.member_id,
         protocol_type=request.protocol_type,
         protocols=tuple(OfferedProtocol(offered.name, bytes(offered.metadata)) for offered in request.protocols),

@@ -17,40 +17,40 @@ from penstock.broker.streams.sequencer import Subject
 from penstock.broker.system_tablet import TableTablet
 from penstock.core.clock import Clock
 
-HANDED_MAX: Final = 10_000  # not acknowledged, for each durable name and subject
+IN_FLIGHT_MAX: Final = 10_000  # not acknowledged, for each durable name and subject
 
 DeadLetter = Callable[[str, StreamMessage, str, int], Awaitable[None]]
 
 
-class Handed(NamedTuple):
+class Delivery(NamedTuple):
     """That a message is with someone: until when, and the how manieth time."""
 
     until: float
     tries: int
 
 
-class Hand:
+class SubjectDeliveries:
     """What is out of one subject for one durable name. Pure."""
 
     def __init__(self, position: int, acknowledged: set[int]) -> None:
-        self.out: dict[int, Handed] = {}  # by sequence, in order: what is handed out again keeps its place
+        self.in_flight: dict[int, Delivery] = {}  # by sequence, in order: what is handed out again keeps its place
         self.acknowledged = acknowledged  # beyond the position
         self.next_sequence = position + 1  # everything before it was handed out, or is not there
         self.changing = asyncio.Lock()
 
-    def overdue(self, now: float) -> list[tuple[int, Handed]]:
+    def overdue(self, now: float) -> list[tuple[int, Delivery]]:
         """What was not acknowledged in time."""
-        return [(sequence, handed) for sequence, handed in self.out.items() if handed.until <= now]
+        return [(sequence, delivery) for sequence, delivery in self.in_flight.items() if delivery.until <= now]
 
     def acknowledge(self, sequence: int) -> None:
         """A message was dealt with."""
-        self.out.pop(sequence, None)
+        self.in_flight.pop(sequence, None)
         self.acknowledged.add(sequence)
 
     @property
     def position(self) -> int:
         """The sequence up to which all is acknowledged, or not there."""
-        return next(iter(self.out), self.next_sequence) - 1
+        return next(iter(self.in_flight), self.next_sequence) - 1
 
     def settled(self) -> list[int]:
         """Single acknowledgements that the position has reached."""
@@ -58,7 +58,7 @@ class Hand:
         return [sequence for sequence in self.acknowledged if sequence <= position]
 
 
-class HandingOut:
+class DeliveryTracker:
     """What is out of every subject for every durable name that has a rule of delivery."""
 
     def __init__(self, positions: Positions, reader: Reader, dead_letter: DeadLetter, clock: Clock, probe: EngineProbe) -> None:
@@ -67,35 +67,35 @@ class HandingOut:
         self._dead_letter = dead_letter
         self._clock = clock
         self._probe = probe
-        self._hands: dict[tuple[str, str], Hand] = {}
+        self._by_subject: dict[tuple[str, str], SubjectDeliveries] = {}
 
     async def reload(self, _tablet: TableTablet) -> None:
         """The tablet was started again: what failed may have been done."""
-        self._hands.clear()
+        self._by_subject.clear()
 
     def forget(self, durable_name: str, subject: str) -> None:
         """Begin anew, from the position that is stored."""
-        self._hands.pop((durable_name, subject), None)
+        self._by_subject.pop((durable_name, subject), None)
 
     async def take(
         self, durable_name: str, subject: Subject, rule: DeliveryRule, limit: int, bytes_max: int
     ) -> list[StreamMessage]:
         """Messages that nobody has: first those that someone had for too long, then new ones."""
-        hand = self._hand(durable_name, subject.name)
-        async with hand.changing:
-            found = await self._overdue(hand, durable_name, subject, rule, limit)
+        deliveries = self._deliveries_of(durable_name, subject.name)
+        async with deliveries.changing:
+            found = await self._overdue(deliveries, durable_name, subject, rule, limit)
             size = sum(len(message.data) for message in found)
-            room = min(limit, HANDED_MAX - len(hand.out))
+            room = min(limit, IN_FLIGHT_MAX - len(deliveries.in_flight))
             while len(found) < room and (not found or size < bytes_max):
-                read = await self._reader.of_subject(subject, hand.next_sequence, room - len(found), bytes_max - size)
+                read = await self._reader.of_subject(subject, deliveries.next_sequence, room - len(found), bytes_max - size)
                 for message in read.messages:
-                    if message.sequence not in hand.acknowledged:
-                        hand.out[message.sequence] = Handed(self._clock.monotonic() + rule.ack_wait_s, 1)
+                    if message.sequence not in deliveries.acknowledged:
+                        deliveries.in_flight[message.sequence] = Delivery(self._clock.monotonic() + rule.ack_wait_s, 1)
                         found.append(message)
                         size += len(message.data)
-                if read.next_sequence <= hand.next_sequence:
+                if read.next_sequence <= deliveries.next_sequence:
                     break
-                hand.next_sequence = read.next_sequence
+                deliveries.next_sequence = read.next_sequence
                 await asyncio.sleep(0)  # many that are acknowledged already are read from memory without suspending
         return found
 
@@ -104,41 +104,41 @@ class HandingOut:
         stored = self._positions.position(durable_name, subject.name)
         if sequence <= stored:
             return stored
-        hand = self._hand(durable_name, subject.name)
-        hand.acknowledge(sequence)
-        position = hand.position
-        settled = hand.settled()
+        deliveries = self._deliveries_of(durable_name, subject.name)
+        deliveries.acknowledge(sequence)
+        position = deliveries.position
+        settled = deliveries.settled()
         beyond = [] if sequence <= position else [sequence]
         await self._positions.acknowledge_beyond(durable_name, subject.name, position, beyond, settled)
-        hand.acknowledged.difference_update(settled)
+        deliveries.acknowledged.difference_update(settled)
         return self._positions.position(durable_name, subject.name)
 
-    def _hand(self, durable_name: str, subject: str) -> Hand:
-        found = self._hands.get((durable_name, subject))
+    def _deliveries_of(self, durable_name: str, subject: str) -> SubjectDeliveries:
+        found = self._by_subject.get((durable_name, subject))
         if found is None:
             acknowledged = set(self._positions.acknowledged_beyond(durable_name, subject))
-            found = Hand(self._positions.position(durable_name, subject), acknowledged)
-            self._hands[durable_name, subject] = found
+            found = SubjectDeliveries(self._positions.position(durable_name, subject), acknowledged)
+            self._by_subject[durable_name, subject] = found
         return found
 
     async def _overdue(
-        self, hand: Hand, durable_name: str, subject: Subject, rule: DeliveryRule, limit: int
+        self, deliveries: SubjectDeliveries, durable_name: str, subject: Subject, rule: DeliveryRule, limit: int
     ) -> list[StreamMessage]:
         found: list[StreamMessage] = []
         now = self._clock.monotonic()
-        for sequence, handed in hand.overdue(now):
+        for sequence, delivery in deliveries.overdue(now):
             if len(found) >= limit:
                 break
             message = await self._reader.by_sequence(sequence)
             if message is None:  # its time is over
                 await self.acknowledge(durable_name, subject, sequence)
-            elif rule.tries_max and handed.tries >= rule.tries_max:
+            elif rule.tries_max and delivery.tries >= rule.tries_max:
                 if rule.dead_letter:
-                    await self._dead_letter(rule.dead_letter, message, durable_name, handed.tries)
+                    await self._dead_letter(rule.dead_letter, message, durable_name, delivery.tries)
                 await self.acknowledge(durable_name, subject, sequence)
                 self._probe.dead_lettered += 1
-            elif sequence in hand.out:  # not acknowledged while it was read
-                hand.out[sequence] = Handed(now + rule.ack_wait_s, handed.tries + 1)
+            elif sequence in deliveries.in_flight:  # not acknowledged while it was read
+                deliveries.in_flight[sequence] = Delivery(now + rule.ack_wait_s, delivery.tries + 1)
                 self._probe.redelivered += 1
                 found.append(message)
         return found

@@ -30,7 +30,7 @@ PartitionOf = Callable[[TopicPartition], Partition]
 """A partition that is served now. UnknownTopicError if its topic is gone; other errors pass."""
 
 
-class Ending:
+class MarkerWriter:
     """Ends transactions in the partitions and consumers they have touched."""
 
     def __init__(self, partition_of: PartitionOf, offsets: TransactionalOffsets, clock: Clock) -> None:
@@ -44,7 +44,7 @@ class Ending:
         start, or is long ago."""
         return self._marked.get((queue, producer_id))
 
-    async def carry_out(self, transaction: Transaction, coordinator_epoch: int) -> None:
+    async def finish(self, transaction: Transaction, coordinator_epoch: int) -> None:
         """Return once readers everywhere see the end; what is out of reach is waited for."""
         assert transaction.is_prepared, f"the end of {transaction.transactional_id!r} is not decided: {transaction.state.value}"
         work = [self._mark(transaction, queue, coordinator_epoch) for queue in sorted(transaction.queues)]

@@ -9,11 +9,11 @@ from penstock.broker.consumers import TopicPartition
 from penstock.broker.transactions.transaction import Producer, Transaction
 from penstock.core.errors import PenstockError
 
-Registered = Callable[[PenstockError | None], None]
+AddCallback = Callable[[PenstockError | None], None]
 """Told that a partition is part of a transaction, or why it is not. It must not raise: others wait behind it."""
 
 
-class Held:
+class TransactionSlot:
     """One transactional id."""
 
     __slots__ = ("adding", "ended", "is_adding", "lock", "transaction")
@@ -24,7 +24,7 @@ class Held:
         self.ended = asyncio.Event()  # not set while a decided end is carried out
         self.ended.set()
         self.adding: dict[
-            tuple[Producer, TopicPartition], list[Registered]
+            tuple[Producer, TopicPartition], list[AddCallback]
         ] = {}  # writes that wait for their partition to be added
         self.is_adding = False  # whether somebody is at it
 
@@ -37,14 +37,14 @@ class Held:
             return False
         return True
 
-    def answer(self, producer: Producer, queues: frozenset[TopicPartition], trouble: PenstockError | None) -> None:
+    def answer(self, producer: Producer, queues: frozenset[TopicPartition], error: PenstockError | None) -> None:
         """Tell the writes that wait for these partitions, in their order."""
         for queue in queues:
-            for told in self.adding.pop((producer, queue), ()):
-                told(trouble)
+            for callback in self.adding.pop((producer, queue), ()):
+                callback(error)
 
-    def answer_all(self, trouble: PenstockError) -> None:
+    def answer_all(self, error: PenstockError) -> None:
         """Tell every write that still waits."""
         while self.adding:
-            for told in self.adding.pop(next(iter(self.adding))):
-                told(trouble)
+            for callback in self.adding.pop(next(iter(self.adding))):
+                callback(error)
