@@ -132,9 +132,7 @@ async def compact(
             return None
         ripe_to = partition.clean.ripened(now_ms, partition.config.delete_retention_ms)
         one_pass = _Pass(partition, dirt, ripe_to, held_from, clock=clock, offload=offload)
-        summary = await one_pass.run(KeyMap(_records_max(dirt), map_bytes, random))
-        partition.last_pass = summary
-        return summary
+        return await one_pass.run(KeyMap(_records_max(dirt), map_bytes, random))
 
 
 class _Group:

@@ -47,7 +47,7 @@ class Partition:
     """One partition on its tablet. Make it with `load`; it keeps no state of any reader."""
 
     def __init__(self, tablet: KvTablet, number: int, config: PartitionConfig, cache: BlobCache, clock: Clock) -> None:
-        self._tablet = tablet
+        self.tablet = tablet
         self.number = number
         self.config = config
         self._reader = BodyReader(tablet, cache)
@@ -72,7 +72,6 @@ class Partition:
         self.clean = CleanState()
         self.probe = QueueProbe()  # until its tablet gives it another
         self.compacting = asyncio.Lock()  # one pass at a time
-        self.last_pass: tuple[object, ...] | None = None  # what compaction did last
 
     @classmethod
     async def load(cls, tablet: KvTablet, number: int, config: PartitionConfig, *, cache: BlobCache, clock: Clock) -> Partition:
@@ -99,7 +98,7 @@ class Partition:
     @property
     def epoch(self) -> int:
         """The leader epoch: the generation of its tablet."""
-        return self._tablet.generation
+        return self.tablet.generation
 
     @property
     def stable_offset(self) -> int:
@@ -131,7 +130,7 @@ class Partition:
         """Queue a checked batch behind those before it; `done` is told when it is stored."""
         if source is not None:
             check_source(source, batch.messages)
-        self._tablet.check_open()
+        self.tablet.check_open()
         self._check_limits()
         self._writing.admit(len(batch.data), self.config.waiting_bytes_max)
         self._writing.append(WaitingWrite(batch, source, done))
@@ -220,22 +219,21 @@ class Partition:
         for run in self.runs:
             if run.max_timestamp < timestamp_ms or run.next_offset <= first:
                 continue
-            piece = await self.piece_of(run)
-            found = piece.batch_since(timestamp_ms, max(first, self.start_offset))
-            if found is not None:
-                return found
+            batch = (await self.piece_of(run)).batch_since(timestamp_ms, max(first, self.start_offset))
+            if batch is not None:
+                return batch
         return None
 
     def source(self, source: bytes) -> SourceState | None:
         """What a source has written last."""
-        raw = self._tablet.head(keys.prefix(b"s", self.number) + source)
+        raw = self.tablet.head(keys.prefix(b"s", self.number) + source)
         return None if raw is None else SourceState.unpack(raw)
 
     def sources(self) -> Iterator[tuple[bytes, SourceState]]:
         """Every source that is known, and what it has written last."""
         own = keys.prefix(b"s", self.number)
         for key in self._keys(b"s"):
-            yield key[len(own) :], SourceState.unpack(self._tablet.head(key) or b"")
+            yield key[len(own) :], SourceState.unpack(self.tablet.head(key) or b"")
 
     def open_transaction(self, producer_id: int) -> int | None:
         """The first offset of a producer's open transaction."""
@@ -243,7 +241,7 @@ class Partition:
 
     def committed(self, consumer: str) -> int | None:
         """A consumer's position."""
-        raw = self._tablet.head(keys.prefix(b"c", self.number) + consumer.encode())
+        raw = self.tablet.head(keys.prefix(b"c", self.number) + consumer.encode())
         return None if raw is None else keys.unpack_offset(raw)
 
     async def commit(self, consumer: str, offset: int) -> None:
@@ -251,7 +249,7 @@ class Partition:
         if not 0 <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(f"position {offset} is not within the partition, which ends at {self.end_offset}")
         key = keys.prefix(b"c", self.number) + consumer.encode()
-        await self._tablet.execute(Request((Write(key, keys.pack_offset(offset)),), makes_room=True))
+        await self.tablet.execute(Request((Write(key, keys.pack_offset(offset)),), makes_room=True))
 
     async def trim(self, offset: int) -> int:
         """Let go of everything before an offset; the new start."""
@@ -261,11 +259,6 @@ class Partition:
             if offset > self.start_offset:
                 await self._cut_front(offset)
         return self.start_offset
-
-    @property
-    def tablet(self) -> KvTablet:
-        """The tablet it is on."""
-        return self._tablet
 
     @property
     def bodies(self) -> tuple[Body, ...]:
@@ -305,7 +298,7 @@ class Partition:
         async with self._changing:
             if run := tuple(self._head):
                 commands = body_commands(self.number, run, {id(piece): head_key(self.number, piece) for piece in run})
-                await self._tablet.execute(Request(tuple(commands)))
+                await self.tablet.execute(Request(tuple(commands)))
                 piece = Piece.joined(run)
                 self._bodies.append(body := body_of(self.number, piece))
                 self._reader.remember(body, piece)
@@ -318,7 +311,10 @@ class Partition:
             at = bisect_left(self._bodies, gone[0].first_offset, key=lambda body: body.first_offset) if gone else 0
             if self._bodies[at : at + len(gone)] != list(gone):
                 return False
-            await self._tablet.execute(Request(change.commands(self.number, gone), makes_room=True))
+            if made is not None and gone:
+                fits = gone[0].first_offset <= made.first_offset <= made.next_offset <= gone[-1].next_offset
+                assert fits, "a body takes no offsets but those of the ones it replaces"
+            await self.tablet.execute(Request(change.commands(self.number, gone), makes_room=True))
             self._bodies[at : at + len(gone)] = [] if made is None else [made]
             self.size += (0 if made is None else made.size) - sum(body.size for body in gone)
             self._held += (0 if made is None else made.held) - sum(body.held for body in gone)
@@ -345,15 +341,15 @@ class Partition:
 
     def _keys(self, kind: bytes) -> list[bytes]:
         own = keys.prefix(kind, self.number)
-        return list(self._tablet.keys(own, keys.past(own)))
+        return list(self.tablet.keys(own, keys.past(own)))
 
     async def _load_data(self, key: bytes) -> None:
         own = DataKey.unpack(key)
-        description = Description.unpack(self._tablet.head(key) or b"")
+        description = Description.unpack(self.tablet.head(key) or b"")
         if own.kind == BODY:
             self._bodies.append(Body(self.number, own.first_offset, own.messages, *description))
         else:
-            data = await self._tablet.read(key, 0, description.data_size)
+            data = await self.tablet.read(key, 0, description.data_size)
             if data is None or len(data) != description.data_size:
                 raise CorruptionError(f"head blob {own} of partition {self.number} is not whole")
             self._head.append(Piece.parse(data, own.first_offset, own.messages))
@@ -379,13 +375,14 @@ class Partition:
         return WriteCycle(
             self.number,
             self.end_offset if before is None else before.next_offset,
-            self._tablet.generation,
+            self.tablet.generation,
             transactions=(self._transactions if before is None else before.transactions).copy(),
             source_of=self.source if before is None else before.state_of,
         )
 
     def plan(self, cycle: WriteCycle) -> tuple[HeadPlan, Request] | None:
         """What a cycle does to the head, and the request that does it; None if it has nothing to write."""
+        assert cycle.next_offset - cycle.messages == self.end_offset, "a cycle begins where the partition ends"
         plan = cycle.plan(self._head, self.config.low_watermark, self.config.body_bytes)
         if plan is None:
             return None
@@ -402,7 +399,8 @@ class Partition:
         return () if self._has_origins and origins == self.origins else (Write(keys.prefix(b"g", self.number), origins.pack()),)
 
     def advance(self, cycle: WriteCycle, plan: HeadPlan) -> None:
-        """A cycle is durable: from now on it can be read."""
+        """Make a cycle that is durable readable."""
+        assert cycle.next_offset - cycle.messages == self.end_offset, "nothing was written while the cycle was"
         del self._head[len(self._head) - plan.replaced :]
         for run in plan.bodies:
             piece = Piece.joined(run)
@@ -423,6 +421,7 @@ class Partition:
             self._epochs.begin(self.epoch, self.end_offset)
         self.origins, self._has_origins = self.origins.with_own(cycle.first_own), True
         self.end_offset = cycle.next_offset
+        assert (self._head or self._bodies)[-1].next_offset == self.end_offset, "the last run reaches to the end"
         self.arrivals.tell()
 
     def _run_at(self, offset: int) -> Body | Piece:
@@ -436,11 +435,10 @@ class Partition:
     ) -> tuple[Sequence[Buffer | FilePiece], int]:
         """Batches from one body or head piece, and the offset after them."""
         if isinstance(run, Body) and files is not False and run.next_offset <= until:
-            only_files = files is None
-            if only_files or not self._reader.is_warm(run):
-                stretch = await self._reader.files(run, offset, limit, only_files=only_files)
-                if stretch is not None:
-                    return stretch
+            is_sent_from_file = files is None or not self._reader.is_warm(run)
+            span = await self._reader.files(run, offset, limit, only_files=files is None) if is_sent_from_file else None
+            if span is not None:
+                return span
         piece = await self.piece_of(run)
         start = piece.find(offset)
         if piece.next_offset_at(start) >= until:
@@ -469,17 +467,19 @@ class Partition:
         return offset if aborted is None else min(offset, aborted.last_offset)
 
     async def _cut_to(self, offset: int) -> None:
+        assert self.start_offset < offset <= self.end_offset, "a cut moves the start forward, within the partition"
         bodies = [body for body in self._bodies if body.next_offset <= offset]
         pieces = [piece for piece in self._head if piece.next_offset <= offset]
         gone = [body.key for body in bodies] + [head_key(self.number, piece) for piece in pieces]
         first_epoch = self._epochs.kept_from(offset)
         commands = cut_commands(self.number, Meta(offset, self.end_offset), gone, first_epoch)
-        await self._tablet.execute(Request(commands, makes_room=True))
+        await self.tablet.execute(Request(commands, makes_room=True))
         self.start_offset = offset
         del self._bodies[: len(bodies)]
         del self._head[: len(pieces)]
         self.size -= sum(body.size for body in bodies) + sum(piece.size for piece in pieces)
         self._held -= sum(body.held for body in bodies) + sum(piece.held for piece in pieces)
+        assert min(self.size, self._held) >= 0, "no more is cut than was there"
         self._transactions.forget_before(offset)
         self._epochs.forget_before(first_epoch)
         for body in bodies:
@@ -490,9 +490,9 @@ class Partition:
         own = keys.prefix(b"s", self.number)
         async with self._changing:  # else a source could write again between the look and the deed
             begin = max(own, self._sources_checked_to)
-            looked_at = list(islice(self._tablet.keys(begin, keys.past(own)), SOURCES_AT_ONCE + 1))
+            looked_at = list(islice(self.tablet.keys(begin, keys.past(own)), SOURCES_AT_ONCE + 1))
             self._sources_checked_to = looked_at.pop() if len(looked_at) > SOURCES_AT_ONCE else b""
-            states = ((key, SourceState.unpack(self._tablet.head(key) or b"")) for key in looked_at)
+            states = ((key, SourceState.unpack(self.tablet.head(key) or b"")) for key in looked_at)
             gone = [DeleteRange(key, key + b"\0") for key, state in states if state.last_offset < self.start_offset]
             if gone:
-                await self._tablet.execute(Request(tuple(gone), makes_room=True))
+                await self.tablet.execute(Request(tuple(gone), makes_room=True))

@@ -7,7 +7,7 @@ to be flagged is known in memory alone: a tablet that starts finds it by compari
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from penstock.blob import STEP_MAX, BlobId, Reply, Status, TabletStorage
 from penstock.tablet.boot import DATA, LOG, PAGES
@@ -19,11 +19,12 @@ FLAGS_AT_ONCE = 2_000  # in one command: each disk of the group works through th
 class Garbage:
     """Keeps account of a tablet's data blobs and tells BlobStorage about them, one command at a time."""
 
-    def __init__(self, storage: TabletStorage, generation: int, barrier: Place, live: Iterable[BlobId]) -> None:
+    def __init__(self, storage: TabletStorage, generation: int, barrier: Place, live: Collection[BlobId]) -> None:
         self._storage = storage
         self._generation = generation
         self._counter = 0
         self.barrier = barrier
+        self._live = live  # those that keys refer to, at any time
         # Blobs above the barrier, and whether they may have been flagged Keep: the last generation may have got that far.
         self._young = {blob: True for blob in live if blob[2:4] > barrier}
         self._dead: list[BlobId] = []
@@ -67,6 +68,8 @@ class Garbage:
 
     async def collect(self, upto: Place) -> Reply:
         """Flag what needs it and move the barrier over all data up to a place that is settled."""
+        assert self.barrier <= upto, "a barrier never moves back"
+        assert not any(blob in self._live for blob in self._dead), "no blob is dropped that a key refers to"
         keep = [blob for blob in self._young if blob[2:4] <= upto]
         self._young.update((blob, True) for blob in keep)
         dead, self._dead = self._dead, []

@@ -257,6 +257,7 @@ class KvTablet:
             await self._split(staged)
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
+        assert all(blob[2:4] == (self.generation, step) for blob, _ in puts), "all that a commit writes is of its own step"
         from_reserve = not group or group[0].request.makes_room
         began = self._probe.now()
         trouble = _worst(await self._storage.put_all(puts, from_reserve=from_reserve))
@@ -323,6 +324,7 @@ class KvTablet:
 
     def _settle(self, entry: LogEntry, step: int, born: list[BlobId]) -> None:
         """The entry is durable: it counts from now on."""
+        assert self._settled < (self.generation, step), "entries count in the order they were written in"
         self._settled = (self.generation, step)
         self._boot = None
         self._aborted.clear()

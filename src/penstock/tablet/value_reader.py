@@ -84,6 +84,7 @@ class ValueReader:
             return piece
         result = await self._storage.get(piece.blob, piece.offset, piece.length)
         if result.status is Status.OK:
+            assert len(result.data) == piece.length, "the storage returns the range that was asked for"
             return result.data
         if result.status is Status.NODATA and piece.blob in self._index.references:
             await self._check_owner()
