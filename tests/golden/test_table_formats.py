@@ -11,7 +11,7 @@ from penstock.broker import LeaseKey, LeaseOptions, TopicPartition
 from penstock.broker.leases import Leases
 from penstock.broker.queue_agent.export_progress import ExportProgress, TabletProgress
 from penstock.broker.table_store import Chunk, TableStore
-from penstock.gateway.yt.answers import Answer, Answers
+from penstock.gateway.yt.response_keeper import KeptResponse, ResponseKeeper
 from penstock.testing.sim_loop import run_simulation
 from tests.sim_broker import SimBroker
 
@@ -53,9 +53,9 @@ def test_a_remembered_answer() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
         tablet = await host.do(host.broker.system_tablet(77))
-        answers = Answers(tablet, host.node.clock)
+        answers = ResponseKeeper(tablet, host.node.clock)
         await host.do(answers.begin("user/1-2-3-4"))
-        answers.end("user/1-2-3-4", Answer(b"body", {"A": "b"}))
+        answers.end("user/1-2-3-4", KeptResponse(b"body", {"A": "b"}))
         await host.do(answers.stop())
         [key] = tablet.keys(b"", None)
         assert (len(key), key[:1], key[9:].hex()) == (25, b"m", "8920899e9689f7a7d7165165438b1d32")

@@ -41,8 +41,8 @@ def test_strings_are_unescaped() -> None:
 
 
 def test_bounds_of_an_index() -> None:
-    assert parse_query("* from [//t] where [$row_index] > 3 and [$row_index] <= 9").bound("$row_index") == (4, 9)
-    assert parse_query("* from [//t]").bound("$row_index") == (0, None)
+    assert parse_query("* from [//t] where [$row_index] > 3 and [$row_index] <= 9").bounds("$row_index") == (4, 9)
+    assert parse_query("* from [//t]").bounds("$row_index") == (0, None)
 
 
 @pytest.mark.parametrize(

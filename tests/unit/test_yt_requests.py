@@ -14,10 +14,19 @@ from yt import yson
 from yt.yson import YsonUint64, to_yson_type
 
 from penstock.gateway.yt.errors import YtError, as_yt_error, error_headers
-from penstock.gateway.yt.formats import Format, format_of, parse_json, parse_yson, read_rows, read_value, write_rows, write_value
-from penstock.gateway.yt.paths import path_of
+from penstock.gateway.yt.formats import (
+    Format,
+    parse_format,
+    parse_json,
+    parse_yson,
+    read_rows,
+    read_value,
+    write_rows,
+    write_value,
+)
+from penstock.gateway.yt.paths import parse_path
 from penstock.gateway.yt.query import parse_query
-from penstock.gateway.yt.schema import schema_of
+from penstock.gateway.yt.schema import parse_schema
 from penstock.queue import OffsetOutOfRangeError
 from penstock.server import BadSettingError, load_config
 
@@ -50,7 +59,7 @@ def code_of(read: Callable[[], object]) -> int:
     ],
 )
 def test_a_value_is_read_as_it_was_written(wanted: object) -> None:
-    format_ = format_of(wanted)
+    format_ = parse_format(wanted)
     assert read_value(format_, write_value(format_, PLAIN)) == PLAIN
     assert read_rows(format_, write_rows(format_, [PLAIN, {"a": 2}])) == [PLAIN, {"a": 2}]
 
@@ -58,7 +67,7 @@ def test_a_value_is_read_as_it_was_written(wanted: object) -> None:
 @pytest.mark.parametrize("wanted", ["xml", to_yson_type("yson", {"format": "nice"}), 5, "<", b"<a=1>"])
 def test_formats_that_are_not_there(wanted: object) -> None:
     with pytest.raises(YtError):
-        format_of(wanted)
+        parse_format(wanted)
 
 
 def test_in_json_each_character_is_a_byte_unless_told_otherwise() -> None:
@@ -97,7 +106,7 @@ def test_json_that_is_slow_to_read_is_bounded() -> None:
 
 def test_attributes_in_json() -> None:
     value = parse_json(b'{"$attributes": {"cluster": "hume"}, "$value": "//tmp/c"}', "a path")
-    assert path_of(value).cluster == "hume"
+    assert parse_path(value).cluster == "hume"
 
 
 @pytest.mark.parametrize(
@@ -115,13 +124,13 @@ def test_attributes_in_json() -> None:
     ],
 )
 def test_paths(given_path: Any, node: str, attribute: tuple[str, ...] | None, cluster: str | None) -> None:
-    assert path_of(given_path)[:3] == (node, attribute, cluster)
+    assert parse_path(given_path)[:3] == (node, attribute, cluster)
 
 
 def test_a_path_with_an_attribute_is_no_table() -> None:
     with pytest.raises(YtError):
-        path_of("//tmp/q/@a").ref("here")
-    assert str(path_of("//tmp/q").ref("here")) == "here://tmp/q"
+        parse_path("//tmp/q/@a").ref("here")
+    assert str(parse_path("//tmp/q").ref("here")) == "here://tmp/q"
 
 
 @given(st.binary(max_size=60))
@@ -134,8 +143,8 @@ def test_any_bytes_are_a_value_or_an_error(raw: bytes) -> None:
 
 @given(st.text(max_size=40) | st.binary(max_size=20) | VALUES)
 def test_anything_is_a_path_or_an_error(value: object) -> None:
-    assert code_of(lambda: path_of(value)) in (0, 1)
-    assert code_of(lambda: format_of(value)) in (0, 110)
+    assert code_of(lambda: parse_path(value)) in (0, 1)
+    assert code_of(lambda: parse_format(value)) in (0, 110)
 
 
 @given(st.text(alphabet='* from[]/twhere<>=andorby,"limit0123 ()#%', max_size=60))
@@ -145,7 +154,7 @@ def test_any_text_is_a_query_or_an_error(text: str) -> None:
 
 @given(VALUES)
 def test_any_value_is_a_schema_or_an_error(value: Any) -> None:
-    assert code_of(lambda: schema_of(value)) in (0, 1, 307)
+    assert code_of(lambda: parse_schema(value)) in (0, 1, 307)
 
 
 def test_errors_fit_into_headers_whatever_they_say() -> None:

@@ -18,8 +18,8 @@ from penstock.gateway.yt.formats import Format
 from penstock.gateway.yt.row_batch import commit_timestamp, make_row_batch, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.row_columns import RowColumns
-from penstock.gateway.yt.row_reader import Pulled, Stretch
-from penstock.gateway.yt.schema import schema_of
+from penstock.gateway.yt.row_reader import BatchSpan, PulledRows
+from penstock.gateway.yt.schema import parse_schema
 from penstock.gateway.yt.stored_values import from_stored, to_stored
 from penstock.kernels import json_rows, row_pack
 from penstock.kernels.json_rows import WEIGHT
@@ -27,7 +27,7 @@ from penstock.kernels.record_scan import FIELDS, scan_records
 from penstock.queue import check_batch
 from tests.kernel_forms import uncompiled
 
-SCHEMA = schema_of(
+SCHEMA = parse_schema(
     [
         {"name": "text", "type": "string"},
         {"name": "count", "type": "uint64", "required": True},
@@ -96,7 +96,7 @@ def test_plain_rows_are_plain_json_to_everyone_else() -> None:
 
 def test_the_weight_of_a_row_is_the_seeds() -> None:
     codec = RowCodec(
-        schema_of(
+        parse_schema(
             [
                 {"name": "data", "type": "string"},
                 {"name": "$timestamp", "type": "uint64"},
@@ -152,16 +152,16 @@ def test_what_a_kafka_producer_wrote_is_never_hidden() -> None:
 @pytest.mark.parametrize(
     ("value", "trouble"),
     [
-        (b'{"count": "5"}', "a whole number is needed, not str"),
+        (b'{"count": "5"}', "expected an integer, not str"),
         (b'{"count": 18446744073709551616}', "18446744073709551616 is not within 0..18446744073709551615"),
         (b'{"count": -1}', "-1 is not within"),
-        (b'{"count": 1.0}', "a whole number is needed, not float"),
+        (b'{"count": 1.0}', "expected an integer, not float"),
         (b'{"count": null}', 'Required column "count" cannot have "null" value'),
         (b"{}", 'Required column "count" cannot have "null" value'),
         (b'{"count": 1, "level": 128}', "128 is not within -128..127"),
-        (b'{"count": 1, "text": 5}', "a string is needed, not int"),
+        (b'{"count": 1, "text": 5}', "expected a string, not int"),
         (b'{"count": 1, "text": "\\ud800"}', "surrogates not allowed"),
-        (b'{"count": 1, "on": "yes"}', "a boolean is needed"),
+        (b'{"count": 1, "on": "yes"}', "expected a boolean"),
         (b'{"count": 1, "share": NaN}', "NaN is not JSON"),
         (b'{"count": 1, "other": 2}', 'Unexpected column "other"'),
         (b'{"count": 1, "$timestamp": 2}', 'Unexpected column "$timestamp"'),
@@ -210,15 +210,15 @@ def test_attributes_are_kept_as_they_are(value: bytes) -> None:
     assert yson.dumps(kept, yson_format="text") == yson.dumps(given, yson_format="text")
 
 
-def stretch_of(schema: Any, rows: list[dict[str, Any]]) -> tuple[RowCodec, Pulled]:
+def stretch_of(schema: Any, rows: list[dict[str, Any]]) -> tuple[RowCodec, PulledRows]:
     codec = RowCodec(schema)
     batch = read_row_batch(memoryview(make_row_batch([codec.encode_all([dict(row) for row in rows])], 7, 1_700_000_000_123)))
     assert batch is not None
     part = slice(0, len(rows))
-    return codec, Pulled([Stretch(batch, part, batch.offsets(part))], 0, 3, codec)
+    return codec, PulledRows([BatchSpan(batch, part, batch.offsets(part))], 0, 3, codec)
 
 
-SCALARS = schema_of(
+SCALARS = parse_schema(
     [
         {"name": "te%xt", "type": "string"},
         {"name": "count", "type": "uint64"},
@@ -243,7 +243,7 @@ SCALARS = schema_of(
 )
 def test_rows_are_the_same_in_every_form(rows: list[dict[str, Any]]) -> None:
     _, pulled = stretch_of(SCALARS, rows)
-    binary, text = (pulled.written(Format("yson", form)) for form in ("binary", "text"))
+    binary, text = (pulled.encode(Format("yson", form)) for form in ("binary", "text"))
 
     def shown(raw: bytes) -> list[bytes]:
         return [yson.dumps(row, yson_format="text", sort_keys=True) for row in yson.loads(raw, yson_type="list_fragment")]
@@ -255,7 +255,7 @@ def test_rows_are_the_same_in_every_form(rows: list[dict[str, Any]]) -> None:
 def test_a_row_with_a_column_of_no_scalar_is_written_by_the_library() -> None:
     codec, pulled = stretch_of(SCHEMA, [{"count": 1, "rest": {"a": [1]}}])
     assert not codec.columns.are_scalar
-    [row] = yson.loads(pulled.written(Format("yson", "binary")), yson_type="list_fragment")
+    [row] = yson.loads(pulled.encode(Format("yson", "binary")), yson_type="list_fragment")
     assert row["rest"] == {"a": [1]}
 
 
@@ -352,12 +352,12 @@ def test_what_kafka_clients_have_written_is_read_as_the_library_reads_it(words: 
     batch = read_row_batch(memoryview(framed(raw, 3, (5, 5))))
     assert batch is not None
     codec = RowCodec(SCALARS)
-    pulled = Pulled([Stretch(batch, slice(0, 3), [0, 1, 2])], 0, 3, codec)
+    pulled = PulledRows([BatchSpan(batch, slice(0, 3), [0, 1, 2])], 0, 3, codec)
     try:
-        expected = pulled.written(Format("yson", "text"))
+        expected = pulled.encode(Format("yson", "text"))
     except (ValueError, TypeError):  # the library has no words for it in either form
         return
-    rows = yson.loads(pulled.written(Format("yson", "binary")), yson_type="list_fragment")
+    rows = yson.loads(pulled.encode(Format("yson", "binary")), yson_type="list_fragment")
     shown = [yson.dumps(row, yson_format="text", sort_keys=True) for row in rows]
     assert shown == [
         yson.dumps(row, yson_format="text", sort_keys=True) for row in yson.loads(expected, yson_type="list_fragment")

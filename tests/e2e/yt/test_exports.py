@@ -134,7 +134,7 @@ def test_an_export_that_makes_no_sense_is_refused(pythia: YtClusters) -> None:
         client.set(f"{directory}/@static_export_config", {})
     with pytest.raises(YtError, match="cannot be set"):
         client.set(f"{directory}/@queue_static_export_progress", {})
-    with pytest.raises(YtError, match="made by exports"):
+    with pytest.raises(YtError, match="created only by exports"):
         client.create("table", "//tmp/static")
     with client.Transaction(), pytest.raises(YtError, match="cannot be part of a transaction"):
         client.set(f"{directory}/@note", 1)

@@ -29,7 +29,7 @@ def check_rows_that_do_not_fit(client: Any, producer: Producer) -> None:
         rows = list(client.pull_queue("//tmp/rows", offset=3, partition_index=0, format=format_))
         assert [row["data"] for row in rows] == [None, None, "c"]
         assert [row.get(f"{dollar}value") for row in rows] == [values[0].decode(), values[1].decode(), None]
-        assert "whole number is needed" in rows[0][f"{dollar}error"]
+        assert "expected an integer" in rows[0][f"{dollar}error"]
         assert "99999999999999999999 is not within" in rows[1][f"{dollar}error"]
 
 

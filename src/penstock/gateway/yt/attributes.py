@@ -1,4 +1,4 @@
-"""Attributes of nodes: those that follow from what a node is, those the Queue Agent tells, and those that were set."""
+"""Attributes of nodes: built-in ones, those that the Queue Agent computes, and those that users set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.queue_agent import DESTINATION, EXPIRATION, EXPORTS, PROGRESS, cell_id, exports_of, shown_time, tablet_id
-from penstock.gateway.yt.call import flag_of
+from penstock.gateway.yt.call import parse_flag
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, YtError
 from penstock.gateway.yt.schema import TIMESTAMP, WEIGHT
@@ -62,36 +62,36 @@ _STATIC = frozenset(
         "replication_factor",
     }
 )
-# Who may do what is said by access rules, which Kafka's clients have too; an attribute that does not count is not taken.
+# Rights come from access rules, as for Kafka's clients; an attribute without effect is refused.
 _ACCESS = frozenset({"acl", "inherit_acl", "effective_acl", "acl_subject_tags"})
-_TREATED = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
+_TREAT_AS = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
 SECOND_MS = 1000
 
 
 def is_builtin(name: str) -> bool:
-    """Whether an attribute cannot be set."""
+    """Whether an attribute is built in, and so cannot be set."""
     return name in AGENT or name in _NODE or name in _TABLE or name in _STATIC or name == PROGRESS
 
 
 def check_attribute(kind: Kind, name: str, value: Any) -> Any:
-    """The value of an attribute that means something at such a node, if it may be so."""
-    for one, only in ((EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
-        if name == one and kind is not only:
-            raise YtError(GENERIC, f"{name} means nothing here: it is an attribute of a {only.value}")
+    """Check the value of an attribute that has a meaning for a kind of node. Returns the value to store."""
+    for attribute, only in ((EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
+        if name == attribute and kind is not only:
+            raise YtError(GENERIC, f"{name} has no effect here: it is an attribute of a {only.value}")
     if name in _ACCESS:
         raise YtError(
             GENERIC,
-            f"{name} does not count here, so it cannot be set: access is ruled by topics and groups, as for Kafka's clients; "
+            f"{name} has no effect here, so it cannot be set: access rules are about topics and groups, as for Kafka's clients; "
             f"use `penstock access allow`",
         )
-    if name in _TREATED:
-        return flag_of(value, name)
+    if name in _TREAT_AS:
+        return parse_flag(value, name)
     if name == EXPORTS:
         return _check_exports(value)
     if name == DESTINATION:
         owner = value.get("originating_queue_id") if isinstance(value, dict) else None
         if not isinstance(owner, str):
-            raise YtError(GENERIC, f"{DESTINATION} is a map with the originating_queue_id, not {value!r}")
+            raise YtError(GENERIC, f"{DESTINATION} must be a map with the originating_queue_id, not {value!r}")
         return {"originating_queue_id": str(owner)}
     if name == EXPIRATION:
         return _milliseconds(value)
@@ -99,16 +99,16 @@ def check_attribute(kind: Kind, name: str, value: Any) -> Any:
         return _check_trim_config(value)
     if name in ("max_data_ttl", "min_data_ttl", "min_data_versions", "max_data_versions"):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise YtError(GENERIC, f"{name} is a number from 0 on, not {value!r}")
+            raise YtError(GENERIC, f"{name} must be a number from 0 on, not {value!r}")
         return int(value)
     return value
 
 
 async def attribute_value(cluster: Cluster, node: Node, keys: tuple[str, ...]) -> Any:
-    """One attribute by the keys that lead to it; all of them without keys."""
+    """One attribute, or a part of it by the keys that lead to it. Without keys, all attributes."""
     if not keys:
-        return await attributes_of(cluster, node, _shown(node))
-    value = await _one(cluster, node, keys[0])
+        return await attributes_of(cluster, node, _listed_names(node))
+    value = await _attribute(cluster, node, keys[0])
     for at, key in enumerate(keys[1:], start=1):
         if isinstance(value, dict) and key in value:
             value = value[key]
@@ -120,33 +120,33 @@ async def attribute_value(cluster: Cluster, node: Node, keys: tuple[str, ...]) -
 
 
 async def attributes_of(cluster: Cluster, node: Node, names: Iterable[str]) -> dict[str, Any]:
-    """Several attributes; those that the node does not have are left out."""
-    found: dict[str, Any] = {}
+    """Several attributes. Those that the node does not have are left out."""
+    values: dict[str, Any] = {}
     for name in names:
         try:
-            found[str(name)] = await _one(cluster, node, str(name))
+            values[str(name)] = await _attribute(cluster, node, str(name))
         except YtError as error:
             if error.number != NO_SUCH_NODE:
                 raise
-    return found
+    return values
 
 
-def _shown(node: Node) -> list[str]:
-    """What is told when all attributes are asked for; the statuses cost more and are asked for by name."""
-    tables = {Kind.FOLDER: frozenset[str](), Kind.STATIC: _STATIC}.get(node.kind, _TABLE | _TREATED)
+def _listed_names(node: Node) -> list[str]:
+    """The attributes in a full listing. The statuses are expensive, so they are returned only by name."""
+    tables = {Kind.FOLDER: frozenset[str](), Kind.STATIC: _STATIC}.get(node.kind, _TABLE | _TREAT_AS)
     return sorted(_NODE | tables | node.attributes.keys())
 
 
-async def _one(cluster: Cluster, node: Node, name: str) -> Any:
+async def _attribute(cluster: Cluster, node: Node, name: str) -> Any:
     if name in AGENT:
-        return await _from_agent(cluster, node, name)
+        return await _agent_attribute(cluster, node, name)
     if name == "row_count" and node.kind is Kind.QUEUE:
         return await _row_count(cluster, node)
-    value = _of_node(cluster, node, name)
+    value = _node_attribute(cluster, node, name)
     if value is None and node.kind is Kind.STATIC:
-        value = _of_static(cluster, node, name)
+        value = _static_attribute(cluster, node, name)
     elif value is None and node.kind is not Kind.FOLDER:
-        value = _of_table(cluster, node, name)
+        value = _table_attribute(cluster, node, name)
     if value is None:
         if name not in node.attributes:
             raise YtError(NO_SUCH_NODE, f'Attribute "{name}" is not found', {"path": f"{node.path}/@{name}"})
@@ -154,7 +154,7 @@ async def _one(cluster: Cluster, node: Node, name: str) -> Any:
     return value
 
 
-def _of_node(cluster: Cluster, node: Node, name: str) -> Any:
+def _node_attribute(cluster: Cluster, node: Node, name: str) -> Any:
     match name:
         case "id":
             return node.id
@@ -183,14 +183,14 @@ def _of_node(cluster: Cluster, node: Node, name: str) -> Any:
     return None
 
 
-def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
+def _table_attribute(cluster: Cluster, node: Node, name: str) -> Any:
     match name:
         case "dynamic":
             return True
         case "sorted":
             return node.kind is not Kind.QUEUE
         case "schema":
-            return cluster.schema(node).shown()
+            return cluster.schema(node).to_yson()
         case "key_columns":
             return list(cluster.schema(node).keys)
         case "tablet_state" | "expected_tablet_state":
@@ -214,12 +214,12 @@ def _of_table(cluster: Cluster, node: Node, name: str) -> Any:
     return None
 
 
-def _of_static(cluster: Cluster, node: Node, name: str) -> Any:
+def _static_attribute(cluster: Cluster, node: Node, name: str) -> Any:
     match name:
         case "dynamic" | "sorted":
             return False
         case "schema":
-            return cluster.schema(node).shown()
+            return cluster.schema(node).to_yson()
         case "key_columns":
             return []
         case "compressed_data_size":
@@ -247,7 +247,7 @@ def _tablet_count(cluster: Cluster, node: Node) -> int:
 
 
 def _tablet(cluster: Cluster, node: Node, number: int) -> dict[str, Any]:
-    shown = {
+    fields = {
         "index": number,
         "tablet_id": tablet_id(node.id, number),
         "cell_id": cell_id(cluster.name),
@@ -255,18 +255,18 @@ def _tablet(cluster: Cluster, node: Node, number: int) -> dict[str, Any]:
     }
     if node.kind is Kind.QUEUE:
         partition = cluster.partition(node, number)
-        shown["trimmed_row_count"] = partition.start_offset
-        shown["flushed_row_count"] = partition.end_offset
-    return shown
+        fields["trimmed_row_count"] = partition.start_offset
+        fields["flushed_row_count"] = partition.end_offset
+    return fields
 
 
 async def _row_count(cluster: Cluster, node: Node) -> int:
-    """Rows of a queue, without the markers of transactions."""
+    """Counts the rows of a queue, without transaction markers."""
     partitions = [cluster.partition(node, number) for number in range(_tablet_count(cluster, node))]
-    return sum([await count_messages(one, one.start_offset, one.stable_offset) for one in partitions])
+    return sum([await count_messages(partition, partition.start_offset, partition.stable_offset) for partition in partitions])
 
 
-async def _from_agent(cluster: Cluster, node: Node, name: str) -> Any:
+async def _agent_attribute(cluster: Cluster, node: Node, name: str) -> Any:
     agent = cluster.broker.queue_agent
     kind = Kind.CONSUMER if "consumer" in name else Kind.QUEUE
     if node.kind is not kind:
@@ -284,38 +284,40 @@ async def _from_agent(cluster: Cluster, node: Node, name: str) -> Any:
 
 
 def _check_exports(value: Any) -> dict[str, Any]:
-    """The configuration in plain values, if it is one."""
+    """Check an export configuration. Returns it in plain values."""
     exports_of(value)
     plain: dict[str, dict[str, Any]] = {}
     for name, export in value.items():
-        own = plain[str(name)] = {}
-        for key, one in export.items():
-            own[str(key)] = one if isinstance(one, bool) else int(one) if isinstance(one, int) else str(one)
+        settings = plain[str(name)] = {}
+        for key, setting in export.items():
+            settings[str(key)] = (
+                setting if isinstance(setting, bool) else int(setting) if isinstance(setting, int) else str(setting)
+            )
     return plain
 
 
 def _milliseconds(value: Any) -> int:
-    """A time that was given as text or as milliseconds since the epoch."""
+    """A time sent as text or as milliseconds since the epoch."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value)
     try:
         return int(datetime.fromisoformat(str(value)).replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError as error:
-        raise YtError(GENERIC, f"{EXPIRATION} is a time, such as 2030-01-31T00:00:00Z, not {value!r}") from error
+        raise YtError(GENERIC, f"{EXPIRATION} must be a time, such as 2030-01-31T00:00:00Z, not {value!r}") from error
 
 
 def _check_trim_config(value: Any) -> dict[str, Any]:
     known = {"enable", "retained_rows", "retained_lifetime_duration"}
     if not isinstance(value, dict) or set(value) - known:
-        raise YtError(GENERIC, f"auto_trim_config is a map of {', '.join(sorted(known))}, not {value!r}")
-    checked: dict[str, Any] = {"enable": flag_of(value.get("enable", False), "enable")}
+        raise YtError(GENERIC, f"auto_trim_config must be a map of {', '.join(sorted(known))}, not {value!r}")
+    checked: dict[str, Any] = {"enable": parse_flag(value.get("enable", False), "enable")}
     for name in ("retained_rows", "retained_lifetime_duration"):
         number = value.get(name)
         if number is None:
             continue
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise YtError(GENERIC, f"{name} is a number from 0 on, not {number!r}")
+            raise YtError(GENERIC, f"{name} must be a number from 0 on, not {number!r}")
         checked[name] = int(number)
     if checked.get("retained_lifetime_duration", 0) % SECOND_MS:
-        raise YtError(GENERIC, "retained_lifetime_duration is a number of milliseconds that make whole seconds")
+        raise YtError(GENERIC, "retained_lifetime_duration must be a whole number of seconds, in milliseconds")
     return checked

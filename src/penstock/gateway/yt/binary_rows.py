@@ -1,7 +1,7 @@
-"""Stored rows of scalars as binary YSON, by a compiled kernel: what programs read is written at many times the speed of any row.
+"""Encodes stored rows of scalars as binary YSON by a compiled kernel, many times faster than the library.
 
-Whatever does not fit (an `any`, a value of another type than its column's, as Kafka's clients may have written) is left to the
-library that writes everything."""
+Rows that the kernel cannot encode (with an `any`, or with a value of the wrong type, as Kafka's clients may write) are left to
+the library."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.kernels.row_pack import COLUMN_OVERHEAD, ROW_OVERHEAD, write_yson
 VALUES_AT_ONCE: Final = 1 << 14
 
 
-class Surroundings(NamedTuple):
-    """What rows have beside their columns: what all begin with, up to their offset, and end with; and weights, if any."""
+class RowEnvelope(NamedTuple):
+    """The bytes around the columns of each row: before its offset and after its columns; and the weights, if any."""
 
     base_offset: int
     before: bytes
@@ -27,35 +27,35 @@ class Surroundings(NamedTuple):
     weights: Numbers
 
 
-def write_binary(columns: RowColumns, records: Buffer, table: Numbers, around: Surroundings) -> tuple[list[memoryview], int]:
-    """Rows of stored records, and how many of them, up to the first that does not fit."""
-    written: list[memoryview] = []
+def write_binary(columns: RowColumns, records: Buffer, table: Numbers, envelope: RowEnvelope) -> tuple[list[memoryview], int]:
+    """Encode rows up to the first that the kernel cannot. Returns the bytes and the number of rows."""
+    chunks: list[memoryview] = []
     step = max(VALUES_AT_ONCE // max(len(columns.columns), 1), 1)
     for first in range(0, len(table), step):
         part = table[first : first + step]
-        count, found = columns.scanned(records, part)
+        count, values = columns.scan(records, part)
         part = part[:count]
-        out = np.empty(_bound(columns, part, around), np.uint8).data
+        out = np.empty(_size_bound(columns, part, envelope), np.uint8).data
         used = write_yson(
             records,
             part,
-            found,
+            values,
             out,
             columns=columns.columns,
             names=columns.names,
-            base_offset=around.base_offset,
-            before=around.before,
-            after=around.after,
-            weights=around.weights[first : first + count],
+            base_offset=envelope.base_offset,
+            before=envelope.before,
+            after=envelope.after,
+            weights=envelope.weights[first : first + count],
         )
-        written.append(out[:used])
+        chunks.append(out[:used])
         if count < min(step, len(table) - first):
-            return written, first + count
-    return written, len(table)
+            return chunks, first + count
+    return chunks, len(table)
 
 
-def _bound(columns: RowColumns, table: Numbers, around: Surroundings) -> int:
-    """What rows take at most."""
+def _size_bound(columns: RowColumns, table: Numbers, envelope: RowEnvelope) -> int:
+    """The most bytes that rows can take."""
     names = int(columns.columns[:, YSON_SIZE].sum()) + COLUMN_OVERHEAD * len(columns.columns)
-    each = len(around.before) + len(around.after) + ROW_OVERHEAD + names
+    each = len(envelope.before) + len(envelope.after) + ROW_OVERHEAD + names
     return len(table) * each + int(table[:, VALUE_SIZE].sum())

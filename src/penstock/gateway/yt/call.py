@@ -1,4 +1,4 @@
-"""One command of a client: its parameters, read as what they must be, and what is answered."""
+"""One command of a client: its parameters, checked for their types, and its reply."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.gateway.yt.errors import GENERIC, YtError
-from penstock.gateway.yt.formats import Format, format_of
-from penstock.gateway.yt.paths import Path, path_of
+from penstock.gateway.yt.formats import Format, parse_format
+from penstock.gateway.yt.paths import Path, parse_path
 
 if TYPE_CHECKING:
     from penstock.gateway.yt.cluster import Cluster
@@ -19,7 +19,7 @@ _FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A command as it was asked."""
+    """A command with its parameters, body and caller."""
 
     cluster: Cluster
     name: str
@@ -27,19 +27,19 @@ class Call:
     body: bytes = b""
     user: str = ""
     host: str = ""
-    peer: str = ""  # the user of another cluster that passes this on
+    peer: str = ""  # the user of another cluster that forwards the command
     authorization: str | None = field(default=None, repr=False)
 
     def get(self, name: str) -> Any:
-        """A parameter as it is; None if it is not given."""
+        """A parameter as it was sent. Returns None if it is missing."""
         return self.parameters.get(name)
 
     def path(self, name: str = "path") -> Path:
-        """A path that must be given."""
-        return path_of(self.get(name), name)
+        """A required path."""
+        return parse_path(self.get(name), name)
 
     def text(self, name: str, default: Any = _MISSING) -> Any:
-        """A string."""
+        """A string parameter."""
         value = self.get(name)
         if value is None:
             return self._default(name, default)
@@ -47,8 +47,8 @@ class Call:
             raise YtError(GENERIC, f'parameter "{name}" is a string, not {type(value).__name__}')
         return str(value)
 
-    def whole(self, name: str, default: Any = _MISSING) -> Any:
-        """A whole number."""
+    def integer(self, name: str, default: Any = _MISSING) -> Any:
+        """An integer parameter, also as digits."""
         value = self.get(name)
         if value is None:
             return self._default(name, default)
@@ -59,14 +59,14 @@ class Call:
         return int(value)
 
     def flag(self, name: str, default: Any = False) -> Any:
-        """True or false, also as a word."""
+        """A boolean parameter, also as a word."""
         value = self.get(name)
         if value is None:
             return self._default(name, default)
-        return flag_of(value, f'parameter "{name}"')
+        return parse_flag(value, f'parameter "{name}"')
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """A map; empty if it is not given."""
+        """A map parameter; empty if it is missing."""
         value = self.get(name)
         if value is None:
             return {}
@@ -76,17 +76,17 @@ class Call:
 
     @property
     def transaction_id(self) -> str | None:
-        """The transaction that it is part of; None if of none."""
-        given: str | None = self.text("transaction_id", None)
-        return None if given is None or set(given) <= {"0", "-"} else given
+        """The transaction that the command is part of, if any."""
+        transaction_id: str | None = self.text("transaction_id", None)
+        return None if transaction_id is None or set(transaction_id) <= {"0", "-"} else transaction_id
 
     def output_format(self) -> Format:
-        """How the answer is to be written."""
-        return format_of(self.get("output_format"))
+        """The format of the reply."""
+        return parse_format(self.get("output_format"))
 
     def input_format(self) -> Format:
-        """How the body is written."""
-        return format_of(self.get("input_format"))
+        """The format of the body."""
+        return parse_format(self.get("input_format"))
 
     def _default(self, name: str, default: Any) -> Any:
         if default is _MISSING:
@@ -95,7 +95,7 @@ class Call:
 
 
 class Reply(NamedTuple):
-    """What is answered: a value, or rows that are written already, at once or bit by bit; and parameters of the response."""
+    """The reply of a command: a value, encoded rows, or a stream of encoded rows; and parameters of the response."""
 
     value: Any = None
     rows: bytes | None = None
@@ -107,25 +107,25 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 class Command(NamedTuple):
-    """A command of the API, as it is listed to clients, and who carries it out."""
+    """A command of the API: its handler, and what clients are told of it."""
 
     handler: Handler
     input_type: str | None = None
     output_type: str | None = "structured"
     is_volatile: bool = False
     is_heavy: bool = False
-    takes_transaction: bool = False  # it is part of the transaction it names, or about that
-    is_forgotten: bool = False  # what it makes does not outlive the process
+    takes_transaction: bool = False  # it may name a transaction
+    is_in_memory: bool = False  # what it creates does not survive a restart
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The HTTP methods by which it is asked for, that of YT's clients first; what changes something is never a GET."""
+        """The HTTP methods it accepts, that of YT's clients first; a command that changes something is never a GET."""
         if self.input_type is not None:
             return ("PUT",)
         return ("POST",) if self.is_volatile else ("GET", "POST")
 
-    def listed(self, name: str) -> dict[str, Any]:
-        """As it is listed."""
+    def describe(self, name: str) -> dict[str, Any]:
+        """The entry in the list of commands."""
         return {
             "name": name,
             "input_type": self.input_type or "null",
@@ -135,11 +135,11 @@ class Command(NamedTuple):
         }
 
 
-def flag_of(value: object, what: str) -> bool:
-    """True or false, also as a word."""
-    found = value if isinstance(value, bool) else _FLAGS.get(str(value))
-    if found is None and value in (0, 1):
-        found = bool(value)
-    if found is None:
+def parse_flag(value: object, what: str) -> bool:
+    """A boolean, also as a word or as 0 or 1."""
+    flag = value if isinstance(value, bool) else _FLAGS.get(str(value))
+    if flag is None and value in (0, 1):
+        flag = bool(value)
+    if flag is None:
         raise YtError(GENERIC, f"{what} is true or false, not {value!r}")
-    return found
+    return flag

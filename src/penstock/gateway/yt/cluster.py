@@ -1,4 +1,4 @@
-"""A cluster as YT's clients see it: its name, its nodes, their schemas and mount states, and who may do what."""
+"""This cluster as YT's clients see it: its name, its nodes, their schemas and mount states."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.gateway.yt.peers import Peers
 from penstock.gateway.yt.read_locks import MasterTransactions
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.row_writer import RowWriter
-from penstock.gateway.yt.schema import CONSUMER_SCHEMA, KAFKA_SCHEMA, PRODUCER_SCHEMA, Schema, schema_of
+from penstock.gateway.yt.schema import CONSUMER_SCHEMA, KAFKA_SCHEMA, PRODUCER_SCHEMA, Schema, parse_schema
 from penstock.gateway.yt.stored_values import from_stored
 from penstock.queue import Partition
 
 
 class Cluster:
-    """What commands work on."""
+    """The state that commands work on."""
 
     def __init__(self, name: str, broker: Broker, peers: Peers, *, clock: Clock, random: Random) -> None:
         self.name = name
@@ -42,12 +42,12 @@ class Cluster:
     def node(self, path: Path) -> Node:
         """A node of this cluster."""
         if path.cluster not in (None, self.name):
-            raise YtError(GENERIC, f"{path.node} is on cluster {path.cluster!r}; ask that one")
+            raise YtError(GENERIC, f"{path.node} is on cluster {path.cluster!r}; send the command there")
         if path.node.startswith("#"):
-            found = next((one for one in self.broker.namespace.tree.nodes() if one.id == path.node[1:]), None)
-            if found is None:
+            node = next((node for node in self.broker.namespace.tree.nodes() if node.id == path.node[1:]), None)
+            if node is None:
                 raise NoSuchNodeError(f"there is no object {path.node}")
-            return found
+            return node
         return self.broker.namespace.node(path.node)
 
     def table(self, path: Path, kind: Kind) -> Node:
@@ -58,13 +58,13 @@ class Cluster:
         return node
 
     def mounted(self, path: Path, kind: Kind, *, writes: bool = False) -> Node:
-        """The same, if it can be read now, or also written to."""
+        """A table that is mounted for reading, and with `writes` for writing."""
         node = self.table(path, kind)
         self.check_mounted(node, writes=writes)
         return node
 
     def check_mounted(self, node: Node, *, writes: bool = False) -> None:
-        """An error unless a table can be read now, or also written to."""
+        """YtError unless a table is mounted for reading, and with `writes` for writing."""
         state = node.mount_state
         if state is MountState.UNMOUNTED or (writes and state is MountState.FROZEN):
             tablet = tablet_id(node.id, 0)
@@ -86,7 +86,7 @@ class Cluster:
         return self.broker.partition(topic, index)
 
     def attribute(self, node: Node, name: str) -> Any:
-        """An attribute that was set; None if it was not."""
+        """An attribute that was set. Returns None if it was not."""
         raw = node.attributes.get(name)
         return None if raw is None else from_stored(raw)
 
@@ -94,24 +94,24 @@ class Cluster:
         """The schema of a table."""
         if is_kafka_topic(node):
             return KAFKA_SCHEMA
-        given = self.attribute(node, "schema")
-        if given is not None:
-            return schema_of(given)
+        attribute = self.attribute(node, "schema")
+        if attribute is not None:
+            return parse_schema(attribute)
         return {Kind.CONSUMER: CONSUMER_SCHEMA, Kind.PRODUCER: PRODUCER_SCHEMA}.get(node.kind, KAFKA_SCHEMA)
 
     def codec(self, node: Node) -> RowCodec | None:
-        """What makes rows of a queue's records; None if these are of Kafka's clients."""
+        """The codec of a queue's rows. Returns None for a topic of Kafka's clients."""
         if is_kafka_topic(node):
             return None
         raw = node.attributes.get("schema", b"")
-        known = self._codecs.get(node.id)
-        if known is None or known[0] != raw:
-            known = self._codecs[node.id] = (raw, RowCodec(self.schema(node)))
-        return known[1]
+        cached = self._codecs.get(node.id)
+        if cached is None or cached[0] != raw:
+            cached = self._codecs[node.id] = (raw, RowCodec(self.schema(node)))
+        return cached[1]
 
 
 def is_kafka_topic(node: Node) -> bool:
-    """Whether the rows of a table are messages of Kafka's clients, which have no schema of their own."""
+    """Whether the rows of a table are messages of Kafka's clients, which have no schema."""
     if node.kind is Kind.STATIC:
         return "schema" not in node.attributes
     return node.kind is Kind.QUEUE and parent_of(node.path) == TOPICS_FOLDER

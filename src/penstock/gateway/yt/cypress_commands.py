@@ -9,20 +9,20 @@ from yt.yson import to_yson_type
 from penstock.broker import Operation
 from penstock.broker.namespace import Kind, NodeExistsError, NoSuchNodeError, topic_name_of
 from penstock.gateway.yt.attributes import attribute_value, attributes_of, check_attribute, is_builtin
-from penstock.gateway.yt.call import Call, Command, Reply, flag_of
+from penstock.gateway.yt.call import Call, Command, Reply, parse_flag
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_value
-from penstock.gateway.yt.permissions import check, check_create, denied, may_node
-from penstock.gateway.yt.schema import CONSUMER_SCHEMA, PRODUCER_SCHEMA, Schema, schema_of
+from penstock.gateway.yt.permissions import access_denied, check, check_create, may_node
+from penstock.gateway.yt.schema import CONSUMER_SCHEMA, PRODUCER_SCHEMA, Schema, parse_schema
 from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.visible_nodes import children_of, node_at
 
-# Attributes that say how a table is made, and are told from the table itself afterwards.
-_MAKING = frozenset({"dynamic", "tablet_count", "pivot_keys"})
+# Attributes that only say how to create a table; later they are computed from the table.
+_CREATE_ONLY = frozenset({"dynamic", "tablet_count", "pivot_keys"})
 
 
 async def create(call: Call) -> Reply:
-    """A folder, a queue, a consumer or a producer."""
+    """Create a folder, a queue, a consumer or a producer."""
     path = call.path()
     type_ = call.text("type")
     attributes = dict(call.mapping("attributes"))
@@ -30,7 +30,9 @@ async def create(call: Call) -> Reply:
     if path.attribute is not None:
         raise YtError(GENERIC, f"{path.node}/@… is an attribute; use set")
     kind, partitions, mounted = _kind(type_, attributes)
-    stored = {name: to_stored(check_attribute(kind, name, value)) for name, value in attributes.items() if name not in _MAKING}
+    stored = {
+        name: to_stored(check_attribute(kind, name, value)) for name, value in attributes.items() if name not in _CREATE_ONLY
+    }
     check_create(call, kind, path.node, topic_name_of(path.node))
     if call.flag("force") and namespace.find(path.node) is not None:
         check(call, Operation.DELETE, namespace.node(path.node))
@@ -44,12 +46,12 @@ async def create(call: Call) -> Reply:
             raise
         node = namespace.node(path.node)
         if node.kind is not kind:
-            raise YtError(GENERIC, f"{path.node} is there already, and is not a {type_}") from None
+            raise YtError(GENERIC, f"{path.node} exists already, and is not a {type_}") from None
     return Reply({"node_id": node.id})
 
 
 async def exists(call: Call) -> Reply:
-    """Whether there is such a node or attribute."""
+    """Tell whether a node or an attribute exists."""
     path = call.path()
     try:
         node = node_at(call, path)
@@ -63,16 +65,16 @@ async def exists(call: Call) -> Reply:
 
 
 async def get(call: Call) -> Reply:
-    """A node or an attribute."""
+    """Return a node or an attribute."""
     path = call.path()
     node = node_at(call, path)
     if path.attribute is not None:
         return _value(call, await attribute_value(call.cluster, node, path.attribute))
-    return _value(call, await _tree(call, node.path, names_in(call.get("attributes"))))
+    return _value(call, await _tree(call, node.path, attribute_names(call.get("attributes"))))
 
 
 async def list_(call: Call) -> Reply:
-    """Names of the nodes in a folder, or of the attributes of a node."""
+    """List the nodes in a folder, or the parts of an attribute."""
     path = call.path()
     node = node_at(call, path)
     if path.attribute is not None:
@@ -81,14 +83,14 @@ async def list_(call: Call) -> Reply:
             raise YtError(GENERIC, f"{path.node}/@{'/'.join(path.attribute)} has no children")
         return _value(call, sorted(value))
     names = children_of(call, node)
-    wanted = names_in(call.get("attributes"))
+    wanted = attribute_names(call.get("attributes"))
     if not wanted:
         return _value(call, names)
-    shown = []
+    children = []
     for name in names:
         child = call.cluster.broker.namespace.node(f"{node.path.rstrip('/') or '/'}/{name}")
-        shown.append(to_yson_type(name, attributes=await attributes_of(call.cluster, child, wanted)))
-    return _value(call, shown)
+        children.append(to_yson_type(name, attributes=await attributes_of(call.cluster, child, wanted)))
+    return _value(call, children)
 
 
 async def set_(call: Call) -> Reply:
@@ -103,7 +105,7 @@ async def set_(call: Call) -> Reply:
     if is_builtin(name):
         raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
     if inner:
-        value = _with(call.cluster.attribute(node, name), tuple(inner), value, path.node)
+        value = _replace_part(call.cluster.attribute(node, name), tuple(inner), value, path.node)
     await call.cluster.broker.namespace.set_attributes(node.path, {name: to_stored(check_attribute(node.kind, name, value))})
     return Reply({})
 
@@ -113,7 +115,7 @@ async def multiset_attributes(call: Call) -> Reply:
     path = call.path()
     values = read_value(call.input_format(), call.body)
     if not isinstance(values, dict):
-        raise YtError(GENERIC, "a map of attributes is needed")
+        raise YtError(GENERIC, "the body must be a map of attributes")
     node = node_at(call, path)
     check(call, Operation.ALTER, node)
     for name in values:
@@ -137,7 +139,9 @@ async def remove(call: Call) -> Reply:
     check(call, Operation.DELETE if path.attribute is None else Operation.ALTER, node)
     if path.attribute is None:
         if not all(may_node(call, Operation.DELETE, below) for below in namespace.inside(node.path)):
-            raise denied(call, Operation.DELETE, node.path)  # which of them it is may be none of the caller's business
+            raise access_denied(
+                call, Operation.DELETE, node.path
+            )  # without its path: the caller may not be allowed to know of it
         await namespace.remove(node.path, recursive=call.flag("recursive"))
         return Reply({})
     name, *inner = path.attribute or ("",)
@@ -146,7 +150,7 @@ async def remove(call: Call) -> Reply:
             return Reply({})
         raise YtError(NO_SUCH_NODE, f'Attribute "{name}" is not found')
     if inner:
-        value = _with(call.cluster.attribute(node, name), tuple(inner), None, path.node, deletes=True)
+        value = _replace_part(call.cluster.attribute(node, name), tuple(inner), None, path.node, deletes=True)
         await namespace.set_attributes(node.path, {name: to_stored(check_attribute(node.kind, name, value))})
     else:
         await namespace.set_attributes(node.path, {}, (name,))
@@ -158,7 +162,7 @@ def _value(call: Call, value: Any) -> Reply:
 
 
 async def _tree(call: Call, path: str, wanted: list[str]) -> Any:
-    """A node with all that is in it, and of each the attributes that are wanted."""
+    """A node and everything below it, each with the wanted attributes."""
     namespace = call.cluster.broker.namespace
     node = namespace.node(path)
     value: Any = None
@@ -168,16 +172,16 @@ async def _tree(call: Call, path: str, wanted: list[str]) -> Any:
     return to_yson_type(value, attributes=await attributes_of(call.cluster, node, wanted)) if wanted else value
 
 
-def names_in(given: Any) -> list[str]:
-    """The names in a parameter that lists attributes, also as a map with its keys."""
-    keys = given.get("keys", []) if isinstance(given, dict) else given or []
+def attribute_names(parameter: Any) -> list[str]:
+    """The names in a parameter that lists attributes, also in the form of a map with `keys`."""
+    keys = parameter.get("keys", []) if isinstance(parameter, dict) else parameter or []
     if not isinstance(keys, list):
-        raise YtError(GENERIC, f"attributes is a list of names, not {type(keys).__name__}")
+        raise YtError(GENERIC, f"attributes must be a list of names, not {type(keys).__name__}")
     return [str(name) for name in keys]
 
 
 def _kind(type_: str, attributes: dict[str, Any]) -> tuple[Kind, int, bool]:
-    """What kind of node is wanted, with how many partitions, and whether it is mounted from the start."""
+    """The kind of the node to create, its number of partitions, and whether it starts mounted."""
     if type_ == "map_node":
         return Kind.FOLDER, 0, False
     if type_ == "queue_consumer":
@@ -186,33 +190,35 @@ def _kind(type_: str, attributes: dict[str, Any]) -> tuple[Kind, int, bool]:
         return Kind.PRODUCER, 0, True
     if type_ != "table":
         raise YtError(
-            GENERIC, f'nodes of type "{type_}" are not kept here; use table, queue_consumer, queue_producer or map_node'
+            GENERIC, f'nodes of type "{type_}" are not supported; use table, queue_consumer, queue_producer or map_node'
         )
-    if not flag_of(attributes.get("dynamic", False), "dynamic"):
+    if not parse_flag(attributes.get("dynamic", False), "dynamic"):
         raise YtError(
             GENERIC,
-            "static tables are made by exports alone (static_export_config); for a queue add dynamic=%true to the attributes",
+            "static tables are created only by exports (static_export_config); for a queue add dynamic=%true to the attributes",
         )
-    schema = schema_of(attributes.get("schema"))
+    schema = parse_schema(attributes.get("schema"))
     if not schema.keys:
         return Kind.QUEUE, _tablet_count(attributes), False
-    if _fits(schema, CONSUMER_SCHEMA):
+    if _matches(schema, CONSUMER_SCHEMA):
         return Kind.CONSUMER, 0, False
-    if _fits(schema, PRODUCER_SCHEMA):
+    if _matches(schema, PRODUCER_SCHEMA):
         return Kind.PRODUCER, 0, False
     raise YtError(
         SCHEMA_VIOLATION,
-        "a sorted table is kept here only as a consumer or a producer; the keys of a consumer are "
+        "a sorted table can only be a consumer or a producer; the keys of a consumer are "
         f"{', '.join(CONSUMER_SCHEMA.keys)}, those of a producer {', '.join(PRODUCER_SCHEMA.keys)}",
     )
 
 
-def _fits(schema: Schema, known: Schema) -> bool:
-    """Whether a table can be what another is: the same keys and required columns, of the same types."""
+def _matches(schema: Schema, known: Schema) -> bool:
+    """Whether a schema has the keys and required columns of another, with the same types, and no others."""
     types = {column.name: column.type for column in known.columns}
     needed = {column.name for column in known.columns if column.required}
-    given = {column.name: column.type for column in schema.columns}
-    return schema.keys == known.keys and needed <= given.keys() and all(types.get(name) == type_ for name, type_ in given.items())
+    actual = {column.name: column.type for column in schema.columns}
+    return (
+        schema.keys == known.keys and needed <= actual.keys() and all(types.get(name) == type_ for name, type_ in actual.items())
+    )
 
 
 def _tablet_count(attributes: dict[str, Any]) -> int:
@@ -220,17 +226,17 @@ def _tablet_count(attributes: dict[str, Any]) -> int:
     if isinstance(count, str) and count.isdigit():
         count = int(count)
     if not isinstance(count, int) or count < 1:
-        raise YtError(GENERIC, f"tablet_count is a number from 1 on, not {count!r}")
+        raise YtError(GENERIC, f"tablet_count must be a number from 1 on, not {count!r}")
     return int(count)
 
 
-def _with(value: Any, keys: tuple[str, ...], new: Any, node: str, *, deletes: bool = False) -> Any:
-    """The value with another part, by the keys that lead to it."""
+def _replace_part(value: Any, keys: tuple[str, ...], new: Any, node: str, *, deletes: bool = False) -> Any:
+    """A copy of the value with one part replaced or deleted, by the keys that lead to it."""
     if not isinstance(value, dict):
         raise YtError(NO_SUCH_NODE, f"{node} has no attribute with a part {keys[0]!r}")
     changed = dict(value)
     if len(keys) > 1:
-        changed[keys[0]] = _with(value.get(keys[0]), keys[1:], new, node, deletes=deletes)
+        changed[keys[0]] = _replace_part(value.get(keys[0]), keys[1:], new, node, deletes=deletes)
     elif deletes:
         changed.pop(keys[0], None)
     else:

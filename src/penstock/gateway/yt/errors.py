@@ -1,4 +1,4 @@
-"""Errors as YT's clients know them: a code, a message, attributes and the errors within."""
+"""Errors in YT's form: a code, a message, attributes and inner errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEADER_SIZE_MAX = 8000
 
 
 class YtError(InvalidRequestError):
-    """An error that is answered as it is."""
+    """An error that is sent to the client unchanged."""
 
     code = "yt"
 
@@ -56,8 +56,8 @@ class YtError(InvalidRequestError):
         self.attributes = dict(attributes or {})
         self.inner = list(inner)
 
-    def shown(self) -> dict[str, Any]:
-        """As it is sent."""
+    def to_yson(self) -> dict[str, Any]:
+        """The error as it is sent."""
         return {"code": self.number, "message": str(self), "attributes": self.attributes, "inner_errors": self.inner}
 
 
@@ -75,13 +75,13 @@ _NUMBERS: tuple[tuple[type[PenstockError], int], ...] = (
     (BatchTooLargeError, GENERIC),
     (InvalidConfigError, GENERIC),
     (OutOfSpaceError, GENERIC),
-    # Clients wait and try again when a service is unavailable.
+    # Clients back off and retry when a service is unavailable.
     (UnavailableError, UNAVAILABLE),
 )
 
 
 def as_yt_error(error: PenstockError) -> YtError:
-    """The same error as clients know it."""
+    """Convert an error to one that YT's clients know."""
     if isinstance(error, YtError):
         return error
     number = next((number for kind, number in _NUMBERS if isinstance(error, kind)), GENERIC)
@@ -89,9 +89,8 @@ def as_yt_error(error: PenstockError) -> YtError:
 
 
 def error_headers(error: YtError) -> dict[str, str]:
-    """The headers in which clients look for an error; a message that is too long for them is cut."""
-    shown = error.shown()
-    text = json.dumps(shown)
+    """The headers in which clients look for an error; a message too long for them is cut."""
+    text = json.dumps(error.to_yson())
     if len(text) > HEADER_SIZE_MAX:
         text = json.dumps(
             {"code": error.number, "message": str(error)[: HEADER_SIZE_MAX // 8], "attributes": {}, "inner_errors": []}

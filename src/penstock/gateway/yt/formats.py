@@ -1,4 +1,4 @@
-"""Formats of parameters, values and rows: YSON in all its forms and JSON, by the library that is made for them."""
+"""Encodes and decodes parameters, values and rows: YSON in all its forms, and JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.gateway.yt.errors import GENERIC, INVALID_FORMAT, YtError
 
 YSON, JSON = "yson", "json"
 YSON_FORMS = ("text", "binary", "pretty")
-ROWS_MAX = 100_000  # of one request: the limit that its own clients know
-JSON_ROW_BYTES_MAX = 32 << 20  # parsed at one go, unlike YSON
-JSON_VALUES_MAX = 500_000  # that are converted one by one
+ROWS_MAX = 100_000  # of one request, as in YT
+JSON_ROW_BYTES_MAX = 32 << 20  # a row of JSON is parsed at once, unlike YSON
+JSON_VALUES_MAX = 500_000  # converted one by one
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 class Format(NamedTuple):
-    """How values are written; `form` is of YSON, `is_latin` of JSON: whether each of its characters stands for a byte."""
+    """How values are encoded. `form` is for YSON; `is_latin` is for JSON: each character stands for a byte."""
 
     name: str
     form: str = "text"
@@ -31,7 +31,7 @@ class Format(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """Its name in HTTP."""
+        """The HTTP content type."""
         if self.name == JSON:
             return "application/json"
         return "application/x-yt-yson-binary" if self.form == "binary" else f"application/x-yt-yson-{self.form}"
@@ -40,20 +40,20 @@ class Format(NamedTuple):
 DEFAULT = Format(JSON)
 
 
-def format_of(given: object) -> Format:
-    """The format that a parameter asks for; without one it is JSON."""
-    if given is None:
+def parse_format(parameter: object) -> Format:
+    """The format that a parameter names; JSON by default."""
+    if parameter is None:
         return DEFAULT
-    if isinstance(given, bytes):
-        given = given.decode(errors="replace")
-    if isinstance(given, str) and given.startswith("<"):
-        given = parse_yson(given.encode(errors="replace"), "a format")
-    name = str(given)
-    attributes: dict[str, Any] = dict(given.attributes) if isinstance(given, YsonType) else {}
+    if isinstance(parameter, bytes):
+        parameter = parameter.decode(errors="replace")
+    if isinstance(parameter, str) and parameter.startswith("<"):
+        parameter = parse_yson(parameter.encode(errors="replace"), "a format")
+    name = str(parameter)
+    attributes: dict[str, Any] = dict(parameter.attributes) if isinstance(parameter, YsonType) else {}
     if name == YSON:
         form = str(attributes.get("format", "binary"))
         if form not in YSON_FORMS:
-            raise YtError(INVALID_FORMAT, f"YSON is written as {', '.join(YSON_FORMS)}, not as {form!r}")
+            raise YtError(INVALID_FORMAT, f"the format of YSON is one of {', '.join(YSON_FORMS)}, not {form!r}")
         return Format(YSON, form)
     if name == JSON:
         is_latin = _is_true(attributes.get("encode_utf8", True))
@@ -62,7 +62,7 @@ def format_of(given: object) -> Format:
 
 
 def parse_yson(raw: bytes, what: str) -> Any:
-    """One value."""
+    """Decode one value."""
     try:
         return yson.loads(raw, always_create_attributes=False)
     except (yson.YsonError, UnicodeDecodeError, RuntimeError) as error:
@@ -70,7 +70,7 @@ def parse_yson(raw: bytes, what: str) -> Any:
 
 
 def parse_json(raw: bytes, what: str, *, is_latin: bool = False) -> Any:
-    """One value in YT's JSON, in which attributes stand beside a $value."""
+    """Decode one value of YT's JSON, where attributes stand beside a $value."""
     try:
         if _is_plain_json(raw, is_latin=is_latin):
             return orjson.loads(raw)
@@ -81,70 +81,70 @@ def parse_json(raw: bytes, what: str, *, is_latin: bool = False) -> Any:
                 f"that is not ASCII among them; send it as YSON",
             )
         plain = json.loads(raw)
-        return _from_latin(_bare(yson.json_to_yson(plain))) if is_latin else _bare(yson.json_to_yson(plain))
+        return _from_latin(_strip_types(yson.json_to_yson(plain))) if is_latin else _strip_types(yson.json_to_yson(plain))
     except (ValueError, yson.YsonError, RecursionError) as error:
         raise YtError(INVALID_FORMAT, f"{what} is not JSON: {error}") from error
 
 
 def _is_plain_json(raw: bytes, *, is_latin: bool) -> bool:
-    """Whether JSON means the same to everyone: no attributes, no number that only some read exactly, and all text is ASCII if
-    others would be taken for bytes."""
+    """Whether a plain JSON parser gives the right value: no attributes, no number beyond 64 bits, and only ASCII if other
+    characters would stand for bytes."""
     if b'"$' in raw or _LONG_NUMBER.search(raw):
         return False
     return not is_latin or (raw.isascii() and b"\\u" not in raw)
 
 
 def read_value(format_: Format, raw: bytes) -> Any:
-    """The value in the body of a request."""
+    """Decode the value in the body of a request."""
     if format_.name == JSON:
         return parse_json(raw, "the value", is_latin=format_.is_latin)
     return parse_yson(raw, "the value")
 
 
 def read_rows(format_: Format, raw: bytes) -> list[dict[str, Any]]:
-    """The rows in the body of a request, at most ROWS_MAX; whether YSON is text or binary, its bytes tell."""
+    """Decode the rows in the body of a request, at most ROWS_MAX. The parser detects whether YSON is text or binary."""
     rows: list[dict[str, Any]] = []
-    # One by one in Python, so that a thread which reads many lets others run in between.
+    # One by one in Python, so that a thread which reads many rows releases the interpreter in between.
     for row in _json_rows(format_, raw) if format_.name == JSON else _yson_rows(raw):
         if not isinstance(row, dict):
-            raise YtError(INVALID_FORMAT, f"a row is a map of columns, not {type(row).__name__}")
+            raise YtError(INVALID_FORMAT, f"a row must be a map of columns, not {type(row).__name__}")
         rows.append(row)
         if len(rows) > ROWS_MAX:
-            raise YtError(GENERIC, f"there are too many rows for one request; at most {ROWS_MAX} are taken")
+            raise YtError(GENERIC, f"too many rows in one request; at most {ROWS_MAX} are allowed")
     return rows
 
 
 def _json_rows(format_: Format, raw: bytes) -> Iterator[Any]:
     for line in raw.splitlines():
         if len(line) > JSON_ROW_BYTES_MAX:
-            raise YtError(INVALID_FORMAT, f"a row has {len(line)} bytes of JSON, at most {JSON_ROW_BYTES_MAX} are read")
+            raise YtError(INVALID_FORMAT, f"a row has {len(line)} bytes of JSON; at most {JSON_ROW_BYTES_MAX} are allowed")
         if line.strip():
             yield parse_json(line, "a row", is_latin=format_.is_latin)
 
 
 def _yson_rows(raw: bytes) -> Iterator[Any]:
     try:
-        yield from yson.load(_Blocks(raw), yson_type="list_fragment", always_create_attributes=False)
+        yield from yson.load(_BlockReader(raw), yson_type="list_fragment", always_create_attributes=False)
     except (yson.YsonError, UnicodeDecodeError, RuntimeError, TypeError) as error:
         raise YtError(INVALID_FORMAT, f"the rows are not YSON: {error}") from error
 
 
-class _Blocks:
-    """Bytes as a file. The parser holds Python's lock while it parses; each time it asks for more, others have a turn."""
+class _BlockReader:
+    """Bytes as a file. The parser holds the interpreter's lock between reads, so small reads let other threads run."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = memoryview(raw)
         self._at = 0
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         block = bytes(self._raw[self._at : self._at + size])
         self._at += size
         return block
 
 
 def write_value(format_: Format, value: object) -> bytes:
-    """A value as it is sent."""
+    """Encode a value."""
     if format_.name == JSON:
         plain = yson.yson_to_json(value)
         if format_.is_latin:
@@ -154,7 +154,7 @@ def write_value(format_: Format, value: object) -> bytes:
 
 
 def write_rows(format_: Format, rows: Iterable[dict[str, Any]]) -> bytes:
-    """Rows as they are sent."""
+    """Encode rows."""
     if format_.name == JSON:
         encode = _to_latin if format_.is_latin else _same
         lines = [json.dumps(encode(yson.yson_to_json(row)), ensure_ascii=False) for row in rows]
@@ -164,7 +164,7 @@ def write_rows(format_: Format, rows: Iterable[dict[str, Any]]) -> bytes:
 
 
 def text_yson(value: object) -> bytes:
-    """A value as one line of ASCII."""
+    """Encode a value as one line of ASCII."""
     return bytes(yson.dumps(value, yson_format="text"))
 
 
@@ -176,14 +176,14 @@ def _same(value: object) -> object:
     return value
 
 
-def _bare(value: Any) -> Any:
-    """Values without attributes as plain ones, as the parser of YSON gives them."""
+def _strip_types(value: Any) -> Any:
+    """Values without attributes as plain Python values, as the YSON parser returns them."""
     if isinstance(value, YsonType) and value.has_attributes():
         return value
     if isinstance(value, dict):
-        return {key: _bare(each) for key, each in value.items()}
+        return {key: _strip_types(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_bare(each) for each in value]
+        return [_strip_types(each) for each in value]
     if isinstance(value, YsonEntity):
         return None
     if isinstance(value, yson.YsonBoolean):
@@ -197,7 +197,7 @@ def _bare(value: Any) -> Any:
 
 
 def _from_latin(value: Any) -> Any:
-    """Strings whose characters stand for bytes, as the text that these bytes are, if they are any."""
+    """Strings whose characters stand for bytes, as UTF-8 text if the bytes are that."""
     if isinstance(value, str):
         try:
             raw = value.encode("latin-1")
@@ -215,7 +215,7 @@ def _from_latin(value: Any) -> Any:
 
 
 def _proxy(raw: bytes) -> YsonStringProxy:
-    """A string that is no text."""
+    """A string of bytes that are not UTF-8."""
     return yson.loads(yson.dumps(raw, yson_format="binary"), always_create_attributes=False)
 
 

@@ -1,4 +1,4 @@
-"""The YT listener: an HTTP proxy of the API v4, as YT's own clients speak to it."""
+"""The YT listener: an HTTP proxy that speaks the API v4 of YT's clients."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from penstock.gateway.yt import (
     table_commands,
     transaction_commands,
 )
-from penstock.gateway.yt.answers import Answer, Answers
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
 from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, NOT_AUTHORIZED, YtError, as_yt_error, error_headers
 from penstock.gateway.yt.formats import text_yson, write_value
 from penstock.gateway.yt.peers import PEER_HEADER, Peers
 from penstock.gateway.yt.permissions import BadTokenError, Tokens
-from penstock.gateway.yt.request import UNPACKED_BYTES_MAX, parameters_of, size_max_of, unpacked_body
+from penstock.gateway.yt.request import UNPACKED_BYTES_MAX, decompressed_body, parameters_of, size_max_of
+from penstock.gateway.yt.response_keeper import KeptResponse, ResponseKeeper
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ BATCH_MAX = 1000
 
 
 async def execute_batch(call: Call) -> Reply:
-    """Several commands in one request, one after another; each is answered or fails by itself."""
+    """Execute several commands in order. Each has its own result or error."""
     requests = call.get("requests")
     if not isinstance(requests, list) or len(requests) > BATCH_MAX:
         raise YtError(GENERIC, f"requests is a list of at most {BATCH_MAX} commands")
@@ -59,7 +59,7 @@ async def execute_batch(call: Call) -> Reply:
         try:
             results.append(await _execute(call, request))
         except PenstockError as error:
-            results.append({"error": as_yt_error(error).shown()})
+            results.append({"error": as_yt_error(error).to_yson()})
     return Reply({"results": results})
 
 
@@ -85,12 +85,12 @@ COMMANDS: dict[str, Command] = {
     **read_command.COMMANDS,
     **read_locks.COMMANDS,
 }
-ANSWERS_TABLET = 9
+RESPONSES_TABLET = 9
 HEAVY_AT_ONCE = 16  # each may hold a body of many megabytes
 VERSIONS = ("v3", "v4")
-# Everything else that goes wrong is an error of the command, which clients do not send again.
+# Any other error is one of the command, which clients do not retry.
 _STATUSES: dict[type[PenstockError], int] = {SlowBodyError: 408, BodiesFullError: 503}
-OUTCOME = "penstock.outcome"  # of a response whose status does not tell
+OUTCOME = "penstock.outcome"  # of a response whose status does not show it
 
 
 class YtGateway:
@@ -127,7 +127,7 @@ class YtGateway:
         self._runner: web.AppRunner | None = None
         self.probe = RequestProbe()
         self._clock = clock or SystemClock()
-        self._answers: Answers | None = None
+        self._responses: ResponseKeeper | None = None
 
     @property
     def connections(self) -> int:
@@ -136,10 +136,10 @@ class YtGateway:
         return 0 if server is None else len(server.connections)
 
     async def start(self) -> None:
-        """Listen. OSError if the address cannot be had."""
-        self._answers = Answers(await self._cluster.broker.system_tablet(ANSWERS_TABLET), self._clock)
+        """Listen. OSError if the address is not free."""
+        self._responses = ResponseKeeper(await self._cluster.broker.system_tablet(RESPONSES_TABLET), self._clock)
         await producer_sessions.recover_sessions(self._cluster.broker)
-        app = web.Application(client_max_size=0, middlewares=[self._guarded])
+        app = web.Application(client_max_size=0, middlewares=[self._check_origin])
         app.on_response_prepare.append(add_data_headers)
         app.add_routes(
             [
@@ -155,7 +155,7 @@ class YtGateway:
         self._runner = web.AppRunner(
             app,
             access_log=None,
-            auto_decompress=False,  # what is declared as gzip may be zlib
+            auto_decompress=False,  # a body declared as gzip may be zlib
             max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
             shutdown_timeout=self._drain_timeout_s,
@@ -167,20 +167,20 @@ class YtGateway:
         self._cluster.broker.queue_agent.remotes.clusters = self._peers
 
     async def stop(self) -> None:
-        """Take no more requests, and finish those under way."""
+        """Take no more requests, and finish those in flight."""
         self._cluster.broker.queue_agent.remotes.clusters = None
         if self._runner is not None:
             await self._runner.cleanup()
-        if self._answers is not None:
-            await self._answers.stop()
+        if self._responses is not None:
+            await self._responses.stop()
         await self._peers.close()
 
     @web.middleware
-    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _check_origin(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             self._guard.check(request)
         except ForeignRequestError as error:
-            return self._failed(request.path, YtError(NOT_AUTHORIZED, str(error)), status=403)
+            return self._error_response(request.path, YtError(NOT_AUTHORIZED, str(error)), status=403)
         return await handler(request)
 
     async def _versions(self, _: web.Request) -> web.Response:
@@ -188,8 +188,8 @@ class YtGateway:
 
     async def _commands(self, request: web.Request) -> web.Response:
         if request.match_info["version"] not in VERSIONS:
-            return web.json_response({"error": f"there is no version {request.match_info['version']}"}, status=404)
-        return web.json_response([command.listed(name) for name, command in COMMANDS.items()])
+            return web.json_response({"error": f"there is no API version {request.match_info['version']}"}, status=404)
+        return web.json_response([command.describe(name) for name, command in COMMANDS.items()])
 
     async def _hosts(self, _: web.Request) -> web.Response:
         host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
@@ -205,13 +205,13 @@ class YtGateway:
         name = request.match_info["command"]
         api = name if name in COMMANDS else "unknown"
         with MeasuredRequest(self.probe, api, request.headers.get(TRACEPARENT), name=f"yt {api}") as measured:
-            response = await self._carry_out(request, name)
+            response = await self._execute_command(request, name)
             measured.outcome = response.get(OUTCOME, status_outcome(response.status))
         self.probe.bytes_in += request.content_length or 0
         self.probe.bytes_out += response.content_length or 0
         return response
 
-    async def _carry_out(self, request: web.Request, name: str) -> web.StreamResponse:
+    async def _execute_command(self, request: web.Request, name: str) -> web.StreamResponse:
         try:
             command = COMMANDS.get(name)
             if command is None or request.match_info["version"] not in VERSIONS:
@@ -224,60 +224,60 @@ class YtGateway:
             user = await self._tokens.user(authorization, host)
             peer = await self._tokens.user(request.headers[PEER_HEADER], host) if PEER_HEADER in request.headers else ""
             async with self._bodies.read(request, size_max_of(command)) as raw:
-                # Only now, with all of the body there: those who send it slowly are in the way of no one.
+                # Take the slot only once the whole body has arrived, so that slow senders block nobody.
                 encoding = request.headers.get("Content-Encoding", "identity")
-                async with self._heavy_slot(command), unpacked_body(self._budget, raw, encoding, command) as body:
+                async with self._heavy_slot(command), decompressed_body(self._budget, raw, encoding, command) as body:
                     parameters = await parameters_of(request, body, in_body=command.input_type is None)
                     call = Call(self._cluster, name, parameters, body, user, host, peer, authorization)
-                    return await self._answered(request, call, command)
+                    return await self._dispatch(request, call, command)
         except BadTokenError as error:
-            return self._failed(name, YtError(AUTHENTICATION, str(error)), status=401)
+            return self._error_response(name, YtError(AUTHENTICATION, str(error)), status=401)
         except PenstockError as error:
-            return self._failed(name, error, status=_STATUSES.get(type(error), 400))
+            return self._error_response(name, error, status=_STATUSES.get(type(error), 400))
         except Exception:
             log.exception("command %s failed", name)
-            answer = self._failed(name, YtError(GENERIC, f"command {name} failed within the node; its log says where"))
-            answer[OUTCOME] = FAILED
-            return answer
+            response = self._error_response(name, YtError(GENERIC, f"command {name} failed within the node; see its log"))
+            response[OUTCOME] = FAILED
+            return response
 
     def _heavy_slot(self, command: Command) -> AbstractAsyncContextManager[None]:
         return nullcontext() if command.input_type is None else self._heavy
 
-    async def _answered(self, request: web.Request, call: Call, command: Command) -> web.StreamResponse:
+    async def _dispatch(self, request: web.Request, call: Call, command: Command) -> web.StreamResponse:
         _check_transaction(call, command)
         mutation_id = _mutation_id(call, command)
         if mutation_id is not None:
-            return await self._once(call, command, mutation_id)
+            return await self._execute_once(call, command, mutation_id)
         reply = await command.handler(call)
         if reply.stream is not None:
-            return await self._streamed(request, call, reply)
-        return _response(_answer(call, command, reply))
+            return await self._stream_rows(request, call, reply)
+        return _response(_encode_reply(call, command, reply))
 
     def _wrong_method(self, method: str, name: str, command: Command) -> web.Response:
         wanted = command.methods[0]
-        answer = self._failed(
+        response = self._error_response(
             name, YtError(GENERIC, f'Command "{name}" is called with the HTTP method {wanted}, not with {method}'), status=405
         )
-        answer.headers["Allow"] = ", ".join(command.methods)
-        return answer
+        response.headers["Allow"] = ", ".join(command.methods)
+        return response
 
-    async def _once(self, call: Call, command: Command, mutation_id: str) -> web.Response:
-        """Carry a command out, unless it was before."""
-        answers = self._answers
-        assert answers is not None
-        known = await answers.begin(mutation_id)
+    async def _execute_once(self, call: Call, command: Command, mutation_id: str) -> web.Response:
+        """Execute a command, or return its kept response if it was executed before."""
+        responses = self._responses
+        assert responses is not None
+        known = await responses.begin(mutation_id)
         if known is not None:
             return _response(known)
-        answer: Answer | None = None
+        response: KeptResponse | None = None
         try:
-            answer = _answer(call, command, await command.handler(call))
+            response = _encode_reply(call, command, await command.handler(call))
         finally:
-            answers.end(mutation_id, answer, is_stored=not command.is_forgotten)
-        return _response(answer)
+            responses.end(mutation_id, response, is_stored=not command.is_in_memory)
+        return _response(response)
 
-    async def _streamed(self, request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
-        """Send rows as they are read. What fails before the first of them is answered as any error; after that the connection is
-        cut, which tells the client to ask again from where it is."""
+    async def _stream_rows(self, request: web.Request, call: Call, reply: Reply) -> web.StreamResponse:
+        """Send rows as they are read. An error before the first row is answered like any other; later the connection is closed,
+        and the client retries from where it is."""
         assert reply.stream is not None
         first = await anext(reply.stream, b"")
         response = web.StreamResponse(headers=_headers(reply))
@@ -285,22 +285,22 @@ class YtGateway:
         await response.prepare(request)
         await response.write(first)
         try:
-            async for piece in reply.stream:
-                await response.write(piece)
+            async for chunk in reply.stream:
+                await response.write(chunk)
         except PenstockError as error:
-            log.warning("command %s broke off: %s", call.name, error)
+            log.warning("command %s failed while sending rows: %s", call.name, error)
             if request.transport is not None:
                 request.transport.abort()
         else:
             await response.write_eof()
         return response
 
-    def _failed(self, name: str, trouble: PenstockError, status: int = 400) -> web.Response:
-        error = as_yt_error(trouble)
+    def _error_response(self, name: str, cause: PenstockError, status: int = 400) -> web.Response:
+        error = as_yt_error(cause)
         log.debug("command %s: %s", name, error)
         return web.Response(
             status=status,
-            body=json.dumps(error.shown()).encode(),
+            body=json.dumps(error.to_yson()).encode(),
             headers=error_headers(error),
             content_type="application/json",
         )
@@ -314,23 +314,23 @@ def _headers(reply: Reply) -> dict[str, str]:
 
 
 def _check_transaction(call: Call, command: Command) -> None:
-    """An error if a command that changes something is to do so in a transaction, and cannot."""
+    """Refuse a command in a transaction if it changes something at once."""
     if command.is_volatile and not command.takes_transaction and call.transaction_id is not None:
         raise YtError(GENERIC, f"{call.name} takes effect at once and cannot be part of a transaction; leave the transaction out")
 
 
 def _mutation_id(call: Call, command: Command) -> str | None:
-    given = call.get("mutation_id")
-    return f"{call.user}/{given}" if command.is_volatile and isinstance(given, str) else None
+    mutation_id = call.get("mutation_id")
+    return f"{call.user}/{mutation_id}" if command.is_volatile and isinstance(mutation_id, str) else None
 
 
-def _answer(call: Call, command: Command, reply: Reply) -> Answer:
+def _encode_reply(call: Call, command: Command, reply: Reply) -> KeptResponse:
     format_ = call.output_format()
     content = reply.rows
     if content is None:
         content = b"" if command.output_type is None else write_value(format_, reply.value)
-    return Answer(content, {**_headers(reply), "Content-Type": format_.content_type})
+    return KeptResponse(content, {**_headers(reply), "Content-Type": format_.content_type})
 
 
-def _response(answer: Answer) -> web.Response:
-    return web.Response(body=answer.body, headers=answer.headers)
+def _response(kept: KeptResponse) -> web.Response:
+    return web.Response(body=kept.body, headers=kept.headers)

@@ -1,4 +1,4 @@
-"""Paths as clients give them: a node on some cluster, and perhaps an attribute of it or a part of that."""
+"""Paths: a node on some cluster, and optionally one of its attributes or a part of that."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.gateway.yt.errors import GENERIC, YtError
 
 
 class Path(NamedTuple):
-    """A node, or with `attribute` one of its attributes by the keys that lead to it; () is all of them. `rich` is what else the
-    path says, such as columns and ranges of rows."""
+    """A node, or with `attribute` one of its attributes by the keys that lead to it; () is all attributes. `rich` holds the
+    attributes of the path itself, such as columns and row ranges."""
 
     node: str
     attribute: tuple[str, ...] | None
@@ -21,24 +21,24 @@ class Path(NamedTuple):
     rich: Mapping[str, Any] = {}
 
     def ref(self, here: str) -> Ref:
-        """The node on its cluster; without one it is on this."""
+        """The node with its cluster, by default this one."""
         if self.attribute is not None:
-            raise YtError(GENERIC, f"{self.node}/@… is an attribute; a path to a table is needed")
+            raise YtError(GENERIC, f"{self.node}/@… is an attribute; use a path to a table")
         return Ref(self.cluster or here, self.node)
 
 
-def path_of(given: object, name: str = "path") -> Path:
-    """The path in a parameter."""
+def parse_path(parameter: object, name: str = "path") -> Path:
+    """Parse a path parameter."""
     from yt.ypath import parse_ypath
 
-    if given is None:
+    if parameter is None:
         raise YtError(GENERIC, f'missing required parameter "{name}"')
-    if isinstance(given, bytes):
-        given = given.decode(errors="replace")
-    if not isinstance(given, str):
-        raise YtError(GENERIC, f"{name} is a path, such as //tmp/queue, not {type(given).__name__}")
-    attributes: dict[str, Any] = dict(given.attributes) if isinstance(given, YsonType) else {}
-    text = str(given)
+    if isinstance(parameter, bytes):
+        parameter = parameter.decode(errors="replace")
+    if not isinstance(parameter, str):
+        raise YtError(GENERIC, f"{name} must be a path, such as //tmp/queue, not {type(parameter).__name__}")
+    attributes: dict[str, Any] = dict(parameter.attributes) if isinstance(parameter, YsonType) else {}
+    text = str(parameter)
     if text.startswith("<"):
         try:
             rich = parse_ypath(text)
@@ -52,10 +52,10 @@ def path_of(given: object, name: str = "path") -> Path:
 
 
 def _split(text: str) -> tuple[str, tuple[str, ...] | None]:
-    node, at, rest = text.partition("/@")
+    node, at, keys = text.partition("/@")
     node = node.removesuffix("&").rstrip("/") or "/"
     if not node.startswith(("//", "#")) and node != "/":
-        raise YtError(GENERIC, f"{text!r} is not a path: it begins with //, or with # and an object id")
+        raise YtError(GENERIC, f"{text!r} is not a path: a path begins with //, or with # and an object id")
     if not at:
         return node, None
-    return node, tuple(key for key in rest.split("/") if key)
+    return node, tuple(key for key in keys.split("/") if key)

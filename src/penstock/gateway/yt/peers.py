@@ -1,4 +1,4 @@
-"""Other clusters, by the names that paths use: spoken to in the same protocol as by any client."""
+"""Clients of other clusters, by the names that paths use. They speak the same protocol as any YT client."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 class PeerUnavailableError(UnavailableError):
-    """Another cluster does not answer; what it was asked may have been done. Try again."""
+    """Another cluster does not answer. The command may have been executed; retry."""
 
     code = "peer_unavailable"
 
 
 class Peers:
-    """The clusters that this one was told of."""
+    """The clusters in the setting `peer_cluster`."""
 
     def __init__(self, addresses: Mapping[str, str], token: str | None = None) -> None:
         self._authorization = None if token is None else f"OAuth {token}"
@@ -36,27 +36,27 @@ class Peers:
 
     @property
     def has_token(self) -> bool:
-        """Whether this cluster can make itself known."""
+        """Whether this cluster can authenticate itself to others."""
         return self._authorization is not None
 
     def knows(self, cluster: str) -> bool:
-        """Whether this cluster was told where another is."""
+        """Whether the address of a cluster is configured."""
         return cluster in self._addresses
 
     def names(self) -> list[str]:
-        """Names of all of them."""
+        """The names of all configured clusters."""
         return sorted(self._addresses)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
-    async def ask(
+    async def execute(
         self, cluster: str, method: str, command: str, parameters: Mapping[str, Any], *, authorization: str | None = None
     ) -> tuple[bytes, Mapping[str, str]]:
-        """Carry out a command on another cluster: the body of its answer and its headers. YtError as it gave it. It is asked in
-        the name of whoever is given, or of this cluster, which makes itself known in any case if it has a token."""
+        """Execute a command on another cluster. Returns the body and the headers of its response; raises the YtError it answered.
+        The command runs with the rights of `authorization`, or else of this cluster, which authenticates itself if it can."""
         address = self._addresses.get(cluster)
         if address is None:
             known = ", ".join(self.names()) or "none"
@@ -84,28 +84,28 @@ class Peers:
         return body, response.headers
 
     async def consumer_offsets(self, consumer: Ref, queue: Ref) -> dict[int, int]:
-        """Where a consumer of another cluster stands in a queue, by partition."""
+        """The committed offsets of a consumer of another cluster in a queue, by partition."""
         query = (
             f"partition_index, offset from [{consumer.path}] "
-            f"where queue_cluster = {_quoted(queue.cluster)} and queue_path = {_quoted(queue.path)}"
+            f"where queue_cluster = {_quote(queue.cluster)} and queue_path = {_quote(queue.path)}"
         )
-        body, _ = await self.ask(consumer.cluster, "GET", "select_rows", {"query": query, "output_format": "yson"})
+        body, _ = await self.execute(consumer.cluster, "GET", "select_rows", {"query": query, "output_format": "yson"})
         return {int(row["partition_index"]): int(row["offset"]) for row in read_rows(Format("yson"), body)}
 
     async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:
-        """The partitions of a queue of another cluster, as `@queue_partitions` gives them."""
+        """The partitions of a queue of another cluster, as in `@queue_partitions`."""
         parameters = {"path": f"{queue.path}/@queue_partitions", "output_format": "json", "return_only_value": True}
-        body, _ = await self.ask(queue.cluster, "GET", "get", parameters)
-        found: list[dict[str, Any]] = json.loads(body)
-        return found
+        body, _ = await self.execute(queue.cluster, "GET", "get", parameters)
+        partitions: list[dict[str, Any]] = json.loads(body)
+        return partitions
 
     async def row_at(self, queue: Ref, partition: int, offset: int) -> RowPlace:
         """When the first row from an offset on of a queue of another cluster was committed, the weight of all rows before it, and
         how many follow."""
         parameters = {"queue_path": queue.path, "partition_index": partition, "offset": offset}
-        body, _ = await self.ask(queue.cluster, "GET", PLACE_COMMAND, {**parameters, "output_format": "json"})
-        found = json.loads(body)
-        return RowPlace(found["commit_ms"], found["weight"], int(found["unread"]))
+        body, _ = await self.execute(queue.cluster, "GET", PLACE_COMMAND, {**parameters, "output_format": "json"})
+        place = json.loads(body)
+        return RowPlace(place["commit_ms"], place["weight"], int(place["unread"]))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -114,7 +114,7 @@ class Peers:
         return self._session
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -1,9 +1,9 @@
-"""Producer sessions: epochs and sequence numbers by which rows that are pushed again are stored once.
+"""Producer sessions: epochs and sequence numbers, so that rows pushed twice are stored once.
 
 A session is kept in the table of positions, under the name of its producer and session: the offset is its last sequence number,
-the leader epoch its epoch, the metadata what its user said. Rows pushed to one partition are written with the session as their
-source, which the partition keeps with them, so that a crash between the rows and the table changes nothing: the later of the two
-counts. Rows for several partitions, and those of a transaction, are committed together with the table.
+the leader epoch its epoch, the metadata its user's. Rows pushed to one partition are written with the session as their source,
+which the partition stores with them. So a crash between the rows and the table loses nothing: the higher sequence number counts.
+Rows for several partitions, and those of a transaction, are committed together with the table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_SEQUENCE = -1
 
 
 class Session(NamedTuple):
-    """Where a session stands."""
+    """The state of a session."""
 
     epoch: int
     sequence: int
@@ -48,7 +48,7 @@ class Session(NamedTuple):
 
 
 class SessionKey(NamedTuple):
-    """A session of a producer at a queue."""
+    """A producer's session for a queue."""
 
     producer: Node
     queue_node: Node
@@ -62,7 +62,7 @@ class SessionKey(NamedTuple):
 
     @property
     def place(self) -> TopicPartition:
-        """Its queue there."""
+        """Its queue in the table of positions."""
         assert self.queue_node.topic_id is not None
         return TopicPartition(self.queue_node.topic_id, 0)
 
@@ -73,7 +73,7 @@ class SessionKey(NamedTuple):
 
 
 async def recover_sessions(broker: Broker) -> None:
-    """Bring the table up to what partitions know of rows that were stored last before a crash, while these are still there."""
+    """Update the table from the partitions, which may know of rows stored just before a crash."""
     for name in broker.consumers.consumers():
         if not name.startswith(SESSIONS):
             continue
@@ -82,7 +82,7 @@ async def recover_sessions(broker: Broker) -> None:
                 topic = broker.catalog.topic_by_id(place.topic_id)
                 states = [broker.partition(topic, number).source(_source(name)) for number in range(topic.partitions)]
             except (UnknownTopicError, PartitionUnavailableError) as error:
-                log.info("session %r is left as it is: %s", name, error)
+                log.info("session %r is not recovered: %s", name, error)
                 continue
             last = max((state.max_seqno for state in states if state is not None), default=NO_SEQUENCE)
             if last > position.offset:
@@ -90,7 +90,7 @@ async def recover_sessions(broker: Broker) -> None:
 
 
 async def create_session(call: Call) -> Reply:
-    """A new session, or the next epoch of one: whoever had it before is shut out."""
+    """Create a session, or start its next epoch, which fences the writer before."""
     key = _key(call)
     broker = call.cluster.broker
     async with call.cluster.broker.commits.lock(key.name):
@@ -105,7 +105,7 @@ async def create_session(call: Call) -> Reply:
 
 
 async def remove_session(call: Call) -> Reply:
-    """Forget a session."""
+    """Remove a session."""
     key = _key(call)
     async with call.cluster.broker.commits.lock(key.name):
         await call.cluster.broker.consumers.forget(key.name, [key.place])
@@ -114,39 +114,41 @@ async def remove_session(call: Call) -> Reply:
 
 async def push(call: Call) -> Reply:
     """Store the rows of a session that were not stored before."""
-    from penstock.gateway.yt.table_commands import apply, sent_rows, spread, writable_codec
+    from penstock.gateway.yt.table_commands import apply_changes, encode_by_partition, read_request_rows, writable_codec
 
     key = _key(call)
     call.cluster.check_mounted(key.queue_node, writes=True)
     codec = writable_codec(call, key.queue_node)
-    rows = await sent_rows(call)
-    epoch = call.whole("epoch")
+    rows = await read_request_rows(call)
+    epoch = call.integer("epoch")
     transaction_id = call.transaction_id
-    gathered = None if transaction_id is None else call.cluster.transactions.find(transaction_id).changes
-    before = session_of(call, key, gathered)
+    buffered = None if transaction_id is None else call.cluster.transactions.find(transaction_id).changes
+    before = session_of(call, key, buffered)
     _check_epoch(key, before, epoch)
     assert before is not None
     numbers = _numbers(call, rows)
-    fresh = [(row, number) for row, number in zip(rows, numbers, strict=True) if number > before.sequence]
+    new_rows = [(row, number) for row, number in zip(rows, numbers, strict=True) if number > before.sequence]
     meta = call.get("user_meta")
-    after = Session(epoch, fresh[-1][1] if fresh else before.sequence, before.meta if meta is None else meta)
-    by_queue = await spread(call, key.queue_node, codec, [row for row, _ in fresh])
+    after = Session(epoch, new_rows[-1][1] if new_rows else before.sequence, before.meta if meta is None else meta)
+    by_queue = await encode_by_partition(call, key.queue_node, codec, [row for row, _ in new_rows])
     changes = Changes(dict(by_queue), {key.name: {key.place: _position(key, after)}})
-    answer = Reply({"last_sequence_number": after.sequence, "skipped_row_count": len(rows) - len(fresh)})
+    reply = Reply({"last_sequence_number": after.sequence, "skipped_row_count": len(rows) - len(new_rows)})
     if transaction_id is not None:
         seen = session_of(call, key)
         changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), seen))
-        await apply(call, changes)
+        await apply_changes(call, changes)
     elif len(by_queue) == 1:
-        await _push_alone(call, key, changes, (before, after))
-    elif fresh or meta is not None:
+        await _push_to_partition(call, key, changes, (before, after))
+    elif new_rows or meta is not None:
         changes.checks.append(lambda: _check_unchanged(key, session_of(call, key), before))
         await call.cluster.transactions.carry_out(changes)
-    return answer
+    return reply
 
 
-async def _push_alone(call: Call, key: SessionKey, changes: Changes[EncodedRows], sessions: tuple[Session, Session]) -> None:
-    """Rows of one partition: they carry their session, and the table follows."""
+async def _push_to_partition(
+    call: Call, key: SessionKey, changes: Changes[EncodedRows], sessions: tuple[Session, Session]
+) -> None:
+    """Push rows to one partition with the session as their source; the table is updated after."""
     before, after = sessions
     commits = call.cluster.broker.commits
     async with commits.lock(key.name):
@@ -161,9 +163,9 @@ async def _push_alone(call: Call, key: SessionKey, changes: Changes[EncodedRows]
     await call.cluster.transactions.carry_out(changes)
 
 
-def session_of(call: Call, key: SessionKey, gathered: Changes[EncodedRows] | None = None) -> Session | None:
-    """Where a session stands: in the transaction that is gathered, in the table, or in the rows it wrote last."""
-    position = None if gathered is None else gathered.position(key.name, key.place)
+def session_of(call: Call, key: SessionKey, buffered: Changes[EncodedRows] | None = None) -> Session | None:
+    """The state of a session: from the open transaction, the table, or the rows written last. Returns None if there is none."""
+    position = None if buffered is None else buffered.position(key.name, key.place)
     if position is not None:
         return _session(position)
     position = call.cluster.broker.consumers.position(key.name, key.place)
@@ -179,7 +181,7 @@ def session_of(call: Call, key: SessionKey, gathered: Changes[EncodedRows] | Non
 
 
 def session_rows(call: Call, producer: Node) -> list[dict[str, Any]]:
-    """The table of a producer: all its sessions."""
+    """The rows of a producer's table, one for each session."""
     consumers = call.cluster.broker.consumers
     prefix = _prefix(producer)
     rows: list[dict[str, Any]] = []
@@ -210,7 +212,7 @@ def _key(call: Call) -> SessionKey:
     check(call, Operation.WRITE, node)
     session_id = call.text("session_id")
     if not session_id or len(session_id.encode()) > SESSION_SIZE_MAX or "\0" in session_id:
-        raise YtError(GENERIC, f"session_id has 1 to {SESSION_SIZE_MAX} bytes, none of them zero")
+        raise YtError(GENERIC, f"session_id must have 1 to {SESSION_SIZE_MAX} bytes, none of them zero")
     return SessionKey(producer, node, path.ref(call.cluster.name), session_id)
 
 
@@ -251,8 +253,8 @@ def _check_unchanged(key: SessionKey, now: Session | None, before: Session | Non
 
 
 def _numbers(call: Call, rows: list[dict[str, Any]]) -> list[int]:
-    """The sequence numbers of rows: of each, or counted from the first."""
-    first = call.whole("sequence_number", None)
+    """The sequence numbers of rows: each its own, or counted from the first."""
+    first = call.integer("sequence_number", None)
     if first is not None:
         if any(SEQUENCE_NUMBER in row for row in rows):
             raise YtError(INVALID_SEQUENCE_NUMBERS, "sequence numbers are given with the request or with the rows, not both")
@@ -261,7 +263,7 @@ def _numbers(call: Call, rows: list[dict[str, Any]]) -> list[int]:
     for row in rows:
         number = row.pop(SEQUENCE_NUMBER, None)
         if not isinstance(number, int) or number < 0:
-            raise YtError(INVALID_SEQUENCE_NUMBERS, f"a row has no {SEQUENCE_NUMBER} from 0 on")
+            raise YtError(INVALID_SEQUENCE_NUMBERS, f"a row has no valid {SEQUENCE_NUMBER}; it must be a number from 0 on")
         if numbers and number <= numbers[-1]:
             raise YtError(INVALID_SEQUENCE_NUMBERS, f"sequence numbers must rise: {number} comes after {numbers[-1]}")
         numbers.append(int(number))

@@ -1,4 +1,4 @@
-"""The queries that people run by hand: columns from a table, where columns compare with constants, order by, limit. Pure.
+"""A small subset of YT's query language: columns from a table, where columns compare with constants, order by, limit. Pure.
 
 * from [//path] where queue_path = "//q" and [$row_index] >= 10 order by offset desc limit 5
 """
@@ -36,29 +36,31 @@ _KEYWORDS = frozenset({"from", "where", "order", "by", "limit", "offset", "and",
 
 
 class Condition(NamedTuple):
-    """A column compared with a constant, or found in a list of them."""
+    """A column compared with a constant or with a list of constants."""
 
     column: str
     sign: str
     value: Any
 
     def holds(self, row: dict[str, Any]) -> bool:
-        """Whether a row fulfils it; a null fulfils only what asks for it."""
-        have = row.get(self.column)
+        """Whether a row matches. A null matches only a comparison with null."""
+        actual = row.get(self.column)
         if self.sign == "in":
-            return have in self.value
-        if have is None or self.value is None:
+            return actual in self.value
+        if actual is None or self.value is None:
             return (
-                (have is None) == (self.value is None) if self.sign == "=" else self.sign in ("!=", "<>") and have != self.value
+                (actual is None) == (self.value is None)
+                if self.sign == "="
+                else self.sign in ("!=", "<>") and actual != self.value
             )
         try:
-            return _COMPARE[self.sign](have, self.value)
+            return _COMPARE[self.sign](actual, self.value)
         except TypeError as error:
             raise YtError(GENERIC, f"{self.column} cannot be compared with {self.value!r}") from error
 
 
 class Query(NamedTuple):
-    """A query taken apart; `columns` None is all of them, each other by its name and what it is called in the answer."""
+    """A parsed query. `columns` holds the name and the alias of each, or is None for all columns."""
 
     columns: tuple[tuple[str, str], ...] | None
     path: str
@@ -67,8 +69,8 @@ class Query(NamedTuple):
     offset: int
     limit: int | None
 
-    def bound(self, column: str) -> tuple[int, int | None]:
-        """The lowest and the highest whole number that a column may be."""
+    def bounds(self, column: str) -> tuple[int, int | None]:
+        """The lowest and the highest integer that the conditions allow for a column."""
         low, high = 0, None
         for condition in self.conditions:
             if condition.column != column or not isinstance(condition.value, int):
@@ -81,32 +83,34 @@ class Query(NamedTuple):
         return low, high
 
     def run(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What is left of these rows, in order."""
-        found = [row for row in rows if all(condition.holds(row) for condition in self.conditions)]
+        """Filter, sort and cut rows."""
+        matching = [row for row in rows if all(condition.holds(row) for condition in self.conditions)]
         for column, descending in reversed(self.order_by):
-            found.sort(key=lambda row: (row.get(column) is not None, row.get(column)), reverse=descending)
-        found = found[self.offset :] if self.limit is None else found[self.offset : self.offset + self.limit]
+            matching.sort(key=lambda row: (row.get(column) is not None, row.get(column)), reverse=descending)
+        matching = matching[self.offset :] if self.limit is None else matching[self.offset : self.offset + self.limit]
         if self.columns is None:
-            return found
-        return [{shown: row.get(name) for name, shown in self.columns} for row in found]
+            return matching
+        return [{alias: row.get(name) for name, alias in self.columns} for row in matching]
 
 
-class _Tokens:
+class _TokenReader:
+    """The tokens of a query, read one by one."""
+
     def __init__(self, text: str) -> None:
         self._text = text
-        self._found: list[tuple[str, str]] = []
+        self._tokens: list[tuple[str, str]] = []
         at = 0
         text = text.strip()
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None or match.lastgroup is None:
-                raise YtError(GENERIC, f"the query cannot be read from {text[at : at + 20]!r} on")
-            self._found.append((match.lastgroup, match[match.lastgroup]))
+                raise YtError(GENERIC, f"the query cannot be parsed from {text[at : at + 20]!r} on")
+            self._tokens.append((match.lastgroup, match[match.lastgroup]))
             at = match.end()
         self._at = 0
 
     def peek(self) -> tuple[str, str]:
-        return self._found[self._at] if self._at < len(self._found) else ("end", "")
+        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
 
     def take(self) -> tuple[str, str]:
         token = self.peek()
@@ -122,22 +126,22 @@ class _Tokens:
 
     def expect(self, word: str) -> None:
         if not self.accept(word):
-            raise self.wrong(word)
+            raise self.unexpected(word)
 
-    def wrong(self, wanted: str) -> YtError:
+    def unexpected(self, wanted: str) -> YtError:
         return YtError(GENERIC, f"the query has {self.peek()[1] or 'its end'!r} where {wanted} is expected: {self._text}")
 
     def column(self) -> str:
         kind, text = self.peek()
         if kind not in ("word", "bracket") or (kind == "word" and text.lower() in _KEYWORDS - {"offset"}):
-            raise self.wrong("a column")
+            raise self.unexpected("a column")
         self.take()
         return text
 
-    def whole(self) -> int:
+    def integer(self) -> int:
         kind, text = self.peek()
         if kind != "number" or not text.isdigit():
-            raise self.wrong("a number")
+            raise self.unexpected("a number")
         self.take()
         return int(text)
 
@@ -154,17 +158,17 @@ class _Tokens:
         if kind == "word" and text.lower() in ("true", "false"):
             return text.lower() == "true"
         self._at -= 1
-        raise self.wrong("a constant")
+        raise self.unexpected("a constant")
 
 
 def parse_query(text: str) -> Query:
-    """The query that a text is."""
-    tokens = _Tokens(text)
+    """Parse a query."""
+    tokens = _TokenReader(text)
     columns = _columns(tokens)
     tokens.expect("from")
     kind, path = tokens.take()
     if kind not in ("bracket", "string"):
-        raise YtError(GENERIC, f"the query names its table as [//path], not {path!r}")
+        raise YtError(GENERIC, f"the query must name its table as [//path], not {path!r}")
     conditions: list[Condition] = []
     if tokens.accept("where"):
         conditions += _conditions(tokens)
@@ -174,37 +178,37 @@ def parse_query(text: str) -> Query:
         order_by.append(_order(tokens))
         while tokens.accept(","):
             order_by.append(_order(tokens))
-    offset = tokens.whole() if tokens.accept("offset") else 0
-    limit = tokens.whole() if tokens.accept("limit") else None
+    offset = tokens.integer() if tokens.accept("offset") else 0
+    limit = tokens.integer() if tokens.accept("limit") else None
     if tokens.peek()[0] != "end":
-        raise tokens.wrong("its end (filters with and, order by and limit are what is known)")
+        raise tokens.unexpected("its end (supported are filters with and, order by, and limit)")
     return Query(columns, path.strip('"'), tuple(conditions), tuple(order_by), offset, limit)
 
 
-def _columns(tokens: _Tokens) -> tuple[tuple[str, str], ...] | None:
+def _columns(tokens: _TokenReader) -> tuple[tuple[str, str], ...] | None:
     if tokens.accept("*"):
         return None
-    found: list[tuple[str, str]] = []
+    columns: list[tuple[str, str]] = []
     while True:
         name = tokens.column()
-        found.append((name, tokens.column() if tokens.accept("as") else name))
+        columns.append((name, tokens.column() if tokens.accept("as") else name))
         if not tokens.accept(","):
-            return tuple(found)
+            return tuple(columns)
 
 
-def _conditions(tokens: _Tokens) -> list[Condition]:
-    found: list[Condition] = []
+def _conditions(tokens: _TokenReader) -> list[Condition]:
+    conditions: list[Condition] = []
     while True:
         if tokens.accept("("):
-            found += _conditions(tokens)
+            conditions += _conditions(tokens)
             tokens.expect(")")
         else:
-            found.append(_condition(tokens))
+            conditions.append(_condition(tokens))
         if not tokens.accept("and"):
-            return found
+            return conditions
 
 
-def _condition(tokens: _Tokens) -> Condition:
+def _condition(tokens: _TokenReader) -> Condition:
     column = tokens.column()
     if tokens.accept("in"):
         tokens.expect("(")
@@ -215,11 +219,11 @@ def _condition(tokens: _Tokens) -> Condition:
         return Condition(column, "in", values)
     kind, sign = tokens.take()
     if kind != "sign" or sign not in _COMPARE:
-        raise tokens.wrong("a comparison")
+        raise tokens.unexpected("a comparison")
     return Condition(column, sign, tokens.constant())
 
 
-def _order(tokens: _Tokens) -> tuple[str, bool]:
+def _order(tokens: _TokenReader) -> tuple[str, bool]:
     column = tokens.column()
     descending = tokens.accept("desc")
     if not descending:

@@ -1,4 +1,4 @@
-"""read_table: the rows of a static table, chunk by chunk, so that none is ever whole in memory."""
+"""read_table: streams the rows of a static table chunk by chunk, so that a table is never all in memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RANGES_MAX = 10_000
 
 
 class RowRange(NamedTuple):
-    """Rows by their place in a table: from one on, and before another."""
+    """Row indexes begin <= index < end."""
 
     begin: int
     end: int
 
 
 async def read_table(call: Call) -> Reply:
-    """All rows of a table, or those of some ranges."""
+    """Stream all rows of a table, or those of some ranges."""
     path = call.path()
     node = node_at(call, path)
     if node.kind is not Kind.STATIC:
@@ -42,26 +42,26 @@ async def read_table(call: Call) -> Reply:
     ranges = _ranges(path.rich, count)
     columns = path.rich.get("columns")
     if columns is not None and not isinstance(columns, list):
-        raise YtError(GENERIC, f"columns are a list of names, not {columns!r}")
+        raise YtError(GENERIC, f"columns must be a list of names, not {columns!r}")
     parameters = {
         "start_row_index": ranges[0].begin if ranges else 0,
-        "approximate_row_count": sum(max(one.end - one.begin, 0) for one in ranges),
+        "approximate_row_count": sum(max(rows.end - rows.begin, 0) for rows in ranges),
     }
     wanted = None if columns is None else {str(name) for name in columns}
-    return Reply(stream=_written(call, node, ranges, wanted), parameters=parameters)
+    return Reply(stream=_encode_ranges(call, node, ranges, wanted), parameters=parameters)
 
 
-async def _written(call: Call, node: Node, ranges: list[RowRange], columns: set[str] | None) -> AsyncIterator[bytes]:
+async def _encode_ranges(call: Call, node: Node, ranges: list[RowRange], columns: set[str] | None) -> AsyncIterator[bytes]:
     format_ = call.output_format()
     control = call.mapping("control_attributes")
     for index, wanted in enumerate(ranges):
-        told: list[dict[str, int]] = []
+        control_rows: list[dict[str, int]] = []
         if control.get("enable_range_index"):
-            told.append({"range_index": index})
+            control_rows.append({"range_index": index})
         if control.get("enable_row_index"):
-            told.append({"row_index": wanted.begin})
-        if told:
-            yield write_rows(format_, [to_yson_type(None, attributes=one) for one in told])
+            control_rows.append({"row_index": wanted.begin})
+        if control_rows:
+            yield write_rows(format_, [to_yson_type(None, attributes=entry) for entry in control_rows])
         async for rows in _rows(call, node, wanted):
             yield write_rows(format_, rows if columns is None else [_only(row, columns) for row in rows])
 
@@ -71,7 +71,7 @@ def _only(row: Row, columns: set[str]) -> Row:
 
 
 async def _rows(call: Call, node: Node, wanted: RowRange) -> AsyncIterator[list[Row]]:
-    """The rows of a range, batch by batch."""
+    """Read the rows of a range, batch by batch."""
     before = 0
     for chunk in call.cluster.broker.tables.chunks(node.id):
         if before < wanted.end and before + chunk.rows > wanted.begin:
@@ -94,22 +94,22 @@ async def _chunk_rows(call: Call, node: Node, chunk: Chunk) -> AsyncIterator[lis
 
 
 def _ranges(rich: Mapping[str, Any], count: int) -> list[RowRange]:
-    """The ranges that a path asks for; all rows if it does not say."""
-    given = rich.get("ranges")
-    if given is None:
-        given = [{key: rich[key] for key in ("lower_limit", "upper_limit", "exact") if key in rich}]
-    if not isinstance(given, list) or len(given) > RANGES_MAX:
-        raise YtError(GENERIC, f"ranges are a list of at most {RANGES_MAX} of them")
-    return [_range(one, count) for one in given]
+    """The row ranges of a path; all rows by default."""
+    ranges = rich.get("ranges")
+    if ranges is None:
+        ranges = [{key: rich[key] for key in ("lower_limit", "upper_limit", "exact") if key in rich}]
+    if not isinstance(ranges, list) or len(ranges) > RANGES_MAX:
+        raise YtError(GENERIC, f"ranges must be a list of at most {RANGES_MAX}")
+    return [_range(limits, count) for limits in ranges]
 
 
-def _range(given: Any, count: int) -> RowRange:
-    if not isinstance(given, dict):
-        raise YtError(GENERIC, f"a range is a map of limits, not {given!r}")
-    if "exact" in given:
-        row = _row_index(given["exact"], 0)
+def _range(limits: Any, count: int) -> RowRange:
+    if not isinstance(limits, dict):
+        raise YtError(GENERIC, f"a range must be a map of limits, not {limits!r}")
+    if "exact" in limits:
+        row = _row_index(limits["exact"], 0)
         return RowRange(row, min(row + 1, count))
-    return RowRange(_row_index(given.get("lower_limit"), 0), min(_row_index(given.get("upper_limit"), count), count))
+    return RowRange(_row_index(limits.get("lower_limit"), 0), min(_row_index(limits.get("upper_limit"), count), count))
 
 
 def _row_index(limit: Any, default: int) -> int:

@@ -1,4 +1,4 @@
-"""An HTTP request taken apart: where clients put parameters, and how bodies are compressed."""
+"""Parses HTTP requests: parameters from where clients put them, and compressed bodies."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.gateway.yt.errors import INVALID_FORMAT, REQUEST_TOO_LARGE, YtErro
 from penstock.gateway.yt.formats import parse_json, parse_yson
 
 ROWS_BYTES_MAX = 128 << 20
-VALUE_BYTES_MAX = 16 << 20  # of what is set
+VALUE_BYTES_MAX = 16 << 20  # of a value to set
 PARAMETERS_BYTES_MAX = 4 << 20
-PLAIN_BYTES_ALWAYS = 16 << 20  # what any body may unpack to
+PLAIN_BYTES_ALWAYS = 16 << 20  # any body may unpack to this
 PACKED_RATIO_MAX = 100  # how many times its size a body may unpack to beyond that
-UNPACKED_BYTES_MAX = 128 << 20  # of all bodies that are being worked on; what is made of them takes several times that
-SMALL_BYTES = 64 << 10  # unpacked and parsed where it arrives; more is left to a thread
+UNPACKED_BYTES_MAX = 128 << 20  # of all bodies in work; their parsed rows take several times that
+SMALL_BYTES = 64 << 10  # unpacked and parsed in the event loop; a larger body in a thread
 THREADS = 2
 GZIP_OR_ZLIB = 47  # zlib's way of asking for either
 
@@ -31,23 +31,23 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def unpacked_body(budget: MemoryBudget, raw: bytes, encoding: str, command: Command) -> AsyncIterator[bytes]:
-    """The body of a request without its compression, which may be another than it says. What it takes is within a budget."""
+async def decompressed_body(budget: MemoryBudget, raw: bytes, encoding: str, command: Command) -> AsyncIterator[bytes]:
+    """Decompress the body of a request, within a memory budget. A body declared as gzip may be zlib."""
     if encoding not in ("identity", "gzip", "deflate"):
-        raise YtError(INVALID_FORMAT, f"bodies compressed with {encoding!r} are not read; use gzip or identity")
+        raise YtError(INVALID_FORMAT, f"Content-Encoding {encoding!r} is not supported; use gzip or identity")
     is_packed = encoding != "identity" and bool(raw)
     if not is_packed and len(raw) <= SMALL_BYTES:
-        yield raw  # not worth a wait behind large ones
+        yield raw  # not worth a wait behind large bodies
         return
     limit = _unpacked_max(len(raw), size_max_of(command)) if is_packed else len(raw)
     async with budget.reserve(limit) as use:
-        body = await in_thread(partial(unpacked, raw, size_max_of(command))) if is_packed else raw
+        body = await in_thread(partial(decompress, raw, size_max_of(command))) if is_packed else raw
         use(len(body))
         yield body
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Work on a large body while others are served: in threads of its own, so that sign-ins need not wait for it."""
+    """Work on a large body in a thread of its own pool, so that neither requests nor sign-ins wait for it."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), work)
 
 
@@ -58,18 +58,18 @@ async def parameters_of(request: web.Request, body: bytes, *, in_body: bool) -> 
     return _parameters(request, body, in_body=in_body)
 
 
-def unpacked(raw: bytes, size_max: int) -> bytes:
-    """A body without its compression. An error if that is more than is taken, or very much more than was sent."""
+def decompress(raw: bytes, size_max: int) -> bytes:
+    """Decompress a body. YtError if the result is over the limit, or too many times what was sent."""
     limit = _unpacked_max(len(raw), size_max)
     parts: list[bytes] = []
     left = limit + 1
     try:
-        while raw and left > 0:  # a gzip file may be several, one after another
+        while raw and left > 0:  # a gzip file may have several members
             unpacker = zlib.decompressobj(GZIP_OR_ZLIB)
             parts.append(unpacker.decompress(raw, left))
             left -= len(parts[-1])
             if left > 0 and not unpacker.eof:
-                raise YtError(INVALID_FORMAT, "the body ends within its compression: not all of it was sent")
+                raise YtError(INVALID_FORMAT, "the compressed body is incomplete")
             raw = unpacker.unused_data
     except zlib.error as error:
         raise YtError(INVALID_FORMAT, f"the body does not decompress: {error}") from error
@@ -88,30 +88,30 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _unpacked_max(size: int, size_max: int) -> int:
-    """What a body of this size may unpack to."""
+    """How many bytes a body of this size may unpack to."""
     return min(size_max, max(PLAIN_BYTES_ALWAYS, PACKED_RATIO_MAX * size))
 
 
 def size_max_of(command: Command) -> int:
-    """How large a body a command takes."""
+    """The largest body that a command accepts."""
     sizes = {"tabular": ROWS_BYTES_MAX, "structured": VALUE_BYTES_MAX}
     return PARAMETERS_BYTES_MAX if command.input_type is None else sizes[command.input_type]
 
 
 def _parameters(request: web.Request, body: bytes, *, in_body: bool) -> dict[str, Any]:
-    found: dict[str, Any] = dict(request.query)
+    parameters: dict[str, Any] = dict(request.query)
     is_json = "json" in request.headers.get("X-YT-Header-Format", "yson")
     header = _header(request.headers)
     if header:
-        found |= _map(parse_json(header, "X-YT-Parameters") if is_json else parse_yson(header, "X-YT-Parameters"))
+        parameters |= _map(parse_json(header, "X-YT-Parameters") if is_json else parse_yson(header, "X-YT-Parameters"))
     if in_body and body.strip():
         is_json = "json" in request.headers.get("Content-Type", "json")
-        found |= _map(parse_json(body, "the body") if is_json else parse_yson(body, "the body"))
-    return found
+        parameters |= _map(parse_json(body, "the body") if is_json else parse_yson(body, "the body"))
+    return parameters
 
 
 def _header(headers: Mapping[str, str]) -> bytes:
-    """The parameters in the header; long ones come in several."""
+    """The parameters in the headers; long ones are split over several."""
     parts = [headers.get("X-YT-Parameters", "")]
     number = 0
     while (part := headers.get(f"X-YT-Parameters-{number}")) is not None:
@@ -122,5 +122,5 @@ def _header(headers: Mapping[str, str]) -> bytes:
 
 def _map(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise YtError(INVALID_FORMAT, f"parameters are a map, not {type(value).__name__}")
+        raise YtError(INVALID_FORMAT, f"parameters must be a map, not {type(value).__name__}")
     return value

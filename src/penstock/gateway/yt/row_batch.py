@@ -1,4 +1,4 @@
-"""Batches of rows: made of encoded rows, and taken apart again."""
+"""Encodes rows into record batches, and parses stored batches of rows."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from penstock.kernels.row_pack import RECORD_OVERHEAD, pack_row_records
 
 TIMESTAMP_SHIFT = 30
 NOT_STAMPED = -1
-TIME_MS_MAX = ((1 << 34) - 1) * 1000 + 999  # what Kafka's clients may say beyond that does not fit a timestamp
+TIME_MS_MAX = ((1 << 34) - 1) * 1000 + 999  # a later time, which Kafka's clients may send, does not fit a timestamp
 
 
 class ReadBatch(NamedTuple):
-    """A stored batch: its records as they are, and a table of where everything in them is. `weights` are those of all rows up to
-    and with each; None if it does not carry them."""
+    """A stored batch: its records, and a table of where the parts of each record are. `weights` are cumulative; None if the batch
+    has none."""
 
     base_offset: int
     records: Buffer
@@ -54,15 +54,15 @@ class ReadBatch(NamedTuple):
     timestamp: int
     own_prefix: bytes | None = None
     weight_before: int = 0  # of all rows before it
-    is_checked: bool = False  # whether the gateway of rows wrote it, which checks them against their schema
+    is_checked: bool = False  # this gateway wrote it, so the rows match their schema
 
     def offsets(self, part: slice) -> list[int]:
         """Offsets of some records."""
-        found: list[int] = (self.table[part, OFFSET_DELTA] + self.base_offset).tolist()
-        return found
+        offsets: list[int] = (self.table[part, OFFSET_DELTA] + self.base_offset).tolist()
+        return offsets
 
     def octets(self, part: slice, at: int, size: int) -> list[bytes | None]:
-        """Keys or values of some records, by the columns of the table that say where they are."""
+        """Keys or values of some records, by the columns of the table with their place and size."""
         records = self.records
         starts, sizes = self.table[part, at].tolist(), self.table[part, size].tolist()
         return [
@@ -78,19 +78,19 @@ class ReadBatch(NamedTuple):
         return self.octets(part, VALUE_AT, VALUE_SIZE)
 
     def headers(self, part: slice) -> list[bytes]:
-        """Headers of some records, as they are."""
+        """Encoded headers of some records."""
         ends = zip(self.table[part, HEADERS_AT].tolist(), self.table[part, END].tolist(), strict=True)
         return [bytes(self.records[start:end]) for start, end in ends]
 
     def times(self, part: slice) -> list[int]:
         """Times of some records."""
         base, stamp = self.times_ms
-        found: list[int] = (self.table[part, TIMESTAMP_DELTA] * (stamp < 0) + (base if stamp < 0 else stamp)).tolist()
-        return found
+        times: list[int] = (self.table[part, TIMESTAMP_DELTA] * (stamp < 0) + (base if stamp < 0 else stamp)).tolist()
+        return times
 
     def within_weight(self, part: slice, weight_max: int, at_least: int) -> tuple[slice, int]:
-        """As many of some records as have no more weight than this, and what they weigh, though it be more if there must be at
-        least so many. What has no weight of its own weighs what it takes."""
+        """The longest prefix of some records within a weight, but at least `at_least` of them. Returns the prefix and its weight.
+        Without stored weights, a record weighs as much as its key and value."""
         if self.weights is None:
             sums = np.cumsum(np.maximum(self.table[part, KEY_SIZE], 0) + np.maximum(self.table[part, VALUE_SIZE], 0))
         else:
@@ -100,18 +100,18 @@ class ReadBatch(NamedTuple):
         return slice(part.start, part.start + count), int(sums[count - 1]) if count else 0
 
     def from_offset(self, offset: int, count_max: int) -> slice:
-        """The records from an offset on, as many as are wanted."""
+        """The records from an offset on, at most so many."""
         first = int(np.searchsorted(self.table[:, OFFSET_DELTA], offset - self.base_offset))
         return slice(first, first + count_max)
 
 
 def make_row_batch(parts: Sequence[EncodedRows], before: int, now_ms: int, writer: Writer | None = None) -> bytes:
-    """A batch of rows behind rows of the weight `before`."""
+    """Encode rows as a batch. `before` is the weight of all rows before it in the partition."""
     count = row_count(parts)
     weights = pack_weights(before, np.concatenate([part.rows[:, WEIGHT] for part in parts]))
     trace = current_trace.get()
-    traced = () if trace is None else ((TRACEPARENT.encode(), trace.encode()),)
-    first = packed_record(0, parts[0].value(0), headers=[(HEADER, weights), *traced])
+    trace_headers = () if trace is None else ((TRACEPARENT.encode(), trace.encode()),)
+    first = packed_record(0, parts[0].value(0), headers=[(HEADER, weights), *trace_headers])
     out = np.empty(len(first) + sum(part.size for part in parts) + count * RECORD_OVERHEAD, np.uint8).data
     out[: len(first)] = first
     at, delta = len(first), 1
@@ -124,13 +124,13 @@ def make_row_batch(parts: Sequence[EncodedRows], before: int, now_ms: int, write
 
 
 def read_row_batch(batch: Buffer, until: int | None = None, marked_from: int = 0) -> ReadBatch | None:
-    """What is in a stored batch, but little of it from the offset `until` on; None if it is a marker. Batches before
-    `marked_from` do not say which gateway wrote them."""
+    """Parse a stored batch, up to about the offset `until`. Returns None for a transaction marker. Batches before `marked_from`
+    do not say which gateway wrote them."""
     header = header_at(batch)
     if header.is_control:
         return None
     plain = plain_records(batch, header)
-    # The offset of a record is never less than its place among the others.
+    # The offset delta of a record is never less than its index in the batch.
     count = header.message_count if until is None else min(header.message_count, max(until - header.base_offset, 0))
     table = np.empty((count, FIELDS), np.int64)
     scan_records(plain, table)
@@ -154,6 +154,6 @@ def read_row_batch(batch: Buffer, until: int | None = None, marked_from: int = 0
 
 
 def commit_timestamp(time_ms: int, base_offset: int) -> int:
-    """The timestamp of a commit: its second above, and below it what sets it apart from others of that second."""
-    second, rest = divmod(min(max(time_ms, 0), TIME_MS_MAX), 1000)
-    return second << TIMESTAMP_SHIFT | rest << 20 | base_offset & 0xFFFFF
+    """The timestamp of a commit: the second in the upper bits; below it, bits that tell commits of one second apart."""
+    second, ms = divmod(min(max(time_ms, 0), TIME_MS_MAX), 1000)
+    return second << TIMESTAMP_SHIFT | ms << 20 | base_offset & 0xFFFFF

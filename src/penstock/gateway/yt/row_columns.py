@@ -1,4 +1,4 @@
-"""The columns of a table as the kernels that read and write its rows want them."""
+"""The columns of a table in the form that the row kernels take."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class RowColumns:
         self.names = bytes(names)
         self.are_scalar = kernel.OTHER not in self.columns[:, kernel.KIND]
 
-    def measured(self, data: bytes, count: int, base_weight: int) -> Numbers:
-        """Where rows are in a list of JSON, and their weights; -1 if one is not as its columns say, or is not known to be."""
+    def measure(self, data: bytes, count: int, base_weight: int) -> Numbers:
+        """The places and weights of rows in a JSON list. A weight of -1 says that the row may not match the schema."""
         rows = np.empty((count, kernel.ROW_FIELDS), np.int64)
         kernel.measure_rows(
             data,
             rows,
-            self._room(1),
+            self._value_table(1),
             columns=self.columns,
             limits=self.limits,
             names=self.names,
@@ -58,22 +58,22 @@ class RowColumns:
         )
         return rows
 
-    def scanned(self, records: Buffer, table: Numbers) -> tuple[int, Numbers]:
-        """How many rows the kernel can read, from the first record of a table on, and what it has found of them."""
-        found = self._room(len(table))
-        count = kernel.scan_rows(records, table, found, columns=self.columns, limits=self.limits, names=self.names)
-        return count, found
+    def scan(self, records: Buffer, table: Numbers) -> tuple[int, Numbers]:
+        """Scan records up to the first that the kernel cannot read. Returns their number and where their values are."""
+        values = self._value_table(len(table))
+        count = kernel.scan_rows(records, table, values, columns=self.columns, limits=self.limits, names=self.names)
+        return count, values
 
     def are_plain(self, records: Buffer, table: Numbers) -> bool:
-        """Whether all rows of some records are such that the kernel reads them, and so fit their columns."""
-        return self.are_scalar and self.scanned(records, table)[0] == len(table)
+        """Whether the kernel can read all rows of some records, which then match the schema."""
+        return self.are_scalar and self.scan(records, table)[0] == len(table)
 
-    def _room(self, rows: int) -> Numbers:
+    def _value_table(self, rows: int) -> Numbers:
         return np.empty((rows * len(self.columns), kernel.VALUE_FIELDS), np.int64)
 
 
 def _kind(column: Column) -> tuple[int, tuple[int, int]]:
-    """The kind of a column, and how far below and above zero its whole numbers go."""
+    """The kind of a column, and how far its integers go below and above zero."""
     if column.type in STRINGS:
         return kernel.STRING, _NO_LIMITS
     if column.type in SIGNED:

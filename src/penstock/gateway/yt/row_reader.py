@@ -1,4 +1,4 @@
-"""Reading rows of a queue from an offset on, as committed: what is not, and what was aborted, is not there."""
+"""Reads committed rows of a queue from an offset on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yt.yson import YsonUint64
 
 from penstock.blob import Buffer, FilePiece
 from penstock.core.record_format import base_offset_of, read_headers, without_own
-from penstock.gateway.yt.binary_rows import Surroundings, write_binary
+from penstock.gateway.yt.binary_rows import RowEnvelope, write_binary
 from penstock.gateway.yt.formats import YSON, Format, write_rows
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec
@@ -22,81 +22,81 @@ ROWS_DEFAULT = 1000
 ROWS_MAX = 100_000
 BYTES_DEFAULT = 16 << 20
 READ_BYTES_MAX = 4 << 20
-LONG_WAY_ROWS = 100
+LIBRARY_ROWS = 100  # encoded by the library after a row that the kernel cannot encode
 
 Row = dict[str, Any]
 
 
-class Stretch(NamedTuple):
-    """Some of the rows of a batch."""
+class BatchSpan(NamedTuple):
+    """Consecutive rows of a batch."""
 
     batch: ReadBatch
     part: slice
     offsets: list[int]
 
 
-class Pulled(NamedTuple):
-    """Rows where they are stored, and the offset of the first of them, or the one that was asked for if there are none."""
+class PulledRows(NamedTuple):
+    """Rows in their stored form. `start_offset` is that of the first row, or the requested offset if there are none."""
 
-    stretches: list[Stretch]
+    spans: list[BatchSpan]
     start_offset: int
     number: int
     codec: RowCodec | None
 
     @property
     def next_offset(self) -> int | None:
-        """The offset after the last row; None if there is none."""
-        return self.stretches[-1].offsets[-1] + 1 if self.stretches else None
+        """The offset after the last row. None if there are no rows."""
+        return self.spans[-1].offsets[-1] + 1 if self.spans else None
 
     def rows(self) -> list[Row]:
-        """The rows themselves."""
-        return [row for stretch in self.stretches for row in _rows_of(stretch, self.codec, self.number)]
+        """Decode the rows."""
+        return [row for span in self.spans for row in _decode_span(span, self.codec, self.number)]
 
-    def written(self, format_: Format) -> bytes:
-        """The rows as they are sent."""
+    def encode(self, format_: Format) -> bytes:
+        """Encode the rows in the format of a client."""
         if format_.name == YSON and format_.form == "binary" and self.codec is not None and self.codec.columns.are_scalar:
-            return b"".join(piece for stretch in self.stretches for piece in _binary(stretch, self.codec, self.number))
+            return b"".join(piece for span in self.spans for piece in _encode_binary(span, self.codec, self.number))
         return write_rows(format_, self.rows())
 
 
-async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, rows_max: int, weight_max: int) -> Pulled:
-    """Rows from an offset on: at least one if there is any, and no more than are asked for, by number and by weight. Below the
-    first row that is kept, reading begins with that."""
+async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, rows_max: int, weight_max: int) -> PulledRows:
+    """Read rows from an offset on, up to a number and a weight, but at least one if there is any. Reading starts at the first
+    retained row if the offset is below it."""
     at = max(offset, partition.start_offset)
-    found: list[Stretch] = []
+    spans: list[BatchSpan] = []
     left, is_full = rows_max, False
     while at < partition.stable_offset and not is_full:
         read = await partition.read(at, min(weight_max, READ_BYTES_MAX), until=partition.stable_offset)
-        for batch in committed_batches(_in_one(read), partition.aborted_between(at, read.next_offset)):
+        for batch in committed_batches(_contiguous(read), partition.aborted_between(at, read.next_offset)):
             first = max(at, partition.start_offset)
             parsed = read_row_batch(batch, max(first, _base_offset(batch)) + left, partition.origins.marked_from)
             if parsed is None:
                 continue
             part = parsed.from_offset(first, left)
-            there = len(parsed.offsets(part))
-            part, weight = parsed.within_weight(part, weight_max, at_least=0 if found else 1)
+            available = len(parsed.offsets(part))
+            part, weight = parsed.within_weight(part, weight_max, at_least=0 if spans else 1)
             offsets = parsed.offsets(part)
             if offsets:
-                found.append(Stretch(parsed, part, offsets))
+                spans.append(BatchSpan(parsed, part, offsets))
             left -= len(offsets)
             weight_max -= weight
-            is_full = left <= 0 or weight_max <= 0 or len(offsets) < there
+            is_full = left <= 0 or weight_max <= 0 or len(offsets) < available
             if is_full:
                 break
         if read.next_offset <= at:
             break
         at = read.next_offset
-        if not found:
-            await asyncio.sleep(0)  # a long stretch of what holds no rows is read from memory without suspending
-    start = found[0].offsets[0] if found else max(offset, partition.start_offset)
-    return Pulled(found, start, partition.number, codec)
+        if not spans:
+            await asyncio.sleep(0)  # a long run without rows may be read from memory without suspending
+    start = spans[0].offsets[0] if spans else max(offset, partition.start_offset)
+    return PulledRows(spans, start, partition.number, codec)
 
 
-def _in_one(read: ReadResult) -> Buffer:
-    """What was read in one piece: as it is, if it is one."""
-    found = read.batches[0] if len(read.batches) == 1 else joined(read)
-    assert not isinstance(found, FilePiece), "nothing was asked for as a file"
-    return found
+def _contiguous(read: ReadResult) -> Buffer:
+    """The batches that were read, in one buffer."""
+    data = read.batches[0] if len(read.batches) == 1 else joined(read)
+    assert not isinstance(data, FilePiece), "this read does not ask for files"
+    return data
 
 
 def _base_offset(batch: memoryview) -> int:
@@ -104,30 +104,30 @@ def _base_offset(batch: memoryview) -> int:
 
 
 def table_rows(batch: ReadBatch, part: slice, codec: RowCodec | None) -> list[Row]:
-    """Some rows of a batch as a static table has them: not saying where in their queue they were."""
-    rows = _rows_of(Stretch(batch, part, batch.offsets(part)), codec, 0)
+    """Rows of a batch as rows of a static table, without their place in the queue."""
+    rows = _decode_span(BatchSpan(batch, part, batch.offsets(part)), codec, 0)
     for row in rows:
         del row[TABLET_INDEX], row[ROW_INDEX]
     return rows
 
 
-def _binary(stretch: Stretch, codec: RowCodec, number: int) -> Iterator[bytes | memoryview]:
-    """Rows as binary YSON; those that do not fit are written by the library, with some of those behind them."""
-    batch, part, offsets = stretch
-    around = _surroundings(batch, codec, number)
+def _encode_binary(span: BatchSpan, codec: RowCodec, number: int) -> Iterator[bytes | memoryview]:
+    """Encode rows as binary YSON. A row that the kernel cannot encode is left to the library, with some rows after it."""
+    batch, part, offsets = span
+    envelope = _row_envelope(batch, codec, number)
     at, end = part.start, part.start + len(offsets)
     while at < end:
-        weights = around.weights[at:end]
-        pieces, count = write_binary(codec.columns, batch.records, batch.table[at:end], around._replace(weights=weights))
+        weights = envelope.weights[at:end]
+        pieces, count = write_binary(codec.columns, batch.records, batch.table[at:end], envelope._replace(weights=weights))
         yield from pieces
         at += count
-        rest = slice(at, min(at + LONG_WAY_ROWS, end))
+        tail = slice(at, min(at + LIBRARY_ROWS, end))
         if at < end:
-            yield write_rows(Format(YSON, "binary"), _rows_of(Stretch(batch, rest, batch.offsets(rest)), codec, number))
-        at = rest.stop
+            yield write_rows(Format(YSON, "binary"), _decode_span(BatchSpan(batch, tail, batch.offsets(tail)), codec, number))
+        at = tail.stop
 
 
-def _surroundings(batch: ReadBatch, codec: RowCodec, number: int) -> Surroundings:
+def _row_envelope(batch: ReadBatch, codec: RowCodec, number: int) -> RowEnvelope:
     before = b'{"%b"=%d;"%b"=' % (TABLET_INDEX.encode(), number, ROW_INDEX.encode())
     after = b'"%b"=%du;' % (TIMESTAMP.encode(), batch.timestamp) if codec.schema.has(TIMESTAMP) else b""
     weights = np.empty(0, np.int64)
@@ -137,13 +137,13 @@ def _surroundings(batch: ReadBatch, codec: RowCodec, number: int) -> Surrounding
             after += b"#;"
         else:
             weights = batch.weights
-    return Surroundings(batch.base_offset, before, after, weights)
+    return RowEnvelope(batch.base_offset, before, after, weights)
 
 
-def _rows_of(stretch: Stretch, codec: RowCodec | None, number: int) -> list[Row]:
-    batch, part, offsets = stretch
+def _decode_span(span: BatchSpan, codec: RowCodec | None, number: int) -> list[Row]:
+    batch, part, offsets = span
     if codec is None:
-        return _records(batch, part, number)
+        return _kafka_rows(batch, part, number)
     after: Row = {}
     if codec.schema.has(TIMESTAMP):
         after[TIMESTAMP] = YsonUint64(batch.timestamp)
@@ -159,8 +159,8 @@ def _rows_of(stretch: Stretch, codec: RowCodec | None, number: int) -> list[Row]
     return rows
 
 
-def _records(batch: ReadBatch, part: slice, number: int) -> list[Row]:
-    """What Kafka's clients have written, as rows."""
+def _kafka_rows(batch: ReadBatch, part: slice, number: int) -> list[Row]:
+    """Messages of Kafka's clients, as rows."""
     columns = (batch.offsets(part), batch.keys(part), batch.values(part), batch.headers(part), batch.times(part))
     return [
         {

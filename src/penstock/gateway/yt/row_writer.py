@@ -1,4 +1,4 @@
-"""Rows into partitions: as one batch each, with the weights that the seed counts."""
+"""Writes rows to partitions, one batch for each partition, with their cumulative weights."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from penstock.queue import SourceWrite, WriteResult, check_batch
 
 
 class RowWriter:
-    """Writes rows."""
+    """Encodes rows as batches and produces them."""
 
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self._broker = broker
         self._clock = clock
 
     def is_one_batch(self, parts: list[EncodedRows]) -> bool:
-        """However many parts there are."""
+        """Always: all parts go into one batch."""
         return True
 
     async def write(self, queue: TopicPartition, parts: list[EncodedRows], producer: Producer | None) -> None:
-        """Store rows in a partition, by themselves or as part of a transaction."""
+        """Store rows in a partition, in a transaction if there is a producer."""
         await self._write(queue, parts, None if producer is None else Writer(producer.id, producer.epoch, 0), None)
 
     async def write_of_source(self, queue: TopicPartition, rows: list[EncodedRows], source: SourceWrite) -> None:
-        """Store rows that carry where they are from."""
+        """Store rows with the source that deduplicates them."""
         await self._write(queue, rows, None, source)
 
     async def _write(
@@ -50,5 +50,5 @@ class RowWriter:
         except PenstockError:
             weights.add(partition, -weight)
             raise
-        # If it fails from here on, others may be queued behind it already: their weights count it, and go on rising.
+        # If it fails after this, batches queued behind it have counted its weight already; weights keep rising, with a gap.
         return await stored

@@ -1,4 +1,4 @@
-"""Schemas of tables: which columns there are, and what each takes."""
+"""Schemas of tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _V3_NAMES = {"bool": "boolean", "yson": "any"}
 
 
 class Column(NamedTuple):
-    """One column."""
+    """A column of a table."""
 
     name: str
     type: str
@@ -44,18 +44,18 @@ class Schema(NamedTuple):
         return tuple(column.name for column in self.columns if column.is_key)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a column."""
+        """Whether the schema has a column."""
         return any(column.name == name for column in self.columns)
 
-    def shown(self) -> list[dict[str, Any]]:
-        """As the attribute gives it."""
-        shown: list[dict[str, Any]] = []
+    def to_yson(self) -> list[dict[str, Any]]:
+        """The schema as the value of the attribute."""
+        columns: list[dict[str, Any]] = []
         for column in self.columns:
-            one: dict[str, Any] = {"name": column.name, "type": column.type, "required": column.required}
+            fields: dict[str, Any] = {"name": column.name, "type": column.type, "required": column.required}
             if column.is_key:
-                one["sort_order"] = "ascending"
-            shown.append(one)
-        return shown
+                fields["sort_order"] = "ascending"
+            columns.append(fields)
+        return columns
 
 
 CONSUMER_SCHEMA = Schema(
@@ -78,45 +78,49 @@ PRODUCER_SCHEMA = Schema(
         Column("system_meta", "any"),
     )
 )
-# What a topic of Kafka's clients is as a queue.
+# Of a Kafka topic that is read as a queue.
 KAFKA_SCHEMA = Schema(
     (Column("key", "string"), Column("value", "string"), Column("headers", "any"), Column(TIMESTAMP, "uint64", required=True))
 )
 
 
-def schema_of(given: Any) -> Schema:
-    """The schema in an attribute."""
-    if not isinstance(given, list) or not given:
-        raise YtError(GENERIC, "a schema is a list of columns, such as [{name=data;type=string}]")
-    columns = tuple(_column(one) for one in given)
+def parse_schema(attribute: Any) -> Schema:
+    """Parse the schema attribute."""
+    if not isinstance(attribute, list) or not attribute:
+        raise YtError(GENERIC, "a schema must be a list of columns, such as [{name=data;type=string}]")
+    columns = tuple(_column(fields) for fields in attribute)
     names = [column.name for column in columns]
     if len(set(names)) < len(names):
         raise YtError(SCHEMA_VIOLATION, "two columns of the schema have the same name")
-    wrong = {TIMESTAMP: "uint64", WEIGHT: "int64"}
+    system_types = {TIMESTAMP: "uint64", WEIGHT: "int64"}
     for column in columns:
-        if column.name in wrong and column.type != wrong[column.name]:
-            raise YtError(SCHEMA_VIOLATION, f"column {column.name} is of type {wrong[column.name]}, not {column.type}")
-        if column.name.startswith("$") and column.name not in wrong:
+        if column.name in system_types and column.type != system_types[column.name]:
+            raise YtError(
+                SCHEMA_VIOLATION, f"column {column.name} must be of type {system_types[column.name]}, not {column.type}"
+            )
+        if column.name.startswith("$") and column.name not in system_types:
             raise YtError(SCHEMA_VIOLATION, f"{column.name} is not a system column that a queue can have")
     return Schema(columns)
 
 
-def _column(given: Any) -> Column:
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str) or not given["name"]:
-        raise YtError(GENERIC, f"a column of a schema has a name and a type, as in {{name=data;type=string}}, not {given!r}")
-    type_, required = given.get("type"), str(given.get("required", False)).lower() == "true"
-    if type_ is None and "type_v3" in given:
-        type_, required = _plain_type(given["type_v3"])
+def _column(fields: Any) -> Column:
+    if not isinstance(fields, dict) or not isinstance(fields.get("name"), str) or not fields["name"]:
+        raise YtError(
+            GENERIC, f"a column of a schema must have a name and a type, as in {{name=data;type=string}}, not {fields!r}"
+        )
+    type_, required = fields.get("type"), str(fields.get("required", False)).lower() == "true"
+    if type_ is None and "type_v3" in fields:
+        type_, required = _plain_type(fields["type_v3"])
     type_ = _V3_NAMES.get(str(type_), str(type_))
     if type_ not in STRINGS | SIGNED.keys() | UNSIGNED.keys() | DOUBLES | ANY | {"boolean"}:
-        raise YtError(SCHEMA_VIOLATION, f"column {given['name']!r} has type {type_!r}, which is not known")
-    return Column(str(given["name"]), type_, required, given.get("sort_order") is not None)
+        raise YtError(SCHEMA_VIOLATION, f"column {fields['name']!r} has type {type_!r}, which is not supported")
+    return Column(str(fields["name"]), type_, required, fields.get("sort_order") is not None)
 
 
-def _plain_type(given: Any) -> tuple[Any, bool]:
-    """The type of a `type_v3`; what is composite there is an `any` here."""
-    if not isinstance(given, dict):
-        return given, True
-    if given.get("type_name") == "optional":
-        return _plain_type(given.get("item"))[0], False
+def _plain_type(type_v3: Any) -> tuple[Any, bool]:
+    """The type in a `type_v3`, and whether it is required. A composite type becomes `any`."""
+    if not isinstance(type_v3, dict):
+        return type_v3, True
+    if type_v3.get("type_name") == "optional":
+        return _plain_type(type_v3.get("item"))[0], False
     return "any", True

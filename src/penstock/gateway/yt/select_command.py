@@ -12,7 +12,7 @@ from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.gateway.yt.call import Call, Reply
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.formats import write_rows
-from penstock.gateway.yt.paths import path_of
+from penstock.gateway.yt.paths import parse_path
 from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.producer_sessions import session_rows
 from penstock.gateway.yt.query import Query, parse_query
@@ -22,13 +22,13 @@ from penstock.gateway.yt.visible_nodes import node_at
 
 ROWS_AT_ONCE = 10_000
 BYTES_AT_ONCE = 4 << 20
-SCANNED_MAX = 1_000_000
+MATCHING_MAX = 1_000_000
 
 
 async def select_rows(call: Call) -> Reply:
-    """Answer a query."""
+    """Run a query over a queue, a consumer or a producer."""
     query = parse_query(call.text("query"))
-    node = node_at(call, path_of(query.path))
+    node = node_at(call, parse_path(query.path))
     if node.kind is Kind.FOLDER:
         raise YtError(GENERIC, f"{node.path} is not a table")
     check(call, Operation.READ, node)
@@ -47,13 +47,16 @@ async def select_rows(call: Call) -> Reply:
 
 
 def consumer_rows(call: Call, node: Node) -> list[dict[str, Any]]:
-    """The table of a consumer: where it stands in each partition of each queue."""
+    """The rows of a consumer's table: its committed offset in each partition of each queue."""
     agent = call.cluster.broker.queue_agent
-    refs = {agent.queue_id(one.queue): one.queue for one in call.cluster.broker.registrations.of_consumer(agent.ref(node.path))}
+    refs = {
+        agent.queue_id(registration.queue): registration.queue
+        for registration in call.cluster.broker.registrations.of_consumer(agent.ref(node.path))
+    }
     rows: list[dict[str, Any]] = []
     for queue, position in call.cluster.broker.consumers.positions(consumer_name(node)).items():
         ref = refs.get(queue.topic_id)
-        cluster, path = (ref.cluster, ref.path) if ref is not None else named_queue(position, queue.topic_id.hex)
+        cluster, path = (ref.cluster, ref.path) if ref is not None else queue_named_by(position, queue.topic_id.hex)
         rows.append(
             {
                 "queue_cluster": cluster,
@@ -66,18 +69,18 @@ def consumer_rows(call: Call, node: Node) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["queue_cluster"], row["queue_path"], row["partition_index"]))
 
 
-def named_queue(position: Position, otherwise: str) -> tuple[str, str]:
-    """The queue that a position names itself, for one that is not registered any more."""
+def queue_named_by(position: Position, default: str) -> tuple[str, str]:
+    """The queue in the metadata of a position, for one that is no longer registered."""
     cluster, colon, path = position.metadata.partition(":")
-    return (cluster, path) if colon else ("", otherwise)
+    return (cluster, path) if colon else ("", default)
 
 
 async def _queue_rows(call: Call, node: Node, query: Query) -> list[dict[str, Any]]:
-    """The rows that may fulfil the conditions, read between the row indexes and in the tablets that these allow."""
+    """The rows that match the conditions. Only tablets and row indexes within their bounds are read."""
     codec = call.cluster.codec(node)
     topic = call.cluster.broker.namespace.topic(node)
-    first_tablet, last_tablet = query.bound(TABLET_INDEX)
-    low, high = query.bound(ROW_INDEX)
+    first_tablet, last_tablet = query.bounds(TABLET_INDEX)
+    low, high = query.bounds(ROW_INDEX)
     enough = None if query.order_by or query.limit is None else query.offset + query.limit
     rows: list[dict[str, Any]] = []
     for number in range(first_tablet, min(topic.partitions, topic.partitions if last_tablet is None else last_tablet + 1)):
@@ -91,6 +94,6 @@ async def _queue_rows(call: Call, node: Node, query: Query) -> list[dict[str, An
             rows += (row for row in pulled.rows() if all(condition.holds(row) for condition in query.conditions))
             if enough is not None and len(rows) >= enough:
                 return rows
-            if len(rows) > SCANNED_MAX:
-                raise YtError(GENERIC, f"the query finds more than {SCANNED_MAX} rows; add a condition or a limit")
+            if len(rows) > MATCHING_MAX:
+                raise YtError(GENERIC, f"the query matches more than {MATCHING_MAX} rows; add a condition or a limit")
     return rows

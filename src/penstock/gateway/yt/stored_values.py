@@ -1,7 +1,7 @@
-"""Values as they are stored, in rows and in attributes: JSON, and where that cannot say something, YSON within it.
+"""The stored form of values in rows and attributes: JSON, with YSON inside for what JSON cannot express.
 
 A string that is not UTF-8, an unsigned number within an `any`, a value with attributes: each is stored as {"$yson": "..."}, its
-YSON as text. So whoever reads the topic through Kafka, or with Spark, has plain JSON, and nothing is lost for YT's clients.
+YSON as text. So readers through Kafka or Spark get plain JSON, and YT's clients lose nothing.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ ESCAPE = "$yson"
 DEPTH_MAX = 64
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """The value with everything escaped that JSON cannot say."""
+def to_plain(value: Any, depth: int = 0) -> Any:
+    """Escape everything in a value that JSON cannot express."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return value
     if kind is float:
-        return value if isfinite(value) else _escaped(value)
+        return value if isfinite(value) else _escape(value)
     if isinstance(value, YsonStringProxy | YsonUint64 | bytes) or (isinstance(value, YsonType) and value.has_attributes()):
-        return _escaped(value)
+        return _escape(value)
     if depth >= DEPTH_MAX:
-        return _escaped(value)
+        return _escape(value)
     if isinstance(value, dict):
         if ESCAPE in value or not all(isinstance(key, str) for key in value):
-            return _escaped(value)
-        return {str(key): plain(each, depth + 1) for key, each in value.items()}
+            return _escape(value)
+        return {str(key): to_plain(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list):
-        return [plain(each, depth + 1) for each in value]
+        return [to_plain(each, depth + 1) for each in value]
     for simple in (str, int, float):
         if isinstance(value, simple):
             return simple(value)
-    return _escaped(value)
+    return _escape(value)
 
 
-def restored(value: Any) -> Any:
-    """The value that was made plain."""
+def from_plain(value: Any) -> Any:
+    """Restore a value that was escaped by `to_plain`."""
     if isinstance(value, dict):
         if len(value) == 1 and ESCAPE in value:
-            return _unescaped(value[ESCAPE])
-        return {key: restored(each) for key, each in value.items()}
+            return _unescape(value[ESCAPE])
+        return {key: from_plain(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [restored(each) for each in value]
+        return [from_plain(each) for each in value]
     return value
 
 
 def to_stored(value: Any) -> bytes:
-    """The stored form of one value."""
-    return orjson.dumps(plain(value))
+    """Encode one value."""
+    return orjson.dumps(to_plain(value))
 
 
 def from_stored(raw: bytes) -> Any:
-    """The value whose stored form is `raw`."""
-    return restored(orjson.loads(raw))
+    """Decode one value."""
+    return from_plain(orjson.loads(raw))
 
 
-def _escaped(value: Any) -> dict[str, str]:
+def _escape(value: Any) -> dict[str, str]:
     return {ESCAPE: bytes(yson.dumps(value, yson_format="text")).decode("ascii")}
 
 
-def _unescaped(text: Any) -> Any:
+def _unescape(text: Any) -> Any:
     try:
         return yson.loads(str(text).encode(), always_create_attributes=False)
     except (yson.YsonError, RuntimeError, UnicodeDecodeError) as error:

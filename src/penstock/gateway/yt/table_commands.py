@@ -1,4 +1,4 @@
-"""Commands on dynamic tables: mounting, rows in, rows out, trimming."""
+"""Commands on dynamic tables: mount, insert, select, trim."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from penstock.gateway.yt.formats import read_rows
 from penstock.gateway.yt.permissions import check
 from penstock.gateway.yt.request import SMALL_BYTES, in_thread
 from penstock.gateway.yt.row_codec import RowCodec
-from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, schema_of
+from penstock.gateway.yt.schema import SYSTEM_COLUMNS, TABLET_INDEX, parse_schema
 from penstock.gateway.yt.select_command import select_rows
 from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.visible_nodes import mounted_at, node_at, table_at
 
-ROWS_AT_ONCE = 2000  # encoded before others are served
+ROWS_AT_ONCE = 2000  # encoded between two turns of the event loop
 
 
 async def mount_table(call: Call) -> Reply:
-    """From now on a table takes reads, and writes unless it is frozen."""
+    """Mount a table for reads, and unless it is frozen for writes."""
     return await _set_state(call, MountState.FROZEN if call.flag("freeze") else MountState.MOUNTED)
 
 
 async def unmount_table(call: Call) -> Reply:
-    """From now on a table takes neither."""
+    """Unmount a table: it takes neither reads nor writes."""
     return await _set_state(call, MountState.UNMOUNTED)
 
 
 async def freeze_table(call: Call) -> Reply:
-    """From now on a table takes reads alone."""
+    """Freeze a table: it takes only reads."""
     return await _set_state(call, MountState.FROZEN)
 
 
 async def remount_table(call: Call) -> Reply:
-    """Attributes take effect at once here: there is nothing to do."""
+    """Do nothing: attributes take effect without a remount."""
     node_at(call, call.path())
     return Reply({})
 
 
 async def reshard_table(call: Call) -> Reply:
-    """Give a queue more partitions; there are never fewer, so that offsets keep their meaning."""
+    """Add partitions to a queue. They are never removed, so that offsets keep their meaning."""
     node = table_at(call, call.path(), Kind.QUEUE)
     check(call, Operation.ALTER, node)
     topic = call.cluster.broker.namespace.topic(node)
-    wanted = call.whole("tablet_count")
+    wanted = call.integer("tablet_count")
     if wanted != topic.partitions:
         await call.cluster.broker.add_partitions(topic.name, wanted)
     return Reply({})
 
 
 async def alter_table(call: Call) -> Reply:
-    """Give a queue more columns; those it has stay as they are, since rows are stored by them."""
+    """Add columns to a queue. Existing columns keep their types, as stored rows depend on them."""
     node = table_at(call, call.path(), Kind.QUEUE)
     check(call, Operation.ALTER, node)
     writable_codec(call, node)
@@ -65,40 +65,42 @@ async def alter_table(call: Call) -> Reply:
         return Reply({})
     if node.mount_state is not MountState.UNMOUNTED:
         raise YtError(GENERIC, f"{node.path} is mounted; unmount it, change its schema and mount it again")
-    old, new = call.cluster.schema(node), schema_of(call.get("schema"))
+    old, new = call.cluster.schema(node), parse_schema(call.get("schema"))
     kept = {column.name: column.type for column in new.columns}
     if new.keys or any(kept.get(column.name) != column.type for column in old.columns if column.name not in SYSTEM_COLUMNS):
-        raise YtError(SCHEMA_VIOLATION, "a queue can get columns, but those it has stay with their types, and it is not sorted")
+        raise YtError(
+            SCHEMA_VIOLATION, "columns can be added to a queue; existing ones keep their types, and a queue is not sorted"
+        )
     names = {column.name for column in old.columns}
     if any(column.required for column in new.columns if column.name not in names):
-        raise YtError(SCHEMA_VIOLATION, "a new column cannot be required: rows that are stored do not have it")
+        raise YtError(SCHEMA_VIOLATION, "a new column cannot be required: stored rows do not have it")
     await call.cluster.broker.namespace.set_attributes(node.path, {"schema": to_stored(call.get("schema"))})
     return Reply({})
 
 
 async def insert_rows(call: Call) -> Reply:
-    """Store rows of a queue, all or none of them."""
+    """Store rows in a queue, all or none."""
     node = mounted_at(call, call.path(), Kind.QUEUE, writes=True)
     check(call, Operation.WRITE, node)
     codec = writable_codec(call, node)
-    rows = await sent_rows(call)
+    rows = await read_request_rows(call)
     if not rows:
         return Reply({})
     changes = Changes[EncodedRows]()
-    for queue, part in (await spread(call, node, codec, rows)).items():
+    for queue, part in (await encode_by_partition(call, node, codec, rows)).items():
         changes.add(queue, part)
-    await apply(call, changes)
+    await apply_changes(call, changes)
     return Reply({})
 
 
 async def trim_rows(call: Call) -> Reply:
-    """Let go of all rows before an index; what is trimmed already stays so."""
+    """Delete all rows before an index."""
     node = mounted_at(call, call.path(), Kind.QUEUE, writes=True)
     check(call, Operation.DELETE, node)
-    partition = call.cluster.partition(node, call.whole("tablet_index"))
-    count = call.whole("trimmed_row_count")
+    partition = call.cluster.partition(node, call.integer("tablet_index"))
+    count = call.integer("trimmed_row_count")
     if count < 0:
-        raise YtError(GENERIC, f"trimmed_row_count is from 0 on, not {count}")
+        raise YtError(GENERIC, f"trimmed_row_count must be from 0 on, not {count}")
     if count > partition.end_offset:
         raise YtError(
             GENERIC,
@@ -110,7 +112,7 @@ async def trim_rows(call: Call) -> Reply:
 
 
 async def get_tablet_infos(call: Call) -> Reply:
-    """How many rows tablets have, and how many are trimmed."""
+    """Return how many rows tablets have, and how many are trimmed."""
     node = table_at(call, call.path(), Kind.QUEUE)
     check(call, Operation.DESCRIBE, node)
     numbers = call.get("tablet_indexes") or []
@@ -127,8 +129,8 @@ async def get_tablet_infos(call: Call) -> Reply:
     return Reply({"tablets": tablets})
 
 
-async def sent_rows(call: Call) -> list[dict[str, Any]]:
-    """The rows in the body of a request; many are parsed in a thread, while others are served."""
+async def read_request_rows(call: Call) -> list[dict[str, Any]]:
+    """Parse the rows in the body of a request; a large body in a thread."""
     format_ = call.input_format()
     if len(call.body) <= SMALL_BYTES:
         return read_rows(format_, call.body)
@@ -136,38 +138,44 @@ async def sent_rows(call: Call) -> list[dict[str, Any]]:
 
 
 def writable_codec(call: Call, node: Node) -> RowCodec:
-    """What encodes rows of a queue; an error if it is a topic of Kafka's clients, who have no rows."""
+    """The codec of a queue's rows. YtError for a topic of Kafka's clients, which has no rows."""
     codec = call.cluster.codec(node)
     if codec is None:
-        raise YtError(GENERIC, f"{node.path} was made by a Kafka client: write to it as one, or make a queue with a schema")
+        raise YtError(
+            GENERIC, f"{node.path} was created by a Kafka client: write to it by Kafka, or create a queue with a schema"
+        )
     return codec
 
 
-async def spread(call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]) -> dict[TopicPartition, list[EncodedRows]]:
-    """Rows by the partitions they say, or all others in one that is chosen at random."""
+async def encode_by_partition(
+    call: Call, node: Node, codec: RowCodec, rows: list[dict[str, Any]]
+) -> dict[TopicPartition, list[EncodedRows]]:
+    """Encode rows by partition: the one that a row names, or one random partition for all others."""
     topic = call.cluster.broker.namespace.topic(node)
-    anywhere = call.cluster.random.randrange(topic.partitions)
-    numbers = [row.pop(TABLET_INDEX, anywhere) for row in rows]
-    are_whole = all(issubclass(kind, int) for kind in set(map(type, numbers)))
-    tablets = sorted(set(numbers)) if are_whole else []
-    if not are_whole or not all(0 <= number < topic.partitions for number in tablets):
-        wrong = next(number for number in numbers if not isinstance(number, int) or not 0 <= number < topic.partitions)
-        raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {wrong!r}: {node.path} has 0..{topic.partitions - 1}")
-    found: dict[TopicPartition, list[EncodedRows]] = {}
+    random_partition = call.cluster.random.randrange(topic.partitions)
+    numbers = [row.pop(TABLET_INDEX, random_partition) for row in rows]
+    are_integers = all(issubclass(kind, int) for kind in set(map(type, numbers)))
+    tablets = sorted(set(numbers)) if are_integers else []
+    if not are_integers or not all(0 <= number < topic.partitions for number in tablets):
+        invalid = next(number for number in numbers if not isinstance(number, int) or not 0 <= number < topic.partitions)
+        raise YtError(NO_SUCH_TABLET, f"Invalid tablet index {invalid!r}: {node.path} has 0..{topic.partitions - 1}")
+    by_partition: dict[TopicPartition, list[EncodedRows]] = {}
     for first in range(0, len(rows), ROWS_AT_ONCE):
         part = rows[first : first + ROWS_AT_ONCE]
         encoded = codec.encode_all(part) if len(call.body) <= SMALL_BYTES else await in_thread(partial(codec.encode_all, part))
         if len(tablets) == 1:
-            found.setdefault(TopicPartition(topic.id, int(tablets[0])), []).append(encoded)
+            by_partition.setdefault(TopicPartition(topic.id, int(tablets[0])), []).append(encoded)
             continue
-        asked = np.array(numbers[first : first + ROWS_AT_ONCE], np.int64)
-        for number in np.unique(asked).tolist():
-            found.setdefault(TopicPartition(topic.id, number), []).append(encoded.chosen(np.flatnonzero(asked == number)))
-    return found
+        indexes = np.array(numbers[first : first + ROWS_AT_ONCE], np.int64)
+        for number in np.unique(indexes).tolist():
+            by_partition.setdefault(TopicPartition(topic.id, number), []).append(
+                encoded.select(np.flatnonzero(indexes == number))
+            )
+    return by_partition
 
 
-async def apply(call: Call, changes: Changes[EncodedRows]) -> None:
-    """Make changes now, or as part of the transaction that the call names."""
+async def apply_changes(call: Call, changes: Changes[EncodedRows]) -> None:
+    """Commit changes now, or add them to the transaction that the call names."""
     transactions = call.cluster.transactions
     name = call.transaction_id
     if name is None:

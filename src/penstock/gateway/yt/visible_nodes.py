@@ -1,4 +1,4 @@
-"""Nodes as a caller may know of them: one that it may not describe is answered just as one that is not there."""
+"""Finds nodes that the caller may see. A node that it may not describe is answered like a missing one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.broker.registrations import Ref
 from penstock.gateway.yt.call import Call
 from penstock.gateway.yt.errors import GENERIC, YtError
 from penstock.gateway.yt.paths import Path
-from penstock.gateway.yt.permissions import asks_for_itself, group_of, may, may_node
+from penstock.gateway.yt.permissions import group_of, is_peer_itself, may, may_node
 
 
 def node_at(call: Call, path: Path) -> Node:
@@ -18,7 +18,7 @@ def node_at(call: Call, path: Path) -> Node:
     except NoSuchNodeError:
         node = None
     if node is None or not may_see(call, node):
-        raise missing(call, path.node)
+        raise no_such_node(call, path.node)
     return node
 
 
@@ -31,42 +31,42 @@ def table_at(call: Call, path: Path, kind: Kind) -> Node:
 
 
 def mounted_at(call: Call, path: Path, kind: Kind, *, writes: bool = False) -> Node:
-    """The same, if it can be read now, or also written to."""
+    """A table that is mounted for reading, and with `writes` for writing."""
     node = table_at(call, path, kind)
     call.cluster.check_mounted(node, writes=writes)
     return node
 
 
 def consumer_at(call: Call, path: str) -> Node:
-    """A consumer of this cluster. A group is one before anyone has heard of it."""
-    found = call.cluster.broker.namespace.consumer(path)
-    if found is None:
+    """A consumer of this cluster. Every group name is a consumer, even before the group exists."""
+    node = call.cluster.broker.namespace.consumer(path)
+    if node is None:
         return table_at(call, Path(path, None, None), Kind.CONSUMER)
-    if not may_see(call, found):
-        raise missing(call, path)
-    return found
+    if not may_see(call, node):
+        raise no_such_node(call, path)
+    return node
 
 
 def children_of(call: Call, folder: Node) -> list[str]:
     """Names of the nodes in a folder that the caller may see."""
     namespace = call.cluster.broker.namespace
     names = namespace.children(folder.path)
-    if asks_for_itself(call):
+    if is_peer_itself(call):
         return names
     kind = {TOPICS_FOLDER: ResourceKind.TOPIC, GROUPS_FOLDER: ResourceKind.GROUP}.get(folder.path)
     if kind is not None:
         return [name for name in names if may(call, Operation.DESCRIBE, kind, name)]
-    found = [(name, namespace.find(f"{folder.path.rstrip('/') or '/'}/{name}")) for name in names]
-    return [name for name, node in found if node is not None and may_node(call, Operation.DESCRIBE, node)]
+    children = [(name, namespace.find(f"{folder.path.rstrip('/') or '/'}/{name}")) for name in names]
+    return [name for name, node in children if node is not None and may_node(call, Operation.DESCRIBE, node)]
 
 
 def may_see(call: Call, node: Node) -> bool:
-    """Whether the caller may know that there is such a node."""
-    return may_node(call, Operation.DESCRIBE, node) or asks_for_itself(call)
+    """Whether the caller may know of a node."""
+    return may_node(call, Operation.DESCRIBE, node) or is_peer_itself(call)
 
 
-def may_ref(call: Call, operation: Operation, ref: Ref, kind: Kind) -> bool:
-    """Whether the caller may do something with an object of this cluster, also if that is gone."""
+def may_use_ref(call: Call, operation: Operation, ref: Ref, kind: Kind) -> bool:
+    """Whether the caller may use an object of this cluster, which may be gone."""
     node = call.cluster.broker.namespace.find(ref.path)
     if node is not None:
         return may_node(call, operation, node)
@@ -77,8 +77,8 @@ def may_ref(call: Call, operation: Operation, ref: Ref, kind: Kind) -> bool:
     return may(call, operation, ResourceKind.GROUP, group_of(ref.path))
 
 
-def missing(call: Call, path: str) -> NoSuchNodeError:
-    """That there is no node, or none that the caller may know of: both are told alike."""
+def no_such_node(call: Call, path: str) -> NoSuchNodeError:
+    """The error for a node that is missing or hidden from the caller; both look alike."""
     who = "" if call.cluster.broker.access is None else f' that user "{call.user}" may see'
     if path.startswith("#"):
         return NoSuchNodeError(f"there is no object {path}{who}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from penstock.broker.system_tablet import SystemTablet
-from penstock.gateway.yt import answers as answers_module
-from penstock.gateway.yt.answers import KEPT_S, Answer, Answers
+from penstock.gateway.yt import response_keeper as keeper_module
+from penstock.gateway.yt.response_keeper import KEPT_S, KeptResponse, ResponseKeeper
 from penstock.testing.sim_loop import run_simulation
 from tests.sim_broker import SimBroker
 
@@ -17,21 +17,21 @@ async def tablet_of(host: SimBroker) -> SystemTablet:
     return await host.do(host.broker.system_tablet(TABLET))
 
 
-async def remember(answers: Answers, name: str, body: bytes) -> None:
+async def remember(answers: ResponseKeeper, name: str, body: bytes) -> None:
     assert await answers.begin(name) is None
-    answers.end(name, Answer(body, {"Content-Type": "text/plain"}))
+    answers.end(name, KeptResponse(body, {"Content-Type": "text/plain"}))
 
 
 def test_answers_are_known_again_after_a_restart_until_their_time_is_over() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
-        answers = Answers(await tablet_of(host), host.node.clock)
+        answers = ResponseKeeper(await tablet_of(host), host.node.clock)
         await host.do(remember(answers, "a", b"one"))
         await host.do(answers.stop())
         await host.restart()
         tablet = await tablet_of(host)
-        answers = Answers(tablet, host.node.clock)
-        assert await host.do(answers.begin("a")) == Answer(b"one", {"Content-Type": "text/plain"})
+        answers = ResponseKeeper(tablet, host.node.clock)
+        assert await host.do(answers.begin("a")) == KeptResponse(b"one", {"Content-Type": "text/plain"})
         await asyncio.sleep(KEPT_S + 1)
         assert await host.do(answers.begin("a")) is None
         answers.end("a", None)
@@ -46,12 +46,12 @@ def test_answers_are_known_again_after_a_restart_until_their_time_is_over() -> N
 def test_who_asks_meanwhile_gets_the_same_answer() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
-        answers = Answers(await tablet_of(host), host.node.clock)
+        answers = ResponseKeeper(await tablet_of(host), host.node.clock)
         assert await host.do(answers.begin("a")) is None
         second = asyncio.ensure_future(host.do(answers.begin("a")))
         await asyncio.sleep(1)
         assert not second.done()
-        await host.do(_ended(answers, Answer(b"one", {})))
+        await host.do(_ended(answers, KeptResponse(b"one", {})))
         found = await second
         assert found is not None
         assert found.body == b"one"
@@ -68,15 +68,15 @@ def test_who_asks_meanwhile_gets_the_same_answer() -> None:
     run_simulation(scenario(), seed=1)
 
 
-async def _ended(answers: Answers, answer: Answer) -> None:
+async def _ended(answers: ResponseKeeper, answer: KeptResponse) -> None:
     answers.end("a", answer)
 
 
 def test_the_oldest_go_when_there_are_too_many() -> None:
     async def scenario() -> None:
         host = await SimBroker().start()
-        answers = Answers(await tablet_of(host), host.node.clock)
-        large = bytes(answers_module.KEPT_BYTES_MAX // 3)
+        answers = ResponseKeeper(await tablet_of(host), host.node.clock)
+        large = bytes(keeper_module.KEPT_BYTES_MAX // 3)
         for name in "abcd":
             await host.do(remember(answers, name, large))
         assert await host.do(answers.begin("a")) is None
