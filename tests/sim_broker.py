@@ -8,16 +8,9 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.blob import Buffer, FilePiece
-from penstock.broker import (
-    TRANSACTIONS_V2,
-    Broker,
-    BrokerOptions,
-    Position,
-    Producer,
-    Topic,
-    TopicPartition,
-    TransactionOptions,
-)
+from penstock.broker import Broker, BrokerOptions, Position, Topic, TopicPartition
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
+from penstock.broker.transactions import Producer, TransactionOptions
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, WriteResult
 from penstock.testing.batches import make_batch, values_of

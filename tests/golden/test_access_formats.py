@@ -10,20 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import (
-    AccessRule,
-    Credential,
-    Mechanism,
-    Operation,
-    Permission,
-    QuotaEntity,
-    ResourceKind,
-    RuleFilter,
-    RulePattern,
-    Users,
-)
+from penstock.broker import AccessRule, Credential, Mechanism, Operation, Permission, ResourceKind, RuleFilter, RulePattern, Users
 from penstock.broker.access import AccessRules
-from penstock.broker.quotas import CHANGES, PRODUCE, Quotas
+from penstock.broker.quotas import CHANGES_QUOTA, PRODUCE_QUOTA, QuotaEntity, Quotas
 from penstock.broker.system_tablet import TableTablet
 from penstock.core.clock import SystemClock
 from penstock.tablet import Request, Write
@@ -44,7 +33,7 @@ async def add_user(tablet: TableTablet) -> None:
 
 async def add_quota(tablet: TableTablet) -> None:
     quotas = Quotas(tablet, {}, SystemClock())
-    await quotas.change(QuotaEntity("anna", ""), {PRODUCE: 1000.0, CHANGES: 0.5})
+    await quotas.change(QuotaEntity("anna", ""), {PRODUCE_QUOTA: 1000.0, CHANGES_QUOTA: 0.5})
 
 
 def rules_of(tablet: TableTablet) -> object:
@@ -63,7 +52,7 @@ def quotas_of(tablet: TableTablet) -> object:
 CASES: dict[str, tuple[Callable[[TableTablet], object], object]] = {
     "access_rule": (rules_of, [RULE]),
     "user_credential": (users_of, {"anna": [CREDENTIAL]}),
-    "client_quota": (quotas_of, [(QuotaEntity("anna", ""), {PRODUCE: 1000.0, CHANGES: 0.5})]),
+    "client_quota": (quotas_of, [(QuotaEntity("anna", ""), {PRODUCE_QUOTA: 1000.0, CHANGES_QUOTA: 0.5})]),
 }
 WRITERS = {"access_rule": add_rule, "user_credential": add_user, "client_quota": add_quota}
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.broker import LeaseKey, LeaseOptions, TopicPartition
-from penstock.broker.leases import Leases
+from penstock.broker import TopicPartition
+from penstock.broker.leases import LeaseKey, LeaseOptions, Leases
 from penstock.broker.queue_agent.export_progress import ExportProgress, TabletProgress
 from penstock.broker.table_store import Chunk, TableStore
 from penstock.gateway.yt.response_keeper import KeptResponse, ResponseKeeper

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import Position, TopicPartition, Transaction, TransactionState
+from penstock.broker import Position, TopicPartition
 from penstock.broker.consumers import Consumers
 from penstock.broker.transactional_offsets import TransactionalOffsets
+from penstock.broker.transactions import Transaction, TransactionState
 from penstock.broker.transactions.store import STATES, pack, unpack
 from penstock.core.errors import ConfigError
 from tests.sim_tablet import SimNode, on_node

@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from penstock.blob import DiskSpace
-from penstock.broker import LeaseKey, Position, TopicConfig, TopicPartition, UnknownTopicError
+from penstock.broker import Position, TopicConfig, TopicPartition, UnknownTopicError
+from penstock.broker.leases import LeaseKey
 from penstock.broker.namespace import Kind, consumer_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.testing.batches import make_batch

@@ -15,14 +15,10 @@ from random import Random
 
 import pytest
 
-from penstock.broker import (
-    TRANSACTIONS_V1,
-    TRANSACTIONS_V2,
-    ProducerFencedError,
-    TopicPartition,
-    TransactionCommit,
-    TransactionOptions,
-)
+from penstock.broker import TopicPartition
+from penstock.broker.transactions import V1 as TRANSACTIONS_V1
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
+from penstock.broker.transactions import ProducerFencedError, TransactionCommit, TransactionOptions
 from penstock.core.errors import ClosedError, FencedError, InvalidRequestError, PenstockError
 from penstock.testing.sim_loop import ProcessDiedError, current_loop, run_simulation
 from tests.sim_broker import SimBroker, SimProducer, Write, read_committed

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.blob import GroupOptions, VDiskOptions
-from penstock.broker import BrokerOptions, LeaseOptions, Topic, TopicConfig
+from penstock.broker import BrokerOptions, Topic, TopicConfig
+from penstock.broker.leases import LeaseOptions
 from penstock.kafka.client import BlockingClient, ClientOptions, TopicPartition, parse_addresses
 from penstock.kafka.client.connection import Connection
 from penstock.kafka.protocol import private_keys

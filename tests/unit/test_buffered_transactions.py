@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.broker import (
+from penstock.broker import Position, TopicPartition
+from penstock.broker import buffered_transactions as module
+from penstock.broker.buffered_transactions import (
     BufferedTransactions,
     Changes,
     NoSuchTransactionError,
-    Position,
-    Producer,
-    TopicPartition,
     TransactionLimitError,
-    TransactionOptions,
     UnsettledPositionsError,
 )
-from penstock.broker import buffered_transactions as module
+from penstock.broker.transactions import Producer, TransactionOptions
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.ydb.query_sessions import _BatchWriter
 from penstock.gateway.ydb.written_batch import WrittenBatch

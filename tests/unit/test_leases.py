@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import LeaseKey, LeaseLimitError, LeaseOptions, LeaseSpentError, TopicPartition, UnknownLeaseError
-from penstock.broker.leases import LeaseBook, Leases
+from penstock.broker import TopicPartition
+from penstock.broker.errors import LeaseLimitError, LeaseSpentError, UnknownLeaseError
+from penstock.broker.leases import LeaseBook, LeaseKey, LeaseOptions, Leases
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.tablet import Request, Write
 from tests.sim_tablet import LOG, Fate, SimNode, on_node

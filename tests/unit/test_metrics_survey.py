@@ -12,7 +12,8 @@ from uuid import UUID
 import pytest
 
 from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, group_state
-from penstock.broker import LeaseKey, Position, TopicConfig, TopicPartition
+from penstock.broker import Position, TopicConfig, TopicPartition
+from penstock.broker.leases import LeaseKey
 from penstock.core.clock import SystemClock
 from penstock.queue import backlog_of
 from penstock.server.metrics.flows import TopicFlows

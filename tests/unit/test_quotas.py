@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker import FETCH_QUOTA, PRODUCE_QUOTA, InvalidQuotaError, QuotaEntity
-from penstock.broker.quotas import CHANGES, Quotas, RateLimit
+from penstock.broker.quotas import CHANGES_QUOTA, FETCH_QUOTA, PRODUCE_QUOTA, InvalidQuotaError, QuotaEntity, Quotas, RateLimit
 from tests.sim_tablet import SimNode, on_node
 
 DEFAULT = ""
@@ -80,7 +79,7 @@ def test_quotas_outlive_a_restart() -> None:
     async def scenario(node: SimNode) -> list[tuple[QuotaEntity, dict[str, float]]]:
         quotas = Quotas(await node.kv(1), {}, HandClock())
         await quotas.change(QuotaEntity("anna", DEFAULT), {PRODUCE_QUOTA: 5, FETCH_QUOTA: 6})
-        await quotas.change(QuotaEntity("anna", DEFAULT), {CHANGES: 0.5}, frozenset({FETCH_QUOTA}))
+        await quotas.change(QuotaEntity("anna", DEFAULT), {CHANGES_QUOTA: 0.5}, frozenset({FETCH_QUOTA}))
         await quotas.change(QuotaEntity(None, "app"), {FETCH_QUOTA: 7})
         await quotas.change(QuotaEntity(None, "app"), {}, frozenset({FETCH_QUOTA}))
         await node.close()
@@ -89,7 +88,7 @@ def test_quotas_outlive_a_restart() -> None:
         assert (kept.limits_produce, kept.limits_fetch, kept.limits_changes) == (True, False, True)
         return kept.entities()
 
-    assert on_node(scenario) == [(QuotaEntity("anna", DEFAULT), {PRODUCE_QUOTA: 5, CHANGES: 0.5})]
+    assert on_node(scenario) == [(QuotaEntity("anna", DEFAULT), {PRODUCE_QUOTA: 5, CHANGES_QUOTA: 0.5})]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker import FETCH_QUOTA, PRODUCE_QUOTA, QuotaEntity, QuotaExceededError
+from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA, QuotaEntity, QuotaExceededError
 from penstock.broker.streams import Content, PublishResult, ReadMessages
 from penstock.gateway.stream.caller import StreamCaller
 from penstock.gateway.stream.probe import StreamProbe

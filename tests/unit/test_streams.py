@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import OFFSETS_TOPIC, TRANSACTIONS_V2, TopicConfig, UnknownTopicError
+from penstock.broker import OFFSETS_TOPIC, TopicConfig, UnknownTopicError
 from penstock.broker.streams import (
     ConsumerPosition,
     Content,
@@ -24,6 +24,7 @@ from penstock.broker.streams import (
     StreamOptions,
     UnknownMessageError,
 )
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.record_format import framed, packed_record
 from penstock.gateway.stream.caller import StreamCaller

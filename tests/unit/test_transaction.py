@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker import (
-    TRANSACTIONS_V1,
-    TRANSACTIONS_V2,
+from penstock.broker import TopicPartition
+from penstock.broker.transactions import V1 as TRANSACTIONS_V1
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
+from penstock.broker.transactions import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
     NotInTransactionError,
     Producer,
     ProducerFencedError,
-    TopicPartition,
     Transaction,
     TransactionState,
     UnknownProducerError,

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import (
-    TRANSACTIONS_V1,
-    TRANSACTIONS_V2,
+from penstock.broker import TopicPartition
+from penstock.broker.transactions import V1 as TRANSACTIONS_V1
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
+from penstock.broker.transactions import (
     CommitOutcome,
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -20,7 +21,6 @@ from penstock.broker import (
     Producer,
     ProducerFencedError,
     RecordConflictError,
-    TopicPartition,
     TransactionCommit,
     TransactionOptions,
     TransactionState,

@@ -32,7 +32,7 @@ from penstock.broker.namespace import Namespace, Tree
 from penstock.broker.options import BrokerOptions
 from penstock.broker.probe import BrokerProbe, BrokerReading
 from penstock.broker.queue_agent import Exporter, QueueAgent, StaticExports
-from penstock.broker.quotas import FETCH, PRODUCE, Quotas
+from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA, Quotas
 from penstock.broker.registrations import Registrations
 from penstock.broker.retention import Retention
 from penstock.broker.sign_in import SignIn
@@ -485,7 +485,7 @@ class Broker:
 
 
 def _default_quotas(options: BrokerOptions) -> dict[str, float]:
-    rates = {PRODUCE: options.produce_bytes_per_s, FETCH: options.fetch_bytes_per_s}
+    rates = {PRODUCE_QUOTA: options.produce_bytes_per_s, FETCH_QUOTA: options.fetch_bytes_per_s}
     return {kind: rate for kind, rate in rates.items() if rate is not None}
 
 

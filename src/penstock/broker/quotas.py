@@ -26,10 +26,10 @@ LIMITS_MAX = 10_000
 WAIT_MS_MIN = 2  # timers are no better than that, and whoever has waited must not be found too early
 NAME_SIZE_MAX = 1000
 
-PRODUCE: Final = "producer_byte_rate"
-FETCH: Final = "consumer_byte_rate"
-CHANGES: Final = "controller_mutation_rate"
-KEYS: Final = (PRODUCE, FETCH, CHANGES)
+PRODUCE_QUOTA: Final = "producer_byte_rate"
+FETCH_QUOTA: Final = "consumer_byte_rate"
+CHANGES_QUOTA: Final = "controller_mutation_rate"
+KEYS: Final = (PRODUCE_QUOTA, FETCH_QUOTA, CHANGES_QUOTA)
 
 DEFAULT: Final = ""  # in an entity: everyone who is not named
 
@@ -118,9 +118,9 @@ class Quotas:
     def _note_kinds(self) -> None:
         """Whether anyone at all is limited is told by attributes, so that where nobody is, it costs nothing."""
         limited = {name for quotas in self._table.values() for name in quotas} | self._rates.keys()
-        self.limits_produce = PRODUCE in limited
-        self.limits_fetch = FETCH in limited
-        self.limits_changes = CHANGES in limited
+        self.limits_produce = PRODUCE_QUOTA in limited
+        self.limits_fetch = FETCH_QUOTA in limited
+        self.limits_changes = CHANGES_QUOTA in limited
         self._limits.clear()
         self._found.clear()
 
@@ -173,7 +173,7 @@ class Quotas:
             return None
         limit = self._limits.get((kind, *owner))
         if limit is None:
-            window_s = CHANGES_WINDOW_S if kind == CHANGES else BYTES_WINDOW_S
+            window_s = CHANGES_WINDOW_S if kind == CHANGES_QUOTA else BYTES_WINDOW_S
             limit = self._limits[kind, *owner] = RateLimit(rate, window_s, self._clock)
         return limit
 
@@ -203,7 +203,7 @@ def _check_quota(name: str, value: float) -> None:
         raise InvalidQuotaError(f"unknown quota {name!r}; known are {', '.join(KEYS)}")
     if not (math.isfinite(value) and value > 0):
         raise InvalidQuotaError(f"{name} is more than 0, not {value:g}")
-    if name != CHANGES and value != int(value):
+    if name != CHANGES_QUOTA and value != int(value):
         raise InvalidQuotaError(f"{name} is a whole number of bytes a second, not {value:g}")
 
 

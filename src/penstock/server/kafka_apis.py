@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker import BROKER_NAMES, DYNAMIC_KEYS
+from penstock.broker.dynamic_config import BROKER_NAMES, DYNAMIC_KEYS
 from penstock.gateway.kafka import SERVED_APIS
 
 __all__ = ["BROKER_NAMES", "DYNAMIC_KEYS", "SERVED_APIS"]

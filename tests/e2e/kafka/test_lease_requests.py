@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import BrokerOptions, LeaseOptions, Topic
+from penstock.broker import BrokerOptions, Topic
+from penstock.broker.leases import LeaseOptions
 from penstock.kafka.protocol import errors, private_keys
 from penstock.kafka.protocol.private_leases import (
     LeasedPartition,

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from penstock.broker import InvalidTransactionStateError, TopicConfig
+from penstock.broker import TopicConfig
+from penstock.broker.transactions import InvalidTransactionStateError
 from penstock.core.record_compression import GZIP, LZ4, NONE, PLAIN_BYTES_MAX, SNAPPY, ZSTD, compress_like
 from penstock.core.record_format import Writer, framed, header_at, packed_record
 from penstock.kafka.protocol import errors, keys

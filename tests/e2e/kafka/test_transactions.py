@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from penstock.broker import BrokerOptions, TransactionOptions
+from penstock.broker import BrokerOptions
+from penstock.broker.transactions import TransactionOptions
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.untidy_client import untidy_client
 

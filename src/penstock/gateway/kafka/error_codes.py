@@ -5,31 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker import (
-    ConcurrentTransactionsError,
     InvalidConfigError,
     InvalidPartitionsError,
-    InvalidTimestampError,
     InvalidTopicNameError,
-    InvalidTransactionStateError,
-    InvalidTransactionTimeoutError,
-    LeaseLimitError,
-    LeaseSpentError,
     LimitReachedError,
-    NotInTransactionError,
     PartitionDamagedError,
     PartitionUnavailableError,
-    ProducerFencedError,
-    QuotaExceededError,
-    RecordConflictError,
     RepeatedCredentialError,
     TopicExistsError,
     UnacceptableCredentialError,
-    UnknownLeaseError,
     UnknownMechanismError,
-    UnknownProducerError,
     UnknownTopicError,
     UnknownUserError,
 )
+from penstock.broker.errors import InvalidTimestampError, LeaseLimitError, LeaseSpentError, UnknownLeaseError
 from penstock.broker.groups import (
     CoordinatorUnavailableError,
     FencedInstanceError,
@@ -50,6 +39,16 @@ from penstock.broker.groups import (
     UnknownMemberError,
     UnreleasedInstanceError,
     UnsupportedAssignorError,
+)
+from penstock.broker.quotas import QuotaExceededError
+from penstock.broker.transactions import (
+    ConcurrentTransactionsError,
+    InvalidTransactionStateError,
+    InvalidTransactionTimeoutError,
+    NotInTransactionError,
+    ProducerFencedError,
+    RecordConflictError,
+    UnknownProducerError,
 )
 from penstock.core.errors import (
     ClosedError,

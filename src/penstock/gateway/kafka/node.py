@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker import CONNECTIONS_MAX, Broker
+from penstock.broker import Broker
+from penstock.broker.dynamic_config import CONNECTIONS_MAX
 from penstock.core.clock import Clock
 from penstock.gateway.kafka.fetch_sessions import FetchSessions
 from penstock.gateway.kafka.memory import MemoryBudget

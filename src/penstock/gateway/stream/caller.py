@@ -12,17 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.blob import Buffer
-from penstock.broker import (
-    CLUSTER_NAME,
-    FETCH_QUOTA,
-    PRODUCE_QUOTA,
-    Broker,
-    Operation,
-    QuotaExceededError,
-    ResourceKind,
-    UnknownTopicError,
-)
-from penstock.broker.quotas import RateLimit
+from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind, UnknownTopicError
+from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA, QuotaExceededError, RateLimit
 from penstock.broker.streams import Content, DeliveryRule, StreamEngine, StreamMessage, is_pattern, matches
 from penstock.core.errors import InvalidRequestError
 from penstock.core.probe import RequestProbe

@@ -10,10 +10,10 @@ from penstock.broker import (
     InvalidTopicNameError,
     LimitReachedError,
     PartitionDamagedError,
-    QuotaExceededError,
     TooManyAttemptsError,
     UnknownTopicError,
 )
+from penstock.broker.quotas import QuotaExceededError
 from penstock.broker.streams import InvalidPositionError, InvalidSubjectError, PayloadCorruptError, UnknownMessageError
 from penstock.core.errors import (
     ClosedError,

@@ -10,7 +10,9 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from penstock.broker import Broker, BufferedTransaction, BufferedTransactions, Changes, Position, Producer, TopicPartition
+from penstock.broker import Broker, Position, TopicPartition
+from penstock.broker.buffered_transactions import BufferedTransaction, BufferedTransactions, Changes
+from penstock.broker.transactions import Producer
 from penstock.core.record_format import KIND_BYTE, PRODUCER_AT, TRANSACTIONAL, seal_batch
 from penstock.gateway.ydb.commit_ranges import CommitRanges
 from penstock.gateway.ydb.protos import Status

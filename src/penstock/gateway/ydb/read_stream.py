@@ -12,16 +12,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import (
-    FETCH_QUOTA,
-    Broker,
-    Operation,
-    PartitionDamagedError,
-    PartitionUnavailableError,
-    Position,
-    Topic,
-    TopicPartition,
-)
+from penstock.broker import Broker, Operation, PartitionDamagedError, PartitionUnavailableError, Position, Topic, TopicPartition
+from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.gateway.ydb import topic_settings
 from penstock.gateway.ydb.partition_read import PartitionRead, first_since

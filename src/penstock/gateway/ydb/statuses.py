@@ -11,13 +11,12 @@ from penstock.broker import (
     InvalidConfigError,
     InvalidTopicNameError,
     LimitReachedError,
-    NoSuchTransactionError,
     PartitionDamagedError,
-    QuotaExceededError,
     TopicExistsError,
     UnknownTopicError,
-    UnsettledPositionsError,
 )
+from penstock.broker.buffered_transactions import NoSuchTransactionError, UnsettledPositionsError
+from penstock.broker.quotas import QuotaExceededError
 from penstock.core.errors import (
     ClosedError,
     ConfigError,

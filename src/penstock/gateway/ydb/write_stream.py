@@ -10,7 +10,8 @@ from uuid import UUID
 
 import numpy as np
 
-from penstock.broker import PRODUCE_QUOTA, Broker, Operation, Route, Topic, TopicPartition
+from penstock.broker import Broker, Operation, Route, Topic, TopicPartition
+from penstock.broker.quotas import PRODUCE_QUOTA
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
 from penstock.core.probe import OK, Span

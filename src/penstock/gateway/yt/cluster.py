@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from penstock.broker import Broker, BufferedTransactions
+from penstock.broker import Broker
+from penstock.broker.buffered_transactions import BufferedTransactions
 from penstock.broker.namespace import TOPICS_FOLDER, Kind, MountState, Node, NoSuchNodeError, parent_of
 from penstock.broker.queue_agent import tablet_id
 from penstock.core.clock import Clock

@@ -8,13 +8,12 @@ from typing import Any
 
 from penstock.broker import (
     InvalidConfigError,
-    NoSuchTransactionError,
     PartitionDamagedError,
     PartitionUnavailableError,
     TopicExistsError,
     UnknownTopicError,
-    UnsettledPositionsError,
 )
+from penstock.broker.buffered_transactions import NoSuchTransactionError, UnsettledPositionsError
 from penstock.broker.namespace import NodeExistsError, NoSuchNodeError, WrongNodeError
 from penstock.core.errors import InvalidRequestError, OutOfSpaceError, PenstockError, UnavailableError
 from penstock.queue import BatchTooLargeError, OffsetOutOfRangeError

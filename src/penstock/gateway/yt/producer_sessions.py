@@ -12,7 +12,8 @@ import json
 import logging
 from typing import Any, NamedTuple
 
-from penstock.broker import Broker, Changes, Operation, PartitionUnavailableError, Position, TopicPartition, UnknownTopicError
+from penstock.broker import Broker, Operation, PartitionUnavailableError, Position, TopicPartition, UnknownTopicError
+from penstock.broker.buffered_transactions import Changes
 from penstock.broker.consumers import METADATA_MAX, OBJECT_PREFIX
 from penstock.broker.namespace import Kind, Node
 from penstock.broker.registrations import Ref

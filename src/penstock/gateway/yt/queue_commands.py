@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker import Changes, Operation, Position, TopicPartition
+from penstock.broker import Operation, Position, TopicPartition
+from penstock.broker.buffered_transactions import Changes
 from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.registrations import Ref
 from penstock.gateway.yt.call import Call, Command, Reply

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.broker import Broker, Producer, Route, TopicPartition
+from penstock.broker import Broker, Route, TopicPartition
+from penstock.broker.transactions import Producer
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import Writer

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker import Changes, Operation, TopicPartition
+from penstock.broker import Operation, TopicPartition
+from penstock.broker.buffered_transactions import Changes
 from penstock.broker.namespace import Kind, MountState, Node
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.encoded_rows import EncodedRows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker import BufferedTransactions, TransactionLimitError
+from penstock.broker.buffered_transactions import BufferedTransactions, TransactionLimitError
 from penstock.broker.namespace import object_id
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.encoded_rows import EncodedRows

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from penstock.broker import FETCH_QUOTA, PRODUCE_QUOTA, Broker
+from penstock.broker import Broker
+from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA
 from penstock.gateway.measured_request import note_waited
 from penstock.server.http.caller import Caller
 

@@ -10,7 +10,6 @@ import msgspec
 from penstock.broker import (
     CLUSTER_NAME,
     INTERNAL_TOPICS,
-    Lease,
     Operation,
     PartitionDamagedError,
     ResourceKind,
@@ -20,6 +19,7 @@ from penstock.broker import (
     TopicPartition,
     check_not_internal,
 )
+from penstock.broker.leases import Lease
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition
 from penstock.server.http.caller import Caller

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.broker import ALL_BROKERS, BROKER_NAMES, DYNAMIC_KEYS, TOPIC_CONFIG_KEYS
+from penstock.broker import TOPIC_CONFIG_KEYS
+from penstock.broker.dynamic_config import ALL_BROKERS, BROKER_NAMES, DYNAMIC_KEYS
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.kafka.broker_configs import BrokerConfig, broker_configs
 from penstock.gateway.kafka.node import Node

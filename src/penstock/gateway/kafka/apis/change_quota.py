@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.broker import CHANGES_QUOTA, QuotaExceededError
+from penstock.broker.quotas import CHANGES_QUOTA, QuotaExceededError
 from penstock.gateway.kafka.call import Call
 
 

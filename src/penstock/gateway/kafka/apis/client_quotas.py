@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from penstock.broker import InvalidQuotaError, QuotaEntity
+from penstock.broker.quotas import InvalidQuotaError, QuotaEntity
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.error_codes import code_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker import CommitOutcome, Producer, TransactionCommit
+from penstock.broker.transactions import CommitOutcome, Producer, TransactionCommit
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.transaction_codes import coordinator_code
 from penstock.gateway.kafka.call import Call

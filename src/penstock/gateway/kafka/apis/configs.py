@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker import BROKER_NAMES, TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig
+from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig
+from penstock.broker.dynamic_config import BROKER_NAMES
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.broker_settings import (
     CONFIG_TYPES,

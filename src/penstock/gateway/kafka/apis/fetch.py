@@ -6,7 +6,8 @@ import asyncio
 from typing import NamedTuple
 
 from penstock.blob import FilePiece
-from penstock.broker import FETCH_QUOTA, Operation
+from penstock.broker import Operation
+from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code

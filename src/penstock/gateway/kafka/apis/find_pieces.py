@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 
 from penstock.blob import FilePiece
-from penstock.broker import FETCH_QUOTA, Operation
+from penstock.broker import Operation
+from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from penstock.broker import Lease, LeaseKey, Operation, TopicPartition
+from penstock.broker import Operation, TopicPartition
+from penstock.broker.leases import Lease, LeaseKey
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call

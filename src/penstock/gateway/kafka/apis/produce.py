@@ -8,7 +8,9 @@ from functools import partial
 from struct import Struct
 
 from penstock.blob import Buffer
-from penstock.broker import PRODUCE_QUOTA, Operation, Producer, ResourceKind, TopicPartition, UnknownTopicError
+from penstock.broker import Operation, ResourceKind, TopicPartition, UnknownTopicError
+from penstock.broker.quotas import PRODUCE_QUOTA
+from penstock.broker.transactions import Producer
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
 from penstock.core.record_format import CODEC_MASK, CONTROL, HEADER_SIZE, KIND_BYTE, ORIGIN_BYTE, PRODUCER_AT, TRANSACTIONAL

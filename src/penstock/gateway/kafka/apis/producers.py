@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.blob import FilePiece
-from penstock.broker import Producer, TopicPartition
+from penstock.broker import TopicPartition
+from penstock.broker.transactions import Producer
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import BatchHeader, header_at
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code

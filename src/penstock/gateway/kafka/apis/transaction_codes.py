@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker import ConcurrentTransactionsError, NotInTransactionError, ProducerFencedError
+from penstock.broker.transactions import ConcurrentTransactionsError, NotInTransactionError, ProducerFencedError
 from penstock.core.errors import ClosedError, FencedError, OutOfSpaceError, PenstockError, UnavailableError
 from penstock.gateway.kafka.error_codes import code_of
 from penstock.kafka.protocol import errors

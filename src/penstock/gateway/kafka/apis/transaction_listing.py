@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
-from penstock.broker import Transaction, TransactionState, UnknownTopicError
+from penstock.broker import UnknownTopicError
+from penstock.broker.transactions import Transaction, TransactionState
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.broker import (
-    TRANSACTIONS_V1,
-    TRANSACTIONS_V2,
-    ConcurrentTransactionsError,
-    Position,
-    Producer,
-    TopicPartition,
-    UnknownTopicError,
-)
+from penstock.broker import Position, TopicPartition, UnknownTopicError
+from penstock.broker.transactions import V1 as TRANSACTIONS_V1
+from penstock.broker.transactions import V2 as TRANSACTIONS_V2
+from penstock.broker.transactions import ConcurrentTransactionsError, Producer
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic
 from penstock.gateway.kafka.apis.transaction_codes import COMMIT_ABORTABLE_FROM, coordinator_code
