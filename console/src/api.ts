@@ -5,7 +5,7 @@ import { href, type Query } from "./router";
 
 export const API = "/api/v1";
 
-/** What the API answers with, by the names that its document gives: Schemas["TopicShown"]. */
+/** What the API answers with, by the names that its document gives: Schemas["TopicView"]. */
 export type Schemas = components["schemas"];
 
 type Below<P> = P extends `${typeof API}${infer Rest}` ? Rest : never;

@@ -9,7 +9,7 @@ import { useLive } from "./live";
 import { Notice, Segments } from "./parts";
 import { useLocation } from "./router";
 
-const ClusterContext = createContext<Schemas["ClusterShown"] | null>(null);
+const ClusterContext = createContext<Schemas["ClusterView"] | null>(null);
 /** What GET /cluster has answered last, or null. */
 export const useCluster = () => useContext(ClusterContext);
 

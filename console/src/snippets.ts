@@ -1,8 +1,8 @@
 // What is on the screen as a command or a program, to be pasted elsewhere.
 import type { Schemas } from "./api";
 
-type Cluster = Schemas["ClusterShown"] | null;
-type Message = Pick<Schemas["MessageShown"], "partition" | "offset">;
+type Cluster = Schemas["ClusterView"] | null;
+type Message = Pick<Schemas["MessageView"], "partition" | "offset">;
 
 /** The messages that a page shows. */
 export interface MessageView {

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Schemas } from "./api";
 
-type Octets = Schemas["OctetsShown"];
+type Octets = Schemas["OctetsView"];
 
 /** A number as it was written. */
 class ExactNumber {

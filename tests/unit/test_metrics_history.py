@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import InvalidRequestError
-from penstock.server.metrics.history import LEVELS, SERIES_MAX, Asked, History, Key
+from penstock.server.metrics.history import LEVELS, SERIES_MAX, History, Key, SeriesQuery
 
 START_MS = 1_700_000_040_000
 NODE = Key("produce_bytes")
@@ -24,7 +24,7 @@ def filled(seconds: int, *keys: Key) -> tuple[History, int]:
 
 
 def asked(history: History, now_ms: int, **fields: Any) -> tuple[list[int], dict[str, list[float | None]]]:
-    found: Any = history.query(Asked(**{"metric": "produce_bytes", **fields}), now_ms)
+    found: Any = history.query(SeriesQuery(**{"metric": "produce_bytes", **fields}), now_ms)
     return found["times"], found["series"]
 
 
@@ -52,7 +52,7 @@ def test_of_the_slowest_the_worst_stays() -> None:
     history.keep([key])
     for second in range(20):
         history.tick(START_MS + second * 1000, {key: 100.0 if second == 13 else 1.0})
-    found: Any = history.query(Asked("request_ms_p99", from_ms=START_MS - 700_000), START_MS + 20_000)
+    found: Any = history.query(SeriesQuery("request_ms_p99", from_ms=START_MS - 700_000), START_MS + 20_000)
     assert found["series"]["request_ms_p99"] == [1.0, 100.0]
 
 

@@ -17,7 +17,7 @@ from penstock.broker.leases import LeaseKey
 from penstock.core.clock import SystemClock
 from penstock.queue import backlog_of
 from penstock.server.metrics.flows import TopicFlows
-from penstock.server.metrics.survey import Lag, Survey, Surveyed
+from penstock.server.metrics.survey import Lag, Survey, SurveyResult
 from penstock.testing.batches import make_batch
 from penstock.testing.sim_loop import run_simulation
 from tests.sim_broker import SimBroker
@@ -36,7 +36,7 @@ def simulated(scenario: Scenario) -> None:
     run_simulation(main())
 
 
-async def surveyed(host: SimBroker) -> Surveyed:
+async def surveyed(host: SimBroker) -> SurveyResult:
     survey = Survey(host.broker, host.broker.reading())
     await survey.take()
     return survey.last

@@ -47,9 +47,9 @@ def _snapshot(path: Path) -> dict[str, bytes]:
 
 
 def test_what_it_was_made_as_is_there_at_the_next_start(tmp_path: Path) -> None:
-    made = _make(_eight(tmp_path)).made
-    assert _make(NodeConfig(data_dir=tmp_path / "data")).made == made
-    assert _make(_eight(tmp_path)).made == made
+    layout = _make(_eight(tmp_path)).layout
+    assert _make(NodeConfig(data_dir=tmp_path / "data")).layout == layout
+    assert _make(_eight(tmp_path)).layout == layout
 
 
 def test_a_second_opening_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_disk_that_moved_is_known_by_its_mark(tmp_path: Path) -> None:
     assert config.disks is not None
     shutil.move(tmp_path / "d3", tmp_path / "moved")
     disks = (*config.disks[:3], tmp_path / "moved", *config.disks[4:])
-    assert _make(NodeConfig(data_dir=config.data_dir, disks=disks)).made.disks == disks
-    assert _make(NodeConfig(data_dir=config.data_dir)).made.disks == disks
+    assert _make(NodeConfig(data_dir=config.data_dir, disks=disks)).layout.disks == disks
+    assert _make(NodeConfig(data_dir=config.data_dir)).layout.disks == disks
 
 
 def test_two_empty_disks_of_eight_are_taken_and_three_are_not(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_the_only_disk_is_never_taken_empty(tmp_path: Path) -> None:
 
 def test_a_directory_that_lost_its_memory_takes_it_from_the_disks(tmp_path: Path) -> None:
     config = _eight(tmp_path)
-    made = _make(config).made
+    layout = _make(config).layout
     (config.data_dir / "node.json").unlink()
-    assert _make(config).made == made
+    assert _make(config).layout == layout
 
 
 def test_disks_of_another_cluster_are_refused(tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_disks_of_another_cluster_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_can_be_moved_with_its_disks(tmp_path: Path) -> None:
-    made = _make(NodeConfig(data_dir=tmp_path / "one")).made
+    layout = _make(NodeConfig(data_dir=tmp_path / "one")).layout
     shutil.move(tmp_path / "one", tmp_path / "two")
-    moved = _make(NodeConfig(data_dir=tmp_path / "two")).made
-    assert moved == made._replace(disks=(tmp_path / "two" / "disk0",))
+    moved = _make(NodeConfig(data_dir=tmp_path / "two")).layout
+    assert moved == layout._replace(disks=(tmp_path / "two" / "disk0",))
 
 
 def test_a_directory_of_something_else_is_not_taken(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_disks_must_fit_the_erasure(tmp_path: Path, erasure: str | None, dis
 
 def test_a_new_directory_and_its_disks_are_the_users_own(tmp_path: Path) -> None:
     _make(_eight(tmp_path))
-    made = [tmp_path / "data", *(tmp_path / f"d{n}" for n in range(8))]
+    layout = [tmp_path / "data", *(tmp_path / f"d{n}" for n in range(8))]
     assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
     assert {path.stat().st_mode & 0o777 for folder in made for path in folder.iterdir()} == {0o600}
 
@@ -243,14 +243,14 @@ def test_a_disk_that_is_not_there_or_another_is_not_used_while_the_node_runs(tmp
 
 def test_a_group_is_new_until_it_has_formed_and_never_in_a_directory_that_does_not_say(tmp_path: Path) -> None:
     config = _eight(tmp_path)
-    assert not _make(config).made.formed
+    assert not _make(config).layout.formed
     directory = DataDirectory.open(config, Random(2))
-    assert not directory.made.formed
+    assert not directory.layout.formed
     asyncio.run(directory.note_formed())
     directory.close()
-    assert _make(config).made.formed
+    assert _make(config).layout.formed
     path = config.data_dir / "node.json"
     fields = json.loads(path.read_text(encoding="utf-8"))
     del fields["formed"]  # as an older version wrote it
     path.write_text(json.dumps(fields), encoding="utf-8")
-    assert _make(config).made.formed
+    assert _make(config).layout.formed

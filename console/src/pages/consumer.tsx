@@ -13,7 +13,7 @@ import { Reset } from "./consumer_reset";
 
 const NONE = "No history of this consumer is in memory: it is new, or not among those that are furthest behind.";
 
-const POSITIONS: Column<Schemas["PositionShown"]>[] = [
+const POSITIONS: Column<Schemas["PositionView"]>[] = [
   {
     key: "topic",
     title: "Topic",
@@ -35,11 +35,11 @@ const POSITIONS: Column<Schemas["PositionShown"]>[] = [
   ...LAG_COLUMNS,
 ];
 
-const partitionsText = (partitions: Schemas["MemberShown"]["partitions"]) =>
+const partitionsText = (partitions: Schemas["MemberView"]["partitions"]) =>
   Object.entries(partitions)
     .map(([topic, numbers]) => `${topic} ${numbers.join(", ")}`)
     .join("; ") || "none";
-const MEMBERS: Column<Schemas["MemberShown"]>[] = [
+const MEMBERS: Column<Schemas["MemberView"]>[] = [
   {
     key: "id",
     title: "Member",

@@ -5,7 +5,7 @@ import { Badge, Meter, State } from "../parts";
 import { pathOf } from "../router";
 import { type Column } from "../tables";
 
-type Consumer = Schemas["ConsumerShown"];
+type Consumer = Schemas["ConsumerView"];
 
 const KINDS: Record<Consumer["kind"], string> = {
   kafka: "Kafka group",
@@ -29,7 +29,7 @@ const RetentionShare = ({ value }: { value: Figure }) =>
     </span>
   );
 
-type Lag = Pick<Schemas["PositionShown"], "lag_messages" | "lag_bytes" | "lag_seconds" | "retention_share">;
+type Lag = Pick<Schemas["PositionView"], "lag_messages" | "lag_bytes" | "lag_seconds" | "retention_share">;
 
 export const LAG_COLUMNS: Column<Lag>[] = [
   {

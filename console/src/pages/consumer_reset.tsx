@@ -7,8 +7,8 @@ import { useSettled } from "../live";
 import { Bone, Failure, type FieldEvent, Notice, useId } from "../parts";
 import { type Column, Table } from "../tables";
 
-type Move = Schemas["MoveShown"];
-type ResetRequest = Schemas["ResetAsked"];
+type Move = Schemas["OffsetMove"];
+type ResetRequest = Schemas["ResetRequest"];
 
 const change = ({ before, after }: Move) => (before === null ? null : after - before);
 const COLUMNS: Column<Move>[] = [

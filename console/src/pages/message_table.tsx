@@ -10,7 +10,7 @@ import { useCluster } from "../shell";
 import { messageCommand, messageProgram } from "../snippets";
 import { Value, asText, parseExactly, preview } from "../values";
 
-type Message = Schemas["MessageShown"];
+type Message = Schemas["MessageView"];
 
 const idOf = ({ partition, offset }: Message) => `${partition}-${offset}`;
 

@@ -63,7 +63,7 @@ const First = () => (
   </Card>
 );
 
-const Storage = ({ storage }: { storage: Schemas["SpaceShown"] | null | undefined }) => {
+const Storage = ({ storage }: { storage: Schemas["SpaceView"] | null | undefined }) => {
   const share = storage?.total ? 1 - storage.free / storage.total : null;
   return (
     <Tile label="Storage used" href="/storage" note={storage?.total ? `${bytes(storage.free)} free` : null}>

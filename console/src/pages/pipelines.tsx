@@ -6,7 +6,7 @@ import { Bone, Card, Empty, Facts, Failure, Notice, PageHead, State, Tile } from
 import { pathOf, useLocation } from "../router";
 import { type Column, Table } from "../tables";
 
-type Pipeline = Schemas["PipelineShown"];
+type Pipeline = Schemas["PipelineView"];
 
 const ALIVE: (string | undefined)[] = ["starting", "running", "waiting", "restarting"];
 /** One that has not reported for a while and never said that it stopped was killed, or cannot reach the broker. */

@@ -31,7 +31,7 @@ function jsonFault(text: string): string | null {
 }
 
 interface ProduceProps {
-  topic: Schemas["TopicShown"];
+  topic: Schemas["TopicView"];
   onClose: () => void;
   onDone: () => void;
 }

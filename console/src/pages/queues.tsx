@@ -6,7 +6,7 @@ import { Badge, Empty, PageHead, Search, State } from "../parts";
 import { pathOf, useLocation } from "../router";
 import { type Column, LongTable } from "../tables";
 
-type Queue = Schemas["QueueShown"];
+type Queue = Schemas["QueueView"];
 
 const rate = (span: keyof Schemas["Rates"]) => (row: Queue) => <CountRate value={row.write_row_count_rate[span]} />;
 const COLUMNS: Column<Queue>[] = [

@@ -9,7 +9,7 @@ import { type Column, Table } from "../tables";
 
 const shown = (value: string | null) => value ?? "none";
 
-const COLUMNS: Column<Schemas["SettingShown"]>[] = [
+const COLUMNS: Column<Schemas["SettingView"]>[] = [
   {
     key: "key",
     title: "Setting",

@@ -7,8 +7,8 @@ import { Bytes, Count, Moment, ago, bytes, count, integer, percent, plural } fro
 import { useLive } from "../live";
 import { Bone, Card, Facts, Failure, Meter, Notice, PageHead, State, Tile, type Tone } from "../parts";
 
-type VDisk = Schemas["VDiskShown"];
-type Group = Schemas["GroupShown"];
+type VDisk = Schemas["VDiskView"];
+type Group = Schemas["GroupView"];
 
 const WORST: Group["state"][] = ["lost", "read-only", "degraded", "healthy"];
 const SURVIVES: Partial<Record<string, string>> = {
@@ -108,7 +108,7 @@ const Domains = ({ vdisks }: { vdisks: VDisk[] }) => {
   );
 };
 
-const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }: Schemas["ScrubShown"]): ComponentChildren => [
+const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }: Schemas["ScrubView"]): ComponentChildren => [
   isRunning ? (
     <>
       <strong>running now</strong>,{" "}

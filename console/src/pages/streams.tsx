@@ -8,7 +8,7 @@ import { pathOf, useLocation } from "../router";
 import { useCluster } from "../shell";
 import { type Column, LongTable, Table } from "../tables";
 
-const COLUMNS: Column<Schemas["SubjectShown"]>[] = [
+const COLUMNS: Column<Schemas["SubjectView"]>[] = [
   {
     key: "subject",
     title: "Subject",
@@ -38,7 +38,7 @@ const COLUMNS: Column<Schemas["SubjectShown"]>[] = [
     show: (row) => <Count value={row.consumers} />,
   },
 ];
-const DURABLES: Column<Schemas["DurableShown"]>[] = [
+const DURABLES: Column<Schemas["DurableConsumerView"]>[] = [
   {
     key: "name",
     title: "Durable name",
@@ -54,7 +54,7 @@ const DURABLES: Column<Schemas["DurableShown"]>[] = [
 ];
 
 /** The address that the command for streams is given. */
-const serverOption = (cluster: Schemas["ClusterShown"] | null) =>
+const serverOption = (cluster: Schemas["ClusterView"] | null) =>
   cluster?.listeners.stream && cluster.listeners.stream !== "127.0.0.1:50051" ? ` --stream ${cluster.listeners.stream}` : "";
 
 const Subject = ({ name }: { name: string }) => {

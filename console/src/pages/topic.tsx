@@ -14,7 +14,7 @@ import { Messages } from "./topic_messages";
 import { HistoryTab } from "./topic_metrics";
 import { Partitions } from "./topic_partitions";
 
-type TopicInfo = Schemas["TopicShown"];
+type TopicInfo = Schemas["TopicView"];
 
 interface TabProps {
   name: string;

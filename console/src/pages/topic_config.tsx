@@ -8,7 +8,7 @@ import { Badge, Bone, Card, Empty, Failure, Search, useId } from "../parts";
 import { type Place, setQuery } from "../router";
 import { type Column, Table } from "../tables";
 
-type Entry = Schemas["ConfigShown"];
+type Entry = Schemas["ConfigView"];
 
 /** What a number stands for, if that is not plain to see. */
 const meant = (name: string, value: string) => {
@@ -88,7 +88,7 @@ const Edit = ({ topic, entry, onClose, refresh }: EditProps) => {
 
 interface ConfigurationProps {
   name: string;
-  topic: Schemas["TopicShown"];
+  topic: Schemas["TopicView"];
   query: Place["query"];
 }
 

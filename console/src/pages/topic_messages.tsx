@@ -16,7 +16,7 @@ import { Produce } from "./produce";
 const HELD_MAX = 500;
 const LIMIT = 50;
 
-type Message = Schemas["MessageShown"];
+type Message = Schemas["MessageView"];
 
 const localTime = (ms: number) => {
   const at = new Date(ms);
@@ -300,7 +300,7 @@ const LiveBar = ({ tail, paused, onPause }: { tail: Tail; paused: boolean; onPau
 
 interface MessagesProps {
   name: string;
-  topic: Schemas["TopicShown"];
+  topic: Schemas["TopicView"];
   query: Place["query"];
   refresh: () => void;
 }

@@ -6,7 +6,7 @@ import { type Place, href, pathOf } from "../router";
 import { type Column, LongTable } from "../tables";
 
 export const Partitions = ({ name, query }: { name: string; query: Place["query"] }) => {
-  const columns: Column<Schemas["PartitionShown"]>[] = [
+  const columns: Column<Schemas["PartitionView"]>[] = [
     {
       key: "partition",
       title: "Partition",

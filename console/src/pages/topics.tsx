@@ -10,7 +10,7 @@ import { navigate, pathOf, setQuery, useLocation } from "../router";
 import { type Column, LongTable } from "../tables";
 
 const RATE = "over the last seconds";
-const COLUMNS: Column<Schemas["TopicShown"]>[] = [
+const COLUMNS: Column<Schemas["TopicView"]>[] = [
   {
     key: "name",
     title: "Name",

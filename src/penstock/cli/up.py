@@ -141,7 +141,7 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 def _say_ready(node: Node, *, as_json: bool) -> None:
-    made = node.made
+    made = node.layout
     if as_json:
         fields = {
             "event": "ready",

@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.blob import Erasure
 from penstock.server.config import NodeConfig
-from penstock.server.disk_marks import Made, check_disks, check_mark, unusable
+from penstock.server.disk_marks import NodeLayout, check_disks, check_mark, unusable
 from penstock.server.errors import BadSettingError, DirectoryInUseError, DirectoryMismatchError
 from penstock.server.json_file import read_fields, write_fields
 
@@ -36,11 +36,11 @@ FIRST_NODE_ID: Final = 1
 
 
 class DataDirectory:
-    """A data directory that this process has locked. Open it with `open`, let go of it with `close`."""
+    """A data directory that this process has locked. `open` locks it, `close` unlocks it."""
 
-    def __init__(self, path: Path, lock: int, made: Made, disk_timeout_s: float) -> None:
+    def __init__(self, path: Path, lock: int, layout: NodeLayout, disk_timeout_s: float) -> None:
         self.path = path
-        self.made = made
+        self.layout = layout
         self._lock = lock
         self._disk_timeout_s = disk_timeout_s
 
@@ -51,19 +51,19 @@ class DataDirectory:
         lock = _lock(path)
         try:
             stored = _read_node(path)
-            made = _first_made(config, path, random) if stored is None else _settled(config, path, stored)
-            made = check_disks(made, stored, config.disk_timeout_s)
-            if made != stored:
-                _write_node(path, made)
+            layout = _new_layout(config, path, random) if stored is None else _agreed_layout(config, path, stored)
+            layout = check_disks(layout, stored, config.disk_timeout_s)
+            if layout != stored:
+                _write_node(path, layout)
         except BaseException:
             os.close(lock)
             raise
-        return cls(path, lock, made, config.disk_timeout_s)
+        return cls(path, lock, layout, config.disk_timeout_s)
 
     def check_disk(self, order: int) -> None:
         """Raise OSError unless this disk is there, with the mark that says it is ours. One that was empty is marked at the start
         of a node, and never later: an empty directory may be a disk that is not mounted."""
-        check_mark(self.made, order, self._disk_timeout_s)
+        check_mark(self.layout, order, self._disk_timeout_s)
 
     def secret(self, random: Random) -> bytes:
         """The secret of this node, made when it is first asked for. It is not in the storage: whoever can read the disks cannot
@@ -86,16 +86,16 @@ class DataDirectory:
 
     async def note_formed(self) -> None:
         """The group has begun: from now on a disk that is empty is one that was lost."""
-        await self._note(self.made._replace(formed=True))
+        await self._note(self.layout._replace(formed=True))
 
     async def note_started(self) -> None:
         """A broker has started: from now on a storage without its tablets is one that lost them."""
-        if not self.made.started:
-            await self._note(self.made._replace(started=True))
+        if not self.layout.started:
+            await self._note(self.layout._replace(started=True))
 
-    async def _note(self, made: Made) -> None:
-        await asyncio.to_thread(_write_node, self.path, made)
-        self.made = made
+    async def _note(self, layout: NodeLayout) -> None:
+        await asyncio.to_thread(_write_node, self.path, layout)
+        self.layout = layout
 
     def close(self) -> None:
         """Let another process have the directory."""
@@ -126,7 +126,7 @@ def _is_ours(name: str) -> bool:
     return name in (LOCK_NAME, "lost+found") or name.startswith((NODE_NAME, "disk"))
 
 
-def _read_node(path: Path) -> Made | None:
+def _read_node(path: Path) -> NodeLayout | None:
     fields = read_fields(path / NODE_NAME, {"cluster_id": str, "node_id": int, "erasure": str, "disks": list})
     if fields is None:
         return None
@@ -137,19 +137,19 @@ def _read_node(path: Path) -> Made | None:
     disks = tuple(path / disk for disk in fields["disks"])
     # Where this is not noted, the directory is of a version that did not, and its group has long begun.
     formed, started = fields.get("formed", True) is not False, fields.get("started") is True
-    return Made(fields["cluster_id"], fields["node_id"], erasure, disks, formed, started)
+    return NodeLayout(fields["cluster_id"], fields["node_id"], erasure, disks, formed, started)
 
 
-def _write_node(path: Path, made: Made) -> None:
+def _write_node(path: Path, layout: NodeLayout) -> None:
     # Disks below the directory move with it.
-    disks = [str(disk.relative_to(path)) if disk.is_relative_to(path) else str(disk) for disk in made.disks]
+    disks = [str(disk.relative_to(path)) if disk.is_relative_to(path) else str(disk) for disk in layout.disks]
     fields = {
-        "cluster_id": made.cluster_id,
-        "node_id": made.node_id,
-        "erasure": made.erasure.value,
+        "cluster_id": layout.cluster_id,
+        "node_id": layout.node_id,
+        "erasure": layout.erasure.value,
         "disks": disks,
-        "formed": made.formed,
-        "started": made.started,
+        "formed": layout.formed,
+        "started": layout.started,
     }
     try:
         write_fields(path / NODE_NAME, fields)
@@ -157,7 +157,7 @@ def _write_node(path: Path, made: Made) -> None:
         raise unusable(path, error) from error
 
 
-def _first_made(config: NodeConfig, path: Path, random: Random) -> Made:
+def _new_layout(config: NodeConfig, path: Path, random: Random) -> NodeLayout:
     erasure = Erasure(config.erasure or "none")
     disks = _absolute(config.disks) or tuple(path / f"disk{order}" for order in range(erasure.shape.disks))
     if erasure is not Erasure.NONE and config.disks is None:
@@ -165,11 +165,11 @@ def _first_made(config: NodeConfig, path: Path, random: Random) -> Made:
     _check_shape(erasure, disks)
     # As Kafka writes its ids: 16 bytes in URL-safe base64.
     cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
-    return Made(cluster_id, FIRST_NODE_ID if config.node_id is None else config.node_id, erasure, disks, formed=False)
+    return NodeLayout(cluster_id, FIRST_NODE_ID if config.node_id is None else config.node_id, erasure, disks, formed=False)
 
 
-def _settled(config: NodeConfig, path: Path, stored: Made) -> Made:
-    """What was made, with the disks as they are named now. What was given must agree with it; what was not given does."""
+def _agreed_layout(config: NodeConfig, path: Path, stored: NodeLayout) -> NodeLayout:
+    """Returns the stored layout with the disks as they are named now. Raises an error if the configuration contradicts it."""
     if config.erasure is not None and config.erasure != stored.erasure.value:
         raise DirectoryMismatchError(
             f"{path} was made with erasure {stored.erasure.value}, not {config.erasure}, and that cannot be changed; "

@@ -35,9 +35,10 @@ _EMPTY_MAX = {Erasure.NONE: 0, Erasure.BLOCK_4_2: 2, Erasure.MIRROR_3_DC: 4}
 _VDISK_NAME = re.compile(r"[0-9a-f]{8}-[0-9]+-[0-9]+-[0-9]+")
 
 
-class Made(NamedTuple):
-    """What a node was made as. `disks` are absolute; `formed` once its group has begun: it is not taken for new again.
-    `started` once a broker has: what that knew of its topics must be there at the next start."""
+class NodeLayout(NamedTuple):
+    """The identity and disks of a node, as its data directory was created. `disks` are absolute paths. `formed` is set once
+    its storage group exists, so that it is not created again; `started` once a broker has run, so that its topics must be there
+    at the next start."""
 
     cluster_id: str
     node_id: int
@@ -54,15 +55,15 @@ class _State(enum.Enum):
     LOST = enum.auto()
 
 
-def check_disks(made: Made, stored: Made | None, timeout_s: float) -> Made:
+def check_disks(layout: NodeLayout, stored: NodeLayout | None, timeout_s: float) -> NodeLayout:
     """Look at every disk before any is written to, then mark those that are new. The node, with the cluster id its disks know.
     `stored` is what the data directory says, if it says anything. A disk that cannot be used now is logged and left out."""
-    marks = _all_within(timeout_s, [partial(_read_mark, disk, must=stored is None) for disk in made.disks])
+    marks = _all_within(timeout_s, [partial(_read_mark, disk, must=stored is None) for disk in layout.disks])
     for order, mark in enumerate(marks):
         if isinstance(mark, OSError):
             if stored is None:
-                raise unusable(made.disks[order], mark) from mark
-            log.error("disk %s cannot be read: %s", made.disks[order], mark.strerror)
+                raise unusable(layout.disks[order], mark) from mark
+            log.error("disk %s cannot be read: %s", layout.disks[order], mark.strerror)
             marks[order] = _State.LOST
         elif isinstance(mark, Exception):
             raise mark
@@ -70,25 +71,25 @@ def check_disks(made: Made, stored: Made | None, timeout_s: float) -> Made:
     if stored is None:
         # The disks may know what the data directory does not.
         cluster_id = next((mark["cluster_id"] for mark in known if isinstance(mark, dict)), None)
-        made = made._replace(cluster_id=cluster_id or made.cluster_id)
+        layout = layout._replace(cluster_id=cluster_id or layout.cluster_id)
     is_new = stored is None and not any(isinstance(mark, dict) for mark in known)
-    states = [_state(made, stored, order, mark, is_new=is_new) for order, mark in enumerate(known)]
+    states = [_state(layout, stored, order, mark, is_new=is_new) for order, mark in enumerate(known)]
     if not is_new:
-        _check_enough(made, [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.LOST)])
+        _check_enough(layout, [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.LOST)])
     new = [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.UNMARKED)]
-    for order, error in zip(new, _all_within(timeout_s, [partial(_mark, made, order) for order in new]), strict=True):
+    for order, error in zip(new, _all_within(timeout_s, [partial(_mark, layout, order) for order in new]), strict=True):
         if isinstance(error, OSError):
             if is_new:
-                raise unusable(made.disks[order], error) from error
-            log.error("disk %s cannot be used: %s", made.disks[order], error.strerror)
+                raise unusable(layout.disks[order], error) from error
+            log.error("disk %s cannot be used: %s", layout.disks[order], error.strerror)
         elif isinstance(error, Exception):
             raise error
-    return made
+    return layout
 
 
-def check_mark(made: Made, order: int, timeout_s: float) -> None:
+def check_mark(layout: NodeLayout, order: int, timeout_s: float) -> None:
     """Raise OSError unless the disk carries the mark of this node's disk with this number."""
-    disk = made.disks[order]
+    disk = layout.disks[order]
     (mark,) = _all_within(timeout_s, [partial(_read_mark, disk, must=True)])
     if isinstance(mark, DirectoryUnusableError) and isinstance(mark.__cause__, OSError):
         raise mark.__cause__
@@ -98,12 +99,12 @@ def check_mark(made: Made, order: int, timeout_s: float) -> None:
         raise FileNotFoundError(
             errno.ENOENT, f"{disk} is empty or not mounted; mount it, or restart the node to have an empty disk refilled"
         )
-    if _identity(mark) != (made.cluster_id, made.erasure.value, order):
+    if _identity(mark) != (layout.cluster_id, layout.erasure.value, order):
         raise OSError(errno.EINVAL, f"{disk} is another disk than disk {order} of this node; mount the right one there")
 
 
 def unusable(path: Path, error: OSError) -> DirectoryUnusableError:
-    """The same for every directory that cannot be made, read or written."""
+    """The error for a directory that cannot be created, read or written."""
     return DirectoryUnusableError(
         f"cannot use {path}: {error.strerror}; name a directory that this user may write to, or change its owner"
     )
@@ -132,13 +133,13 @@ def _read_mark(disk: Path, *, must: bool) -> dict[str, Any] | _State:
     return _State.UNMARKED if names else _State.EMPTY
 
 
-def _state(made: Made, stored: Made | None, order: int, mark: dict[str, Any] | _State, *, is_new: bool) -> _State:
-    disk = made.disks[order]
+def _state(layout: NodeLayout, stored: NodeLayout | None, order: int, mark: dict[str, Any] | _State, *, is_new: bool) -> _State:
+    disk = layout.disks[order]
     if isinstance(mark, dict):
-        if _identity(mark) != (made.cluster_id, made.erasure.value, order):
+        if _identity(mark) != (layout.cluster_id, layout.erasure.value, order):
             raise DirectoryMismatchError(
                 f"{disk} is disk {mark['disk']} of a {mark['erasure']} group of cluster {mark['cluster_id']}, not disk {order} "
-                f"of a {made.erasure.value} group of cluster {made.cluster_id}; name the disks in their order"
+                f"of a {layout.erasure.value} group of cluster {layout.cluster_id}; name the disks in their order"
             )
         return _State.OURS
     if is_new and mark is _State.UNMARKED:
@@ -152,12 +153,12 @@ def _state(made: Made, stored: Made | None, order: int, mark: dict[str, Any] | _
     return mark
 
 
-def _check_enough(made: Made, missing: list[int]) -> None:
-    if len(missing) > _EMPTY_MAX[made.erasure]:
-        names = ", ".join(str(made.disks[order]) for order in missing)
+def _check_enough(layout: NodeLayout, missing: list[int]) -> None:
+    if len(missing) > _EMPTY_MAX[layout.erasure]:
+        names = ", ".join(str(layout.disks[order]) for order in missing)
         raise DirectoryMismatchError(
             f"the data is not there: {names} {'are' if len(missing) > 1 else 'is'} empty or cannot be read; mount or restore "
-            "what was there, or name another --data-dir to start anew"
+            "what was there, or name another --data-dir to start with an empty one"
         )
 
 
@@ -165,11 +166,11 @@ def _identity(mark: dict[str, Any]) -> tuple[str, str, int]:
     return mark["cluster_id"], mark["erasure"], mark["disk"]
 
 
-def _mark(made: Made, order: int) -> None:
+def _mark(layout: NodeLayout, order: int) -> None:
     """Mark a disk as ours."""
-    disk = made.disks[order]
+    disk = layout.disks[order]
     disk.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_fields(disk / MARK_NAME, {"cluster_id": made.cluster_id, "erasure": made.erasure.value, "disk": order})
+    write_fields(disk / MARK_NAME, {"cluster_id": layout.cluster_id, "erasure": layout.erasure.value, "disk": order})
 
 
 def _all_within(timeout_s: float, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:

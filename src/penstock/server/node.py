@@ -41,7 +41,7 @@ from penstock.server.tracing import start_tracing
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from penstock.server.http import HttpListener, ReadersOf, Served
+    from penstock.server.http import HttpListener, NodeContext, ReadersOf
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Node:
 
     def __init__(self, config: NodeConfig, directory: DataDirectory) -> None:
         self.config = config
-        self.made = directory.made
+        self.layout = directory.layout
         self.data_dir = directory.path
         self.listeners: dict[str, Listener] = {}
         self.observatory = Observatory(clock=SystemClock())
@@ -91,7 +91,7 @@ class Node:
         try:
             node._start_tracing()
             storage = await node._open_storage(directory, random)
-            options = replace(options, must_exist=directory.made.started and not config.accept_data_loss)
+            options = replace(options, must_exist=directory.layout.started and not config.accept_data_loss)
             broker = await _start_broker(storage, options, random)
             node._closing.push_async_callback(broker.stop)
             await directory.note_started()
@@ -118,29 +118,29 @@ class Node:
         await self._closing.aclose()
 
     async def _open_storage(self, directory: DataDirectory, random: Random) -> BlobStorage:
-        made = self.made
+        layout = self.layout
         durable = self.config.durability == "fsync"
 
         async def open_vdisk(group: GroupConfig, order: int) -> Disk:
             await asyncio.to_thread(directory.check_disk, order)
             return await _open_disk(group, order, durable=durable, timeout_s=self.config.disk_timeout_s)
 
-        group = GroupConfig(GROUP, made.erasure, made.disks)
+        group = GroupConfig(GROUP, layout.erasure, layout.disks)
         vdisk_options = VDiskOptions(accept_loss=self.config.accept_data_loss)
         storage = BlobStorage(
             clock=SystemClock(), random=random, open_vdisk=open_vdisk, options=StorageGroupOptions(vdisk=vdisk_options)
         )
-        storage.add_group(group, None if made.formed else directory.note_formed)
+        storage.add_group(group, None if layout.formed else directory.note_formed)
         self._closing.push_async_callback(storage.close)
         try:
             life = await storage.life(GROUP)
         except (DirectoryInUseError, DirectoryUnusableError):
             raise
         except DataMissingError as error:
-            raise _data_missing(error, made.disks) from error
+            raise _data_missing(error, layout.disks) from error
         except ConfigError as error:
             raise DirectoryMismatchError(str(error)) from error
-        log.info("storage is open: %s, %d of %d disks", made.erasure.value, len(life.vdisks), len(made.disks))
+        log.info("storage is open: %s, %d of %d disks", layout.erasure.value, len(life.vdisks), len(layout.disks))
         return storage
 
     async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
@@ -158,8 +158,8 @@ class Node:
         config = self.config
         gateway = KafkaGateway(
             broker,
-            node_id=self.made.node_id,
-            cluster_id=self.made.cluster_id,
+            node_id=self.layout.node_id,
+            cluster_id=self.layout.cluster_id,
             host=config.host,
             port=port,
             advertised_host=_advertised_host(config),
@@ -219,7 +219,7 @@ class Node:
         tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
         gateway = YdbGateway(
             broker,
-            node_id=self.made.node_id,
+            node_id=self.layout.node_id,
             host=config.host,
             port=config.ydb_port,
             advertised_host=_advertised_host(config),
@@ -253,9 +253,9 @@ class Node:
         from penstock.server.metrics.pipeline_reports import PipelineReports
         from penstock.server.metrics.routes import add_routes
 
-        served = self._served(storage, broker, streams)
+        context = self._node_context(storage, broker, streams)
         listener = HttpListener(
-            served,
+            context,
             host=config.host,
             port=config.http_port,
             advertised_host=_advertised_host(config),
@@ -270,21 +270,21 @@ class Node:
         self.listeners["http"] = Listener(config.host, listener.port)
         self.observatory.count_connections = listener.connections
         life = await storage.life(GROUP)
-        sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(served).read)
+        sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(context).read)
         sources.streams = streams if isinstance(streams, Streams) else None
         sources.checks = ListenerChecks(self.listeners, _encrypted_listeners(config), broker.clock.monotonic)
         self.observatory.serve(sources)
 
-    def _served(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> Served:
+    def _node_context(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> NodeContext:
         """The node as the HTTP listener sees it."""
-        from penstock.server.http import Figures, Served
+        from penstock.server.http import Figures, NodeContext
 
         clock = broker.clock
-        return Served(
+        return NodeContext(
             config=self.config,
-            cluster_id=self.made.cluster_id,
-            node_id=self.made.node_id,
-            erasure=self.made.erasure.value,
+            cluster_id=self.layout.cluster_id,
+            node_id=self.layout.node_id,
+            erasure=self.layout.erasure.value,
             broker=broker,
             storage=storage,
             streams=streams,
@@ -298,7 +298,7 @@ class Node:
 
     def _start_tracing(self) -> None:
         config = self.config
-        tracing = start_tracing(config.otel_endpoint, node_id=self.made.node_id, cluster=config.cluster_name)
+        tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
         if tracing is not None:
             self.observatory.trace(tracing)
             self._closing.push_async_callback(asyncio.to_thread, tracing.stop)

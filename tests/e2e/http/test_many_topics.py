@@ -18,7 +18,7 @@ from penstock.broker import Broker, BrokerOptions, Position, Topic, TopicPartiti
 from penstock.core.clock import SystemClock
 from penstock.queue import Partition
 from penstock.server import NodeConfig
-from penstock.server.http import Figures, HttpListener, Served
+from penstock.server.http import Figures, HttpListener, NodeContext
 from penstock.server.metrics import Observatory
 
 TOPICS = 2_000
@@ -72,7 +72,7 @@ async def served(path: Path) -> AsyncIterator[tuple[Broker, Figures, str]]:
     broker = await Broker.start(storage, BrokerOptions(), clock=clock, random=Random(2))
     figures = Figures(broker, StandingClock())
     config = NodeConfig(data_dir=path, http_port=0)
-    node = Served(
+    node = NodeContext(
         config=config,
         cluster_id="many",
         node_id=1,

@@ -2,25 +2,24 @@
 is imported only by a node that listens."""
 
 from penstock.server.http.app import API_PREFIX, Mount, caller_of
-from penstock.server.http.ending import ENDING
 from penstock.server.http.figures import Figures
 from penstock.server.http.listener import HttpListener
-from penstock.server.http.route import Asked, Call, Nothing, Page, Route, Shown
-from penstock.server.http.served import ReadersOf, Served
+from penstock.server.http.node_context import NodeContext, ReadersOf
+from penstock.server.http.route import SHUTDOWN, Call, Nothing, Page, RequestModel, ResponseModel, Route
 
 __all__ = [
     "API_PREFIX",
-    "ENDING",
-    "Asked",
+    "SHUTDOWN",
     "Call",
     "Figures",
     "HttpListener",
     "Mount",
+    "NodeContext",
     "Nothing",
     "Page",
     "ReadersOf",
+    "RequestModel",
+    "ResponseModel",
     "Route",
-    "Served",
-    "Shown",
     "caller_of",
 ]

@@ -9,8 +9,8 @@ import msgspec
 
 from penstock.server.http.api import api_resources
 from penstock.server.http.app import API_PREFIX
+from penstock.server.http.node_context import NodeContext
 from penstock.server.http.openapi import openapi
-from penstock.server.http.served import Served
 
 
 class _NoNode:
@@ -22,7 +22,7 @@ class _NoNode:
 
 def main() -> None:
     """Write the document to standard output."""
-    resources = api_resources(cast(Served, _NoNode()))
+    resources = api_resources(cast(NodeContext, _NoNode()))
     routes = [route for resource in resources for route in resource.routes()]
     document = openapi(routes, API_PREFIX, is_secured=False)
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")

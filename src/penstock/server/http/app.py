@@ -16,7 +16,7 @@ from penstock.gateway.basic_sign_in import BasicSignIn
 from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard
 from penstock.server.http.caller import Caller
-from penstock.server.http.errors import told, told_error
+from penstock.server.http.errors import error_response, error_response_of
 from penstock.server.http.openapi import openapi
 from penstock.server.http.route import BODIES, BODY_BYTES_MAX, Call, Nothing, Route
 
@@ -48,7 +48,7 @@ def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | No
     is any. What `mounts` add is behind the same doors, and comes after the API."""
     app = web.Application(
         client_max_size=BODY_BYTES_MAX,
-        middlewares=[_told_errors, HttpGuard(hosts, serves_pages=True).middleware(), _signed_in(broker)],
+        middlewares=[_catch_errors, HttpGuard(hosts, serves_pages=True).middleware(), _signed_in(broker)],
     )
     app[BODIES] = IncomingBodies(BodyLimits(), broker.clock)
     app.on_response_prepare.append(_add_headers)
@@ -84,12 +84,12 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 @web.middleware
-async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _catch_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """What goes wrong is answered as JSON, with a code that programs look at."""
     try:
         return await handler(request)
     except PenstockError as error:
-        answer = told_error(error)
+        answer = error_response_of(error)
         if answer.status >= 500:
             log.warning("%s %s: %s", request.method, request.path, error)
         return answer
@@ -98,12 +98,12 @@ async def _told_errors(request: web.Request, handler: Handler) -> web.StreamResp
             raise
         return _told_refusal(request, error)
     except HttpProcessingError as error:
-        return told(400, "malformed_request", f"the request is not HTTP as it must be: {error.message}")
+        return error_response(400, "malformed_request", f"the request is not HTTP as it must be: {error.message}")
     except ConnectionError:
         raise  # whoever asked is gone
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
-        return told(500, "internal", "the request failed within the node; its log says where")
+        return error_response(500, "internal", "the request failed within the node; its log says where")
 
 
 def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Response:
@@ -113,7 +113,7 @@ def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Respons
         405: f"{request.path} does not take {request.method}; GET {API_PREFIX}/openapi.json says what it takes",
         413: f"the body is larger than {BODY_BYTES_MAX} bytes; send less at once",
     }
-    answer = told(error.status, error.reason.replace(" ", "_"), messages.get(error.status, error.text or error.reason))
+    answer = error_response(error.status, error.reason.replace(" ", "_"), messages.get(error.status, error.text or error.reason))
     if "Allow" in error.headers:
         answer.headers["Allow"] = error.headers["Allow"]
     return answer

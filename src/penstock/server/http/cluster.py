@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from penstock import __version__
 from penstock.server.http.consumer_directory import ConsumerDirectory
-from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
 
 
-class SecurityShown(Shown, frozen=True):
+class SecurityView(ResponseModel, frozen=True):
     """What protects the listeners."""
 
     sasl: bool
     tls: bool
 
 
-class ClusterShown(Shown, frozen=True):
+class ClusterView(ResponseModel, frozen=True):
     """A node and its cluster."""
 
     name: str
@@ -27,7 +27,7 @@ class ClusterShown(Shown, frozen=True):
     erasure: str
     durability: str
     listeners: dict[str, str]
-    security: SecurityShown
+    security: SecurityView
     user: str | None
     topics: int
     partitions: int
@@ -37,30 +37,30 @@ class ClusterShown(Shown, frozen=True):
 class ClusterResource(Resource):
     """The cluster."""
 
-    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
+        self._context = context
         self._directory = directory
 
     def routes(self) -> list[Route]:
         """What is answered."""
         return [Route("GET", "/cluster", self.show, "the cluster, this node and its listeners")]
 
-    async def show(self, call: Call[Nothing, Nothing, Nothing]) -> ClusterShown:
+    async def show(self, call: Call[Nothing, Nothing, Nothing]) -> ClusterView:
         """GET /cluster. Whoever is let in may know it: Kafka's clients are told as much."""
-        served = self._served
-        config = served.config
-        return ClusterShown(
+        context = self._context
+        config = context.config
+        return ClusterView(
             name=config.cluster_name,
-            id=served.cluster_id,
+            id=context.cluster_id,
             version=__version__,
-            node_id=served.node_id,
-            started_ms=served.started_ms,
-            now_ms=served.now_ms(),
-            erasure=served.erasure,
+            node_id=context.node_id,
+            started_ms=context.started_ms,
+            now_ms=context.now_ms(),
+            erasure=context.erasure,
             durability=config.durability,
-            listeners={name: str(listener) for name, listener in served.listeners.items()},
-            security=SecurityShown(sasl=config.sasl, tls=config.tls_cert is not None),
+            listeners={name: str(listener) for name, listener in context.listeners.items()},
+            security=SecurityView(sasl=config.sasl, tls=config.tls_cert is not None),
             user=call.caller.principal.removeprefix("User:") if config.sasl else None,
-            **served.figures.counts()._asdict(),
-            consumers=len(await self._directory.all(served.figures.last)),
+            **context.figures.counts()._asdict(),
+            consumers=len(await self._directory.all(context.figures.last)),
         )

@@ -17,7 +17,7 @@ from penstock.broker.namespace import Kind, Node, consumer_name
 from penstock.broker.streams import StreamEngine, Streams, consumes, is_pattern
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.server.http.figures import DECLARING, Lag, Snapshot
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
 
 YT_PREFIX: Final = "\1"
 STREAM_PREFIX: Final = "stream:"
@@ -28,7 +28,7 @@ STREAMS_FRESH_S: Final = 2.0
 ConsumerKind = Literal["kafka", "yt", "ydb", "stream"]
 
 
-class Known(NamedTuple):
+class ConsumerEntry(NamedTuple):
     """A consumer: as it is shown, as the table of positions calls it, and as access rules call it."""
 
     name: str
@@ -38,7 +38,7 @@ class Known(NamedTuple):
     node: Node | None = None  # of a consumer of YT
 
 
-class MemberKnown(NamedTuple):
+class MemberEntry(NamedTuple):
     """A member of a group, and the partitions it has, by topic."""
 
     id: str
@@ -60,46 +60,46 @@ class StreamPlace(NamedTuple):
 class ConsumerDirectory:
     """Finds consumers."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._broker = served.broker
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._broker = context.broker
         self._declared: tuple[int, dict[str, list[Topic]], set[str]] = (-1, {}, set())
         self._streams: tuple[float, dict[str, list[StreamPlace]]] = (-STREAMS_FRESH_S, {})
 
-    async def all(self, snapshot: Snapshot) -> dict[str, Known]:
+    async def all(self, snapshot: Snapshot) -> dict[str, ConsumerEntry]:
         """Every consumer, by the name it is shown by."""
-        found: dict[str, Known] = {}
+        found: dict[str, ConsumerEntry] = {}
         for name in self._declared_consumers()[0]:
-            found[name] = Known(name, "ydb", name, name)
+            found[name] = ConsumerEntry(name, "ydb", name, name)
         for name in (*self._group_names(), *(name for name in snapshot.consumers if not name.startswith(YT_PREFIX))):
-            found.setdefault(name, Known(name, "kafka", name, name))
+            found.setdefault(name, ConsumerEntry(name, "kafka", name, name))
         for node in self._broker.namespace.consumers():
-            found[node.path] = Known(node.path, "yt", consumer_name(node), node.path, node)
+            found[node.path] = ConsumerEntry(node.path, "yt", consumer_name(node), node.path, node)
         # They are groups as well, for Kafka's tools to see; what counts is where the streams say they are.
         for name in await self.stream_places():
-            found[STREAM_PREFIX + name] = Known(STREAM_PREFIX + name, "stream", name, name)
+            found[STREAM_PREFIX + name] = ConsumerEntry(STREAM_PREFIX + name, "stream", name, name)
         return found
 
-    async def find(self, name: str) -> Known:
+    async def find(self, name: str) -> ConsumerEntry:
         """One consumer by the name it is shown by. UnknownGroupError if there is none."""
         if name in self._declared_consumers()[0]:
-            return Known(name, "ydb", name, name)
+            return ConsumerEntry(name, "ydb", name, name)
         node = self._broker.namespace.find(name) if name.startswith("//") else None
         if node is not None and node.kind is Kind.CONSUMER:
-            return Known(name, "yt", consumer_name(node), name, node)
+            return ConsumerEntry(name, "yt", consumer_name(node), name, node)
         durable = name.removeprefix(STREAM_PREFIX)
         if durable != name and durable in await self.stream_places():
-            return Known(name, "stream", durable, durable)
+            return ConsumerEntry(name, "stream", durable, durable)
         groups = self._broker.groups
         if not name.startswith(YT_PREFIX) and (groups.kind(name) or self._broker.consumers.has_positions(name)):
-            return Known(name, "kafka", name, name)
+            return ConsumerEntry(name, "kafka", name, name)
         raise UnknownGroupError(f"there is no consumer {name!r}; GET /api/v1/consumers lists those there are")
 
     def resource_of(self, name: str) -> str:
         """What access rules call a consumer, known or not."""
         return name.removeprefix(STREAM_PREFIX)
 
-    def state(self, consumer: Known) -> str:
+    def state(self, consumer: ConsumerEntry) -> str:
         """Where it stands, in the words of its kind."""
         if consumer.kind == "stream":
             return "Durable"
@@ -112,26 +112,26 @@ class ConsumerDirectory:
             return "Reading"
         return "Declared" if consumer.kind == "ydb" else "Empty"
 
-    def has_members(self, consumer: Known) -> bool:
+    def has_members(self, consumer: ConsumerEntry) -> bool:
         """Whether someone reads as this consumer now, and would move its positions."""
         groups = self._broker.groups
         is_group = groups.kind(consumer.key) is not None and groups.empty_since_ms(consumer.key) is None
         return is_group or bool(self._ydb_readers(consumer))
 
-    def members(self, consumer: Known) -> list[MemberKnown]:
+    def members(self, consumer: ConsumerEntry) -> list[MemberEntry]:
         """Those who read as this consumer: members of the group, and readers of YDB."""
         if consumer.kind == "stream":
             return []
         readers = self._ydb_readers(consumer)
         return self._group_members(consumer) + [
-            MemberKnown(reader, "", "", self._by_topic(frozenset(queues))) for reader, queues in sorted(readers.items())
+            MemberEntry(reader, "", "", self._by_topic(frozenset(queues))) for reader, queues in sorted(readers.items())
         ]
 
-    def _ydb_readers(self, consumer: Known) -> Mapping[str, Sequence[TopicPartition]]:
-        readers_of = self._served.readers_of
+    def _ydb_readers(self, consumer: ConsumerEntry) -> Mapping[str, Sequence[TopicPartition]]:
+        readers_of = self._context.readers_of
         return {} if readers_of is None or consumer.kind == "stream" else readers_of(consumer.key)
 
-    def _group_members(self, consumer: Known) -> list[MemberKnown]:
+    def _group_members(self, consumer: ConsumerEntry) -> list[MemberEntry]:
         groups = self._broker.groups
         kind = groups.kind(consumer.key)
         if kind is None:
@@ -140,12 +140,12 @@ class ConsumerDirectory:
             group = groups.consumer.group(consumer.key)
             found = [] if group is None else list(group.members.values())
             return [
-                MemberKnown(one.id, one.client_id, one.client_host.lstrip("/"), self._by_topic(one.assigned | one.revoking))
+                MemberEntry(one.id, one.client_id, one.client_host.lstrip("/"), self._by_topic(one.assigned | one.revoking))
                 for one in found
             ]
         described = groups.describe_classic(consumer.key)
         return [
-            MemberKnown(
+            MemberEntry(
                 one.member_id,
                 one.client_id,
                 one.client_host.lstrip("/"),
@@ -154,7 +154,7 @@ class ConsumerDirectory:
             for one in described.members
         ]
 
-    def is_vital(self, consumer: Known) -> bool:
+    def is_vital(self, consumer: ConsumerEntry) -> bool:
         """Whether messages are kept until it has read them, in any topic."""
         agent = self._broker.queue_agent
         path = consumer.name if consumer.kind == "yt" else f"//groups/{consumer.key}"
@@ -169,7 +169,7 @@ class ConsumerDirectory:
 
     async def stream_places(self) -> dict[str, list[StreamPlace]]:
         """Where durable names of streams are, as of a moment ago."""
-        engine, clock = self._served.streams, self._served.clock
+        engine, clock = self._context.streams, self._context.clock
         if engine is None:
             return {}
         if clock.monotonic() - self._streams[0] < STREAMS_FRESH_S:
@@ -210,13 +210,13 @@ class ConsumerDirectory:
         ]
 
     def _stream_lag(self, subject: str, sequence: int) -> Lag | None:
-        engine = self._served.streams
+        engine = self._context.streams
         offset = engine.offset_after(subject, sequence) if isinstance(engine, Streams) else None
         if offset is None:
             return None
         try:
             topic = self._broker.catalog.topic(subject)
-            return self._served.figures.lag(self._broker.partition(topic, 0), offset)
+            return self._context.figures.lag(self._broker.partition(topic, 0), offset)
         except PenstockError:
             return None
 
@@ -239,7 +239,7 @@ class ConsumerDirectory:
         if self._declared[0] != version:
             declared: dict[str, list[Topic]] = {}
             important: set[str] = set()
-            for topic in self._served.figures.topics():
+            for topic in self._context.figures.topics():
                 if topic.config.own.keys() & DECLARING:
                     important.update(topic.config.important_consumers)
                     for name in topic.config.declared_consumers:

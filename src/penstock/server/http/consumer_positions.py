@@ -7,15 +7,15 @@ from uuid import UUID
 
 from penstock.broker import Position, Topic, UnknownTopicError
 from penstock.core.errors import PenstockError
-from penstock.server.http.consumer_directory import ConsumerDirectory, Known, MemberKnown
+from penstock.server.http.consumer_directory import ConsumerDirectory, ConsumerEntry, MemberEntry
 from penstock.server.http.figures import Lag
-from penstock.server.http.route import Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import ResponseModel
 
 NEVER: Final = -1  # the time of a commit that has not come yet
 
 
-class PositionShown(Shown, frozen=True):
+class PositionView(ResponseModel, frozen=True):
     """Where a consumer is in a partition: the next offset it wants, or in a stream the last sequence it acknowledged. None while
     it has none. What is not known, of a queue on another cluster, is null."""
 
@@ -46,26 +46,26 @@ class _Place(NamedTuple):
 class ConsumerPositions:
     """Positions of consumers as they are shown."""
 
-    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
-        self._served = served
-        self._broker = served.broker
+    def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
+        self._context = context
+        self._broker = context.broker
         self._directory = directory
 
-    async def of(self, consumer: Known, members: list[MemberKnown]) -> list[PositionShown]:
+    async def of(self, consumer: ConsumerEntry, members: list[MemberEntry]) -> list[PositionView]:
         """All positions of a consumer, and the partitions that its members have though it has no position there."""
         if consumer.kind == "stream":
             places = (await self._directory.stream_places()).get(consumer.key, [])
-            return [self._shown(_Place(one.subject, 0, one.sequence, 0, one.last_sequence, one.lag)) for one in places]
+            return [self._view(_Place(one.subject, 0, one.sequence, 0, one.last_sequence, one.lag)) for one in places]
         owners = {
             (topic, number): member.id for member in members for topic, numbers in member.partitions.items() for number in numbers
         }
-        found: dict[tuple[str, int], PositionShown] = {}
+        found: dict[tuple[str, int], PositionView] = {}
         for queue, position in self._broker.consumers.positions(consumer.key).items():
             topic = self._topic_of(queue.topic_id)
             name = self._remote_name(consumer, queue.topic_id) if topic is None else topic.name
             found[name, queue.partition] = self._in(topic, name, queue.partition, position, owners.get((name, queue.partition)))
         for topic in self._directory.declared_on(consumer.key):
-            for name, number in self._served.figures.unread(topic):
+            for name, number in self._context.figures.unread(topic):
                 if name == consumer.key:
                     start = Position(0, commit_time_ms=NEVER)
                     found[topic.name, number] = self._in(topic, topic.name, number, start, owners.get((topic.name, number)))
@@ -78,9 +78,9 @@ class ConsumerPositions:
         """How old the first unread message is."""
         if lag.since_ms is None:
             return None if lag.messages else 0.0
-        return max((self._served.now_ms() - lag.since_ms) / 1000, 0.0)
+        return max((self._context.now_ms() - lag.since_ms) / 1000, 0.0)
 
-    def _in(self, topic: Topic | None, name: str, number: int, position: Position | None, member: str | None) -> PositionShown:
+    def _in(self, topic: Topic | None, name: str, number: int, position: Position | None, member: str | None) -> PositionView:
         place = _Place(name, number, None, member=member)
         if position is not None:
             committed_ms = None if position.commit_time_ms == NEVER else position.commit_time_ms
@@ -90,13 +90,13 @@ class ConsumerPositions:
         except PenstockError:
             partition = None
         if partition is not None:
-            lag = None if position is None else self._served.figures.lag(partition, position.offset)
+            lag = None if position is None else self._context.figures.lag(partition, position.offset)
             place = place._replace(start=partition.start_offset, end=partition.end_offset, lag=lag)
-        return self._shown(place)
+        return self._view(place)
 
-    def _shown(self, place: _Place) -> PositionShown:
+    def _view(self, place: _Place) -> PositionView:
         lag = place.lag
-        return PositionShown(
+        return PositionView(
             topic=place.topic,
             partition=place.partition,
             position=place.position,
@@ -122,7 +122,7 @@ class ConsumerPositions:
         except UnknownTopicError:
             return None
 
-    def _remote_name(self, consumer: Known, topic_id: UUID) -> str:
+    def _remote_name(self, consumer: ConsumerEntry, topic_id: UUID) -> str:
         """A queue of another cluster is known by its registration."""
         agent = self._broker.queue_agent
         for one in self._broker.registrations.of_consumer(agent.ref(consumer.name)):

@@ -11,13 +11,25 @@ from penstock.broker import Operation, Position, ResourceKind, Topic, TopicParti
 from penstock.broker.groups import NonEmptyGroupError
 from penstock.core.errors import InvalidRequestError
 from penstock.server.http.caller import Caller
-from penstock.server.http.consumer_directory import ConsumerDirectory, ConsumerKind, Known
-from penstock.server.http.consumer_positions import ConsumerPositions, PositionShown
+from penstock.server.http.consumer_directory import ConsumerDirectory, ConsumerEntry, ConsumerKind
+from penstock.server.http.consumer_positions import ConsumerPositions, PositionView
 from penstock.server.http.errors import MalformedRequestError, NotSupportedHereError
 from penstock.server.http.figures import ConsumerFigures, Lag, Snapshot
 from penstock.server.http.message_scan import offset_at_time
-from penstock.server.http.route import Asked, Call, Count, Done, Limit, Nothing, Page, Paging, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import (
+    Call,
+    Count,
+    Done,
+    Limit,
+    Nothing,
+    Page,
+    Paging,
+    RequestModel,
+    Resource,
+    ResponseModel,
+    Route,
+)
 from penstock.server.http.topics import TopicName, TopicNames, topic_for
 
 TOPICS_SHOWN: Final = 20
@@ -26,7 +38,7 @@ ConsumerName = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Sort = Literal["name", "kind", "state", "members", "lag_messages", "lag_bytes", "lag_seconds", "retention_share"]
 
 
-class ConsumerNames(Asked, frozen=True):
+class ConsumerNames(RequestModel, frozen=True):
     """Which consumer."""
 
     name: ConsumerName
@@ -40,7 +52,7 @@ class ConsumersQuery(Paging, frozen=True, kw_only=True):
     order: Literal["asc", "desc"] = "asc"
 
 
-class ConsumerShown(Shown, frozen=True):
+class ConsumerView(ResponseModel, frozen=True):
     """A consumer in a list. `lag_seconds` is the age of the first message it has not read, `retention_share` how much of the time
     or room that such a message is kept is gone: at 1 it is deleted unread. Of the topics, the first few."""
 
@@ -57,7 +69,7 @@ class ConsumerShown(Shown, frozen=True):
     vital: bool
 
 
-class MemberShown(Shown, frozen=True):
+class MemberView(ResponseModel, frozen=True):
     """A member of a group, and the partitions it has, by topic."""
 
     id: str
@@ -66,7 +78,7 @@ class MemberShown(Shown, frozen=True):
     partitions: dict[str, list[int]]
 
 
-class PositionsQuery(Asked, frozen=True, kw_only=True):
+class PositionsQuery(RequestModel, frozen=True, kw_only=True):
     """Which of its positions."""
 
     topic: TopicName | None = None
@@ -74,24 +86,24 @@ class PositionsQuery(Asked, frozen=True, kw_only=True):
     limit: Limit = 500
 
 
-class ConsumerDetail(Shown, frozen=True):
+class ConsumerDetail(ResponseModel, frozen=True):
     """A consumer with its members and its positions, a page of them. The sums are over all positions that are asked for."""
 
     name: str
     kind: ConsumerKind
     state: str
     vital: bool
-    members: list[MemberShown]
+    members: list[MemberView]
     topics: list[str]
     lag_messages: int
     lag_bytes: int
     lag_seconds: float | None
     retention_share: float | None
-    positions: list[PositionShown]
+    positions: list[PositionView]
     position_count: int
 
 
-class ResetAsked(Asked, frozen=True, kw_only=True):
+class ResetRequest(RequestModel, frozen=True, kw_only=True):
     """Where to move the positions in a topic; `value` is the offset, or the time in milliseconds."""
 
     topic: TopicName
@@ -101,7 +113,7 @@ class ResetAsked(Asked, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class MoveShown(Shown, frozen=True):
+class OffsetMove(ResponseModel, frozen=True):
     """One position, as it was and as it is to be."""
 
     topic: str
@@ -112,21 +124,21 @@ class MoveShown(Shown, frozen=True):
     end: int
 
 
-class ResetPlan(Shown, frozen=True):
+class ResetPlan(ResponseModel, frozen=True):
     """What was done, or with dry_run would be."""
 
     done: bool
-    items: list[MoveShown]
+    items: list[OffsetMove]
 
 
 class ConsumerResource(Resource):
     """Consumers of every kind."""
 
-    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
-        self._served = served
-        self._broker = served.broker
+    def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
+        self._context = context
+        self._broker = context.broker
         self._directory = directory
-        self._positions = ConsumerPositions(served, directory)
+        self._positions = ConsumerPositions(context, directory)
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -138,10 +150,10 @@ class ConsumerResource(Resource):
             Route("GET", "/topics/{name}/consumers", self.list_of_topic, "the consumers of a topic", (404,)),
         ]
 
-    async def list_consumers(self, call: Call[Nothing, ConsumersQuery, Nothing]) -> Page[ConsumerShown]:
+    async def list_consumers(self, call: Call[Nothing, ConsumersQuery, Nothing]) -> Page[ConsumerView]:
         """GET /consumers: those that the caller may describe."""
         query = call.query
-        snapshot = await self._served.figures.snapshot()
+        snapshot = await self._context.figures.snapshot()
         known = await self._directory.all(snapshot)
         part = query.search.lower()
         found = [
@@ -153,12 +165,12 @@ class ConsumerResource(Resource):
             found.sort(key=self._order_of(query.sort, snapshot))
         if query.order == "desc":
             found.reverse()
-        return Page([await self._shown(one, snapshot) for one in query.page(found)], len(found))
+        return Page([await self._view(one, snapshot) for one in query.page(found)], len(found))
 
-    async def list_of_topic(self, call: Call[TopicNames, Paging, Nothing]) -> Page[ConsumerShown]:
+    async def list_of_topic(self, call: Call[TopicNames, Paging, Nothing]) -> Page[ConsumerView]:
         """GET /topics/{name}/consumers: those with a position in it."""
-        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
-        snapshot = await self._served.figures.snapshot()
+        topic = topic_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
+        snapshot = await self._context.figures.snapshot()
         readers = snapshot.readers.get(topic.id, set())
         durables = {name for name, _ in await self._directory.stream_places_in(topic.name)}
         known = await self._directory.all(snapshot)
@@ -169,7 +181,7 @@ class ConsumerResource(Resource):
             and call.query.search.lower() in name.lower()
             and _may_see(call.caller, one)
         ]
-        return Page([await self._shown(one, snapshot) for one in call.query.page(found)], len(found))
+        return Page([await self._view(one, snapshot) for one in call.query.page(found)], len(found))
 
     async def show(self, call: Call[ConsumerNames, PositionsQuery, Nothing]) -> ConsumerDetail:
         """GET /consumers/{name}."""
@@ -185,7 +197,7 @@ class ConsumerResource(Resource):
             kind=consumer.kind,
             state=self._directory.state(consumer),
             vital=self._directory.is_vital(consumer),
-            members=[MemberShown(**one._asdict()) for one in members],
+            members=[MemberView(**one._asdict()) for one in members],
             topics=sorted({one.topic for one in positions}),
             positions=positions[query.offset : query.offset + query.limit],
             position_count=len(positions),
@@ -210,11 +222,11 @@ class ConsumerResource(Resource):
             raise NotSupportedHereError(f"{name!r} is a durable name of streams; those stay as long as their subjects")
         return Done()
 
-    async def reset(self, call: Call[ConsumerNames, Nothing, ResetAsked]) -> ResetPlan:
+    async def reset(self, call: Call[ConsumerNames, Nothing, ResetRequest]) -> ResetPlan:
         """POST /consumers/{name}/reset. As with Kafka's tools, only while nobody reads as this consumer."""
         name, asked, caller = call.names.name, call.body, call.caller
         caller.check_group(Operation.READ, self._directory.resource_of(name))
-        topic = topic_for(self._served, caller, Operation.READ, asked.topic)
+        topic = topic_for(self._context, caller, Operation.READ, asked.topic)
         consumer = await self._directory.find(name)
         if (asked.to in ("offset", "time")) != (asked.value is not None):
             raise MalformedRequestError("value is given with to=offset and to=time, and with nothing else")
@@ -229,14 +241,14 @@ class ConsumerResource(Resource):
             await self._broker.consumers.commit(consumer.key, moves)
         return ResetPlan(done=not asked.dry_run, items=items)
 
-    async def _move(self, consumer: Known, topic: Topic, number: int, asked: ResetAsked) -> MoveShown:
+    async def _move(self, consumer: ConsumerEntry, topic: Topic, number: int, asked: ResetRequest) -> OffsetMove:
         partition = self._broker.partition(topic, number)
         start, end = partition.start_offset, partition.end_offset
         after = {"earliest": start, "latest": end}.get(asked.to, asked.value or 0)
         if asked.to == "time":
-            after = await offset_at_time(partition, asked.value or 0, self._served.clock)
+            after = await offset_at_time(partition, asked.value or 0, self._context.clock)
         before = self._broker.consumers.position(consumer.key, TopicPartition(topic.id, number))
-        return MoveShown(
+        return OffsetMove(
             topic=topic.name,
             partition=number,
             before=None if before is None else before.offset,
@@ -245,9 +257,9 @@ class ConsumerResource(Resource):
             end=end,
         )
 
-    async def _reset_stream(self, consumer: Known, topic: Topic, asked: ResetAsked) -> ResetPlan:
+    async def _reset_stream(self, consumer: ConsumerEntry, topic: Topic, asked: ResetRequest) -> ResetPlan:
         """Positions in a stream are sequences, the last that was acknowledged."""
-        engine = self._served.streams
+        engine = self._context.streams
         if engine is None or asked.to == "time":
             raise InvalidRequestError(
                 "a durable name of streams is moved to earliest, latest or a sequence (offset), not to a time"
@@ -264,13 +276,13 @@ class ConsumerResource(Resource):
         if not asked.dry_run:
             after = await engine.acknowledge(consumer.key, topic.name, after, rewind=True)
             self._directory.forget_streams()
-        move = MoveShown(topic=topic.name, partition=0, before=before, after=after, start=0, end=last)
+        move = OffsetMove(topic=topic.name, partition=0, before=before, after=after, start=0, end=last)
         return ResetPlan(done=not asked.dry_run, items=[move])
 
-    async def _shown(self, consumer: Known, snapshot: Snapshot) -> ConsumerShown:
+    async def _view(self, consumer: ConsumerEntry, snapshot: Snapshot) -> ConsumerView:
         figures = await self._figures(consumer, snapshot)
         topics = sorted(figures.topics)
-        return ConsumerShown(
+        return ConsumerView(
             name=consumer.name,
             kind=consumer.kind,
             state=self._directory.state(consumer),
@@ -284,7 +296,7 @@ class ConsumerResource(Resource):
             vital=self._directory.is_vital(consumer),
         )
 
-    async def _figures(self, consumer: Known, snapshot: Snapshot) -> ConsumerFigures:
+    async def _figures(self, consumer: ConsumerEntry, snapshot: Snapshot) -> ConsumerFigures:
         if consumer.kind != "stream":
             return snapshot.consumers.get(consumer.key, ConsumerFigures())
         made = ConsumerFigures()
@@ -293,29 +305,29 @@ class ConsumerResource(Resource):
             made.lag = made.lag.joined(place.lag or Lag())
         return made
 
-    def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[Known], Any]:
+    def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[ConsumerEntry], Any]:
         none = ConsumerFigures()
 
-        def lag(consumer: Known) -> Lag:
+        def lag(consumer: ConsumerEntry) -> Lag:
             return snapshot.consumers.get(consumer.key, none).lag if consumer.kind != "stream" else none.lag
 
-        orders: dict[str, Callable[[Known], Any]] = {
+        orders: dict[str, Callable[[ConsumerEntry], Any]] = {
             "kind": lambda one: one.kind,
             "state": self._directory.state,
             "members": lambda one: len(self._directory.members(one)),
             "lag_messages": lambda one: lag(one).messages,
             "lag_bytes": lambda one: lag(one).size,
-            "lag_seconds": lambda one: -(lag(one).since_ms or self._served.now_ms()),
+            "lag_seconds": lambda one: -(lag(one).since_ms or self._context.now_ms()),
             "retention_share": lambda one: lag(one).retention_share or 0.0,
         }
         return orders[sort]
 
 
-def _may_see(caller: Caller, consumer: Known) -> bool:
+def _may_see(caller: Caller, consumer: ConsumerEntry) -> bool:
     return caller.may(Operation.DESCRIBE, ResourceKind.GROUP, consumer.resource)
 
 
-def _totals(positions: list[PositionShown]) -> dict[str, Any]:
+def _totals(positions: list[PositionView]) -> dict[str, Any]:
     """How far behind a consumer is now, by its positions."""
     ages = [one.lag_seconds for one in positions if one.lag_seconds is not None]
     shares = [one.retention_share for one in positions if one.retention_share is not None]

@@ -99,7 +99,7 @@ def status_of(error: PenstockError) -> int:
     return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
 
 
-def told(status: int, code: str, message: str) -> web.Response:
+def error_response(status: int, code: str, message: str) -> web.Response:
     """The answer that says so."""
     body = msgspec.json.encode(ErrorAnswer(ErrorText(code.upper(), _speakable(message))))
     answer = web.Response(body=body, status=status, content_type="application/json")
@@ -108,9 +108,9 @@ def told(status: int, code: str, message: str) -> web.Response:
     return answer
 
 
-def told_error(error: PenstockError) -> web.Response:
+def error_response_of(error: PenstockError) -> web.Response:
     """The same, of one of our errors."""
-    return told(status_of(error), error.code, str(error))
+    return error_response(status_of(error), error.code, str(error))
 
 
 def _speakable(message: str) -> str:

@@ -8,8 +8,8 @@ import msgspec
 
 from penstock.broker import Operation
 from penstock.server.http.errors import MalformedRequestError
-from penstock.server.http.route import Asked, Call, Count, Nothing, Page, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Count, Nothing, Page, RequestModel, Resource, ResponseModel, Route
 from penstock.server.metrics import HISTORY_METRICS, catalogue
 
 Metric = Literal[
@@ -27,7 +27,7 @@ Metric = Literal[
 assert set(Metric.__args__) == set(HISTORY_METRICS)  # type: ignore[attr-defined]
 
 
-class HistoryQuery(Asked, frozen=True, kw_only=True):
+class HistoryQuery(RequestModel, frozen=True, kw_only=True):
     """Which figure, of the node, of a topic or of a consumer; when, and in how many points."""
 
     metric: Metric
@@ -38,14 +38,14 @@ class HistoryQuery(Asked, frozen=True, kw_only=True):
     points: Annotated[int, msgspec.Meta(ge=1, le=3000)] = 300
 
 
-class HistoryShown(Shown, frozen=True):
+class HistoryView(ResponseModel, frozen=True):
     """Times in milliseconds, and the values at those times of each series; null where there was none."""
 
     times: list[int]
     series: dict[str, list[float | None]]
 
 
-class MetricShown(Shown, frozen=True):
+class MetricView(ResponseModel, frozen=True):
     """One metric of /metrics, or of /metrics/internal."""
 
     name: str
@@ -59,8 +59,8 @@ class MetricShown(Shown, frozen=True):
 class HistoryResource(Resource):
     """Figures over time."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -69,7 +69,7 @@ class HistoryResource(Resource):
             Route("GET", "/metrics-catalogue", self.list_metrics, "every metric for Prometheus, and what it means"),
         ]
 
-    async def show(self, call: Call[Nothing, HistoryQuery, Nothing]) -> HistoryShown:
+    async def show(self, call: Call[Nothing, HistoryQuery, Nothing]) -> HistoryView:
         """GET /history: by who may describe what it is of."""
         query, caller = call.query, call.caller
         if query.consumer:
@@ -80,7 +80,7 @@ class HistoryResource(Resource):
             caller.check_cluster(Operation.DESCRIBE)
         if query.from_ms is not None and query.to_ms is not None and query.from_ms > query.to_ms:
             raise MalformedRequestError("'from' is after 'to'; both are milliseconds since 1970")
-        found: dict[str, Any] = self._served.observatory.history(
+        found: dict[str, Any] = self._context.observatory.history(
             query.metric,
             query.topic or None,
             query.consumer or None,
@@ -88,9 +88,9 @@ class HistoryResource(Resource):
             to_ms=query.to_ms,
             points=query.points,
         )
-        return HistoryShown(times=found["times"], series=found["series"])
+        return HistoryView(times=found["times"], series=found["series"])
 
-    async def list_metrics(self, call: Call[Nothing, Nothing, Nothing]) -> Page[MetricShown]:
+    async def list_metrics(self, call: Call[Nothing, Nothing, Nothing]) -> Page[MetricView]:
         """GET /metrics-catalogue."""
-        items = [msgspec.convert(one, MetricShown) for one in catalogue()]
+        items = [msgspec.convert(one, MetricView) for one in catalogue()]
         return Page(items, len(items))

@@ -14,8 +14,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from penstock.gateway.http_guard import own_hosts
 from penstock.server.http.api import api_resources
 from penstock.server.http.app import Mount, make_app
-from penstock.server.http.ending import ENDING
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import SHUTDOWN
 
 KEEP_ALIVE_S: Final = 30.0
 LINE_BYTES_MAX: Final = 32 << 10  # of the address, and of a header: a cursor and Last-Event-ID have their place there
@@ -39,18 +39,25 @@ class HttpListener:
     """Make it, `start` it, `stop` it."""
 
     def __init__(
-        self, served: Served, *, host: str, port: int, advertised_host: str, mounts: Sequence[Mount] = (), tls: SSLContext | None
+        self,
+        context: NodeContext,
+        *,
+        host: str,
+        port: int,
+        advertised_host: str,
+        mounts: Sequence[Mount] = (),
+        tls: SSLContext | None,
     ) -> None:
-        self._served = served
+        self._context = context
         self._host = host
         self.port = port
         self._tls = tls
-        self._ending = asyncio.Event()
-        self._resources = api_resources(served)
+        self._shutdown = asyncio.Event()
+        self._resources = api_resources(context)
         routes = [route for resource in self._resources for route in resource.routes()]
-        app = make_app(served.broker, routes, own_hosts(host, advertised_host), mounts)
-        app[ENDING] = self._ending
-        drain_s = served.config.drain_timeout_s
+        app = make_app(context.broker, routes, own_hosts(host, advertised_host), mounts)
+        app[SHUTDOWN] = self._shutdown
+        drain_s = context.config.drain_timeout_s
         # What was begun is finished, though whoever asked for it may have gone: half a change helps nobody.
         self._runner = web.AppRunner(
             app,
@@ -77,12 +84,12 @@ class HttpListener:
             await self._runner.cleanup()
             raise
         self.port = self._runner.addresses[0][1]
-        self._served.figures.refresh()  # so that the first to look need not wait for it
+        self._context.figures.refresh()  # so that the first to look need not wait for it
 
     async def stop(self) -> None:
         """Take no more requests, end those that would never end by themselves, and finish the others."""
-        self._ending.set()
+        self._shutdown.set()
         await self._runner.cleanup()
-        await self._served.figures.close()
+        await self._context.figures.close()
         for resource in self._resources:
             await resource.close()

@@ -17,7 +17,7 @@ from penstock.core.record_format import next_offset_of
 from penstock.queue import Partition, is_aborted, joined, split_batches
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.route import Count
-from penstock.server.http.stored_records import Record, StoredRecords, Wanted, stored_records
+from penstock.server.http.stored_records import Record, RecordFilter, StoredRecords, stored_records
 
 CHUNK_BYTES_MIN: Final = 16 << 10
 CHUNK_BYTES_MAX: Final = 256 << 10
@@ -177,7 +177,7 @@ class PartitionScan:
     async def _look_into(self, batches: list[memoryview], begin: int, end: int) -> None:
         wanted = self._wanted
         aborted = self.partition.aborted_between(begin, end) if wanted.committed else []
-        asked = Wanted(begin, end, wanted.since_ms, wanted.needle)
+        asked = RecordFilter(begin, end, wanted.since_ms, wanted.needle)
         for batch in batches:
             records = None if is_aborted(batch, aborted) else await stored_records(batch, asked)
             if records is not None and records.chosen:
@@ -189,7 +189,7 @@ def chunk_bytes(partitions: int) -> int:
     return min(max(CHUNKS_BYTES // max(partitions, 1), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
 
-class Scanned(NamedTuple):
+class ScanResult(NamedTuple):
     """What a scan found, where it goes on (None at the end), and how many bytes it looked at."""
 
     records: list[Record]
@@ -197,7 +197,7 @@ class Scanned(NamedTuple):
     size: int
 
 
-async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: Budget, *, backwards: bool) -> Scanned:
+async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: Budget, *, backwards: bool) -> ScanResult:
     """Up to `limit` messages of several partitions, in the order of their times as far as that of their offsets allows."""
     found: list[Record] = []
     size = 0
@@ -219,8 +219,8 @@ async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: B
         elif not one.is_done:
             break  # of this one nothing more is looked at: what others have later would be out of order
     if all(one.is_done for one in scans):
-        return Scanned(found, None, budget.spent)
-    return Scanned(found, Cursor(backwards, {str(one.partition.number): one.at for one in scans}), budget.spent)
+        return ScanResult(found, None, budget.spent)
+    return ScanResult(found, Cursor(backwards, {str(one.partition.number): one.at for one in scans}), budget.spent)
 
 
 async def offset_at_time(partition: Partition, timestamp_ms: int, clock: Clock) -> int:

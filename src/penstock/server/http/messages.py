@@ -12,12 +12,12 @@ from aiohttp import web
 from penstock.broker import Operation, Topic
 from penstock.queue import Partition
 from penstock.server.http.errors import MalformedRequestError, NotFoundError
-from penstock.server.http.hold_back import hold_back_reader
 from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, chunk_bytes, scan
-from penstock.server.http.payload_view import MessageShown, shown_message
-from penstock.server.http.route import Asked, Call, Count, Limit, Nothing, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.payload_view import MessageView, shown_message
+from penstock.server.http.route import Call, Count, Limit, Nothing, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.stored_records import Record
+from penstock.server.http.throttle import throttle_reader
 from penstock.server.http.topics import TopicName, TopicNames, topic_for
 
 ANSWER_BYTES_MAX: Final = 4 << 20  # of messages in one answer, about
@@ -35,7 +35,7 @@ Start = Annotated[
 Isolation = Literal["committed", "uncommitted"]
 
 
-class MessagesQuery(Asked, frozen=True, kw_only=True):
+class MessagesQuery(RequestModel, frozen=True, kw_only=True):
     """Which messages."""
 
     partition: PartitionNumber | None = None
@@ -47,15 +47,15 @@ class MessagesQuery(Asked, frozen=True, kw_only=True):
     isolation: Isolation = "committed"
 
 
-class MessagesShown(Shown, frozen=True):
+class MessagesView(ResponseModel, frozen=True):
     """Messages in the order of their times, from `start` on. With `next`, the same question goes on; null at the end."""
 
-    items: list[MessageShown]
+    items: list[MessageView]
     next: str | None
     scanned_bytes: int
 
 
-class MessageNames(Asked, frozen=True):
+class MessageNames(RequestModel, frozen=True):
     """Which message."""
 
     name: TopicName
@@ -66,8 +66,8 @@ class MessageNames(Asked, frozen=True):
 class MessageResource(Resource):
     """Messages of topics."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -78,18 +78,18 @@ class MessageResource(Resource):
             Route("GET", value, self.show_value, "the bytes of its value", (404,), media_type="application/octet-stream"),
         ]
 
-    async def list_messages(self, call: Call[TopicNames, MessagesQuery, Nothing]) -> MessagesShown:
+    async def list_messages(self, call: Call[TopicNames, MessagesQuery, Nothing]) -> MessagesView:
         """GET /topics/{name}/messages: as much as can be looked at in a moment."""
         query = call.query
-        topic = topic_for(self._served, call.caller, Operation.READ, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.READ, call.names.name)
         backwards, scans = await self._scans(topic, query)
-        budget = Budget(self._served.clock)
+        budget = Budget(self._context.clock)
         found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=backwards)
-        await hold_back_reader(self._served.broker, call.caller, found.size)
+        await throttle_reader(self._context.broker, call.caller, found.size)
         items = [shown_message(record, full=query.full) for record in found.records]
-        return MessagesShown(items=items, next=None if found.next is None else found.next.pack(), scanned_bytes=found.size)
+        return MessagesView(items=items, next=None if found.next is None else found.next.pack(), scanned_bytes=found.size)
 
-    async def show(self, call: Call[MessageNames, Nothing, Nothing]) -> MessageShown:
+    async def show(self, call: Call[MessageNames, Nothing, Nothing]) -> MessageView:
         """GET /topics/{name}/messages/{partition}/{offset}."""
         return shown_message(await self._record(call), full=True)
 
@@ -107,11 +107,11 @@ class MessageResource(Resource):
 
     async def _record(self, call: Call[MessageNames, Nothing, Nothing]) -> Record:
         names = call.names
-        topic = topic_for(self._served, call.caller, Operation.READ, names.name)
-        partition = self._served.broker.partition(topic, names.partition)
+        topic = topic_for(self._context, call.caller, Operation.READ, names.name)
+        partition = self._context.broker.partition(topic, names.partition)
         if partition.start_offset <= names.offset < partition.end_offset:
             one = PartitionScan(partition, names.offset, Filter(committed=False), backwards=False)
-            await one.fill(Budget(self._served.clock))
+            await one.fill(Budget(self._context.clock))
             if one.next_time is not None and (record := one.take()).offset == names.offset:
                 return record
         raise NotFoundError(
@@ -125,7 +125,7 @@ class MessageResource(Resource):
         committed = query.isolation == "committed"
         if query.cursor:
             cursor = Cursor.unpack(query.cursor)
-            partitions = [self._served.broker.partition(topic, int(number)) for number in cursor.at]
+            partitions = [self._context.broker.partition(topic, int(number)) for number in cursor.at]
             at = dict(zip(partitions, cursor.at.values(), strict=True))
             wanted = Filter(needle, None, committed)
             return cursor.backwards, scans_at(at, wanted, backwards=cursor.backwards)
@@ -137,8 +137,8 @@ class MessageResource(Resource):
 
     def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[Partition]:
         if number is not None:
-            return [self._served.broker.partition(topic, number)]
-        found = [one for one in self._served.figures.partitions(topic) if one.end_offset > one.start_offset]
+            return [self._context.broker.partition(topic, number)]
+        found = [one for one in self._context.figures.partitions(topic) if one.end_offset > one.start_offset]
         if backwards and len(found) > PARTITIONS_MAX:
             found.sort(key=lambda one: one.max_timestamp, reverse=True)
         return found[:PARTITIONS_MAX]

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from penstock import __version__
 from penstock.server.http.errors import ErrorAnswer
-from penstock.server.http.route import JSON_TYPE, Asked, Nothing, Route
+from penstock.server.http.route import JSON_TYPE, Nothing, RequestModel, Route
 
 # Every route can answer with these, whatever it does.
 ALWAYS: Final = (400, 401, 403, 503)
@@ -63,7 +63,7 @@ def _operation(route: Route, schema_of: dict[str, Any], components: dict[str, An
     return operation
 
 
-def _parameters(kind: type[Asked], place: str, components: dict[str, Any]) -> list[dict[str, Any]]:
+def _parameters(kind: type[RequestModel], place: str, components: dict[str, Any]) -> list[dict[str, Any]]:
     if kind is Nothing:
         return []
     described = components[kind.__name__]

@@ -6,23 +6,23 @@ from typing import Literal
 
 from penstock.broker import CLUSTER_NAME, Operation, ResourceKind
 from penstock.server.http.caller import Caller
-from penstock.server.http.consumer_directory import ConsumerDirectory, Known
+from penstock.server.http.consumer_directory import ConsumerDirectory, ConsumerEntry
 from penstock.server.http.figures import Snapshot, TopicCounts
-from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
 from penstock.server.http.topics import PIPELINES_TOPIC, visible_topics
 from penstock.server.metrics.alerts import CRITICAL
 from penstock.server.metrics.alerts import Alert as KnownAlert
 
 
-class FlowShown(Shown, frozen=True):
+class FlowView(ResponseModel, frozen=True):
     """What comes or goes each second."""
 
     messages_per_s: float
     bytes_per_s: float
 
 
-class SpaceShown(Shown, frozen=True):
+class SpaceView(ResponseModel, frozen=True):
     """What the data takes on all disks, and the room on their file systems."""
 
     used: int
@@ -30,7 +30,7 @@ class SpaceShown(Shown, frozen=True):
     total: int
 
 
-class LagShown(Shown, frozen=True):
+class LagView(ResponseModel, frozen=True):
     """The consumer that is furthest behind, and in which topic."""
 
     consumer: str
@@ -38,7 +38,7 @@ class LagShown(Shown, frozen=True):
     messages: int
 
 
-class Alert(Shown, frozen=True):
+class Alert(ResponseModel, frozen=True):
     """What someone should look at, and what it is about, if that has a name; `link` is the page of the console where."""
 
     level: Literal["warning", "critical"]
@@ -49,24 +49,24 @@ class Alert(Shown, frozen=True):
     name: str
 
 
-class Overview(Shown, frozen=True):
+class Overview(ResponseModel, frozen=True):
     """The node at a glance. Storage is null for who may not describe the cluster."""
 
-    produce: FlowShown
-    fetch: FlowShown
-    storage: SpaceShown | None
+    produce: FlowView
+    fetch: FlowView
+    storage: SpaceView | None
     topics: int
     partitions: int
     consumers: int
-    lag_max: LagShown | None
+    lag_max: LagView | None
     alerts: list[Alert]
 
 
 class OverviewResource(Resource):
     """The overview."""
 
-    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
+        self._context = context
         self._directory = directory
 
     def routes(self) -> list[Route]:
@@ -75,36 +75,36 @@ class OverviewResource(Resource):
 
     async def show(self, call: Call[Nothing, Nothing, Nothing]) -> Overview:
         """GET /overview: of what the caller may know."""
-        served, caller = self._served, call.caller
-        snapshot = await served.figures.snapshot()
-        figures = served.figures
-        counts = figures.counts() if caller.access is None else TopicCounts.of(visible_topics(served, caller))
+        context, caller = self._context, call.caller
+        snapshot = await context.figures.snapshot()
+        figures = context.figures
+        counts = figures.counts() if caller.access is None else TopicCounts.of(visible_topics(context, caller))
         consumers = [one for one in (await self._directory.all(snapshot)).values() if _may_describe(caller, one)]
         may_cluster = caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
-        sources = served.observatory.sources
+        sources = context.observatory.sources
         space = sources.space() if may_cluster and sources is not None else None
-        rates = served.observatory.flows.rates
+        rates = context.observatory.flows.rates
         return Overview(
-            produce=FlowShown(messages_per_s=rates.produce_messages_per_s, bytes_per_s=rates.produce_bytes_per_s),
-            fetch=FlowShown(messages_per_s=rates.fetch_messages_per_s, bytes_per_s=rates.fetch_bytes_per_s),
-            storage=None if space is None else SpaceShown(used=space.used, free=space.free, total=space.total),
+            produce=FlowView(messages_per_s=rates.produce_messages_per_s, bytes_per_s=rates.produce_bytes_per_s),
+            fetch=FlowView(messages_per_s=rates.fetch_messages_per_s, bytes_per_s=rates.fetch_bytes_per_s),
+            storage=None if space is None else SpaceView(used=space.used, free=space.free, total=space.total),
             **counts._asdict(),
             consumers=len(consumers),
             lag_max=_largest_lag(consumers, snapshot),
-            alerts=[_shown(alert) for alert in served.observatory.alerts if _may_know(caller, alert)],
+            alerts=[_view(alert) for alert in context.observatory.alerts if _may_know(caller, alert)],
         )
 
 
-def _largest_lag(consumers: list[Known], snapshot: Snapshot) -> LagShown | None:
-    worst: LagShown | None = None
+def _largest_lag(consumers: list[ConsumerEntry], snapshot: Snapshot) -> LagView | None:
+    worst: LagView | None = None
     for one in consumers:
         figures = snapshot.consumers.get(one.key) if one.kind != "stream" else None
         if figures is not None and figures.worst_messages > (0 if worst is None else worst.messages):
-            worst = LagShown(consumer=one.name, topic=figures.worst_topic, messages=figures.worst_messages)
+            worst = LagView(consumer=one.name, topic=figures.worst_topic, messages=figures.worst_messages)
     return worst
 
 
-def _shown(alert: KnownAlert) -> Alert:
+def _view(alert: KnownAlert) -> Alert:
     level: Literal["warning", "critical"] = "critical" if alert.level == CRITICAL else "warning"
     return Alert(
         level=level, code=alert.code.upper(), message=alert.message, what_to_do=alert.what_to_do, link=alert.link, name=alert.name
@@ -122,5 +122,5 @@ def _may_know(caller: Caller, alert: KnownAlert) -> bool:
     return caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
 
 
-def _may_describe(caller: Caller, consumer: Known) -> bool:
+def _may_describe(caller: Caller, consumer: ConsumerEntry) -> bool:
     return caller.may(Operation.DESCRIBE, ResourceKind.GROUP, consumer.resource)

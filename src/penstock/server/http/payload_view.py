@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from penstock.server.http.route import Shown
+from penstock.server.http.route import ResponseModel
 from penstock.server.http.stored_records import Record
 
 JSON_BYTES_MAX: Final = 32 << 10  # of a preview; what is larger is shown as cut text
@@ -20,7 +20,7 @@ _PAYLOAD_FIELDS: Final = {"object_name": "penstock.object_name", "size": "pensto
 _NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
 
 
-class OctetsShown(Shown, frozen=True):
+class OctetsView(ResponseModel, frozen=True):
     """Some bytes. `data` is a JSON value if the kind is json, null if there is nothing, else a string; `size` is of all of it."""
 
     kind: Literal["null", "json", "text", "hex"]
@@ -29,14 +29,14 @@ class OctetsShown(Shown, frozen=True):
     size: int
 
 
-class HeaderShown(Shown, frozen=True):
+class HeaderView(ResponseModel, frozen=True):
     """One header of a message."""
 
     name: str
-    value: OctetsShown
+    value: OctetsView
 
 
-class PayloadShown(Shown, frozen=True):
+class PayloadView(ResponseModel, frozen=True):
     """Where the payload of a message of a stream is, if it is too large for the log. A size of -1 is not known."""
 
     object_name: str
@@ -44,56 +44,56 @@ class PayloadShown(Shown, frozen=True):
     crc32c: str | None
 
 
-class MessageShown(Shown, frozen=True):
+class MessageView(ResponseModel, frozen=True):
     """One message."""
 
     partition: int
     offset: int
     timestamp: int
     timestamp_type: Literal["create", "append"]
-    key: OctetsShown
-    value: OctetsShown
-    headers: list[HeaderShown]
+    key: OctetsView
+    value: OctetsView
+    headers: list[HeaderView]
     size: int
-    payload: PayloadShown | None
+    payload: PayloadView | None
 
 
-def shown_octets(raw: bytes | None, *, full: bool = False) -> OctetsShown:
+def shown_octets(raw: bytes | None, *, full: bool = False) -> OctetsView:
     """Some bytes, cut if they are many."""
     if raw is None:
-        return OctetsShown(kind="null", data=None, truncated=False, size=0)
+        return OctetsView(kind="null", data=None, truncated=False, size=0)
     json_max, text_max, hex_max = (FULL_BYTES_MAX,) * 3 if full else (JSON_BYTES_MAX, TEXT_BYTES_MAX, HEX_BYTES_MAX)
     if raw[:1] in (b"{", b"[") and len(raw) <= json_max and _is_json(raw):
-        return OctetsShown(kind="json", data=msgspec.Raw(raw), truncated=False, size=len(raw))
+        return OctetsView(kind="json", data=msgspec.Raw(raw), truncated=False, size=len(raw))
     text = _text_of(raw[:text_max], is_cut=len(raw) > text_max)
     if text is not None:
-        return OctetsShown(kind="text", data=text, truncated=len(raw) > text_max, size=len(raw))
-    return OctetsShown(kind="hex", data=raw[:hex_max].hex(), truncated=len(raw) > hex_max, size=len(raw))
+        return OctetsView(kind="text", data=text, truncated=len(raw) > text_max, size=len(raw))
+    return OctetsView(kind="hex", data=raw[:hex_max].hex(), truncated=len(raw) > hex_max, size=len(raw))
 
 
-def shown_message(record: Record, *, full: bool = False) -> MessageShown:
+def shown_message(record: Record, *, full: bool = False) -> MessageView:
     """A stored message."""
-    return MessageShown(
+    return MessageView(
         partition=record.partition,
         offset=record.offset,
         timestamp=record.timestamp,
         timestamp_type="append" if record.is_append_time else "create",
         key=shown_octets(record.key, full=full),
         value=shown_octets(record.value, full=full),
-        headers=[HeaderShown(name=name, value=shown_octets(value, full=full)) for name, value in record.headers],
+        headers=[HeaderView(name=name, value=shown_octets(value, full=full)) for name, value in record.headers],
         size=record.size,
         payload=_payload_of(record),
     )
 
 
-def _payload_of(record: Record) -> PayloadShown | None:
+def _payload_of(record: Record) -> PayloadView | None:
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers if name.startswith("penstock.")}
     fields = {field: headers[name] for field, name in _PAYLOAD_FIELDS.items() if name in headers}
     size = fields.get("size", "")
     # A producer of Kafka can send any headers; of a stream's message the value says the same.
     if "object_name" not in fields or json.dumps(fields).encode() != record.value or len(size) > SIZE_DIGITS_MAX:
         return None
-    return PayloadShown(
+    return PayloadView(
         object_name=fields["object_name"],
         size=int(size) if size.isascii() and size.isdigit() else -1,
         crc32c=fields.get("crc32c"),

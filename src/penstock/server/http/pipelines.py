@@ -11,14 +11,14 @@ import msgspec
 from penstock.broker import Operation, UnknownTopicError
 from penstock.server.http.errors import NotFoundError
 from penstock.server.http.message_scan import Budget, Filter, PartitionScan
-from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Page, Paging, RequestModel, Resource, Route
 from penstock.server.http.topics import PIPELINES_TOPIC
 
 ALIVE_MS: Final = 15_000  # one that runs reports more often than this
 
 
-class PipelineNames(Asked, frozen=True):
+class PipelineNames(RequestModel, frozen=True):
     """Which pipeline."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
@@ -52,7 +52,7 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     spark_ui: str | None = None
 
 
-class PipelineShown(PipelineReport, frozen=True, kw_only=True):
+class PipelineView(PipelineReport, frozen=True, kw_only=True):
     """A pipeline, and whether its runner was heard of lately."""
 
     is_alive: bool
@@ -61,8 +61,8 @@ class PipelineShown(PipelineReport, frozen=True, kw_only=True):
 class PipelineResource(Resource):
     """Pipelines. What was read once is kept; each request reads what has come since."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._reading = asyncio.Lock()
         self._topic_id: UUID | None = None
         self._position = 0
@@ -75,21 +75,21 @@ class PipelineResource(Resource):
             Route("GET", "/pipelines/{name}", self.show, "one pipeline", (404,)),
         ]
 
-    async def list_pipelines(self, call: Call[Nothing, Paging, Nothing]) -> Page[PipelineShown]:
+    async def list_pipelines(self, call: Call[Nothing, Paging, Nothing]) -> Page[PipelineView]:
         """GET /pipelines."""
         call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
         reports = await self.reports()
         part = call.query.search.lower()
         found = [report for name, report in sorted(reports.items()) if part in name.lower()]
-        return Page([self._shown(report) for report in call.query.page(found)], len(found))
+        return Page([self._view(report) for report in call.query.page(found)], len(found))
 
-    async def show(self, call: Call[PipelineNames, Nothing, Nothing]) -> PipelineShown:
+    async def show(self, call: Call[PipelineNames, Nothing, Nothing]) -> PipelineView:
         """GET /pipelines/{name}."""
         call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
         report = (await self.reports()).get(call.names.name)
         if report is None:
             raise NotFoundError(f"there is no pipeline {call.names.name!r}; GET /api/v1/pipelines lists those there are")
-        return self._shown(report)
+        return self._view(report)
 
     async def reports(self) -> dict[str, PipelineReport]:
         """The last report of every pipeline."""
@@ -98,7 +98,7 @@ class PipelineResource(Resource):
             return dict(self._reports)
 
     async def _catch_up(self) -> None:
-        broker = self._served.broker
+        broker = self._context.broker
         try:
             topic = broker.catalog.topic(PIPELINES_TOPIC)
         except UnknownTopicError:
@@ -109,7 +109,7 @@ class PipelineResource(Resource):
             self._topic_id, self._position, self._reports = topic.id, 0, {}
         partition = broker.partition(topic, 0)
         one = PartitionScan(partition, max(self._position, partition.start_offset), Filter(), backwards=False)
-        budget = Budget(self._served.clock)
+        budget = Budget(self._context.clock)
         await one.fill(budget)
         while one.next_time is not None:
             record = one.take()
@@ -126,6 +126,6 @@ class PipelineResource(Resource):
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._reports[name] = PipelineReport(name=name, state="unknown", last_error="its last report cannot be read")
 
-    def _shown(self, report: PipelineReport) -> PipelineShown:
-        is_alive = self._served.now_ms() - (report.updated_ms or 0) < ALIVE_MS
-        return PipelineShown(**msgspec.structs.asdict(report), is_alive=is_alive)
+    def _view(self, report: PipelineReport) -> PipelineView:
+        is_alive = self._context.now_ms() - (report.updated_ms or 0) < ALIVE_MS
+        return PipelineView(**msgspec.structs.asdict(report), is_alive=is_alive)

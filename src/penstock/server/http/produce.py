@@ -12,14 +12,14 @@ from penstock.broker import Operation, Topic
 from penstock.core.key_hash import partition_of_key
 from penstock.core.record_format import framed, packed_record
 from penstock.server.http.errors import MalformedRequestError
-from penstock.server.http.hold_back import hold_back_writer
 from penstock.server.http.messages import PartitionNumber
-from penstock.server.http.route import Asked, Call, Nothing, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, RequestModel, Resource, ResponseModel, Route
+from penstock.server.http.throttle import throttle_writer
 from penstock.server.http.topics import TopicNames, topic_for
 
 
-class NewMessage(Asked, frozen=True, kw_only=True):
+class NewMessage(RequestModel, frozen=True, kw_only=True):
     """A message that is to be written. Key and value are text, null, or any JSON value, which is stored as JSON."""
 
     value: Any
@@ -29,7 +29,7 @@ class NewMessage(Asked, frozen=True, kw_only=True):
     encoding: Literal["text", "base64"] = "text"  # of key and value, if they are strings
 
 
-class WrittenShown(Shown, frozen=True):
+class ProduceResult(ResponseModel, frozen=True):
     """Where a message was stored; it is durable."""
 
     partition: int
@@ -40,8 +40,8 @@ class WrittenShown(Shown, frozen=True):
 class ProduceResource(Resource):
     """Writing of messages, one at a time."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._turn = 0
 
     def routes(self) -> list[Route]:
@@ -49,20 +49,20 @@ class ProduceResource(Resource):
         summary = "write one message; without a partition, its key decides as with Kafka's producers"
         return [Route("POST", "/topics/{name}/messages", self.write, summary, (404, 422))]
 
-    async def write(self, call: Call[TopicNames, Nothing, NewMessage]) -> WrittenShown:
+    async def write(self, call: Call[TopicNames, Nothing, NewMessage]) -> ProduceResult:
         """POST /topics/{name}/messages."""
-        broker, asked = self._served.broker, call.body
-        topic = topic_for(self._served, call.caller, Operation.WRITE, call.names.name)
+        broker, asked = self._context.broker, call.body
+        topic = topic_for(self._context, call.caller, Operation.WRITE, call.names.name)
         key, value = _octets(asked.key, "key", asked.encoding), _octets(asked.value, "value", asked.encoding)
         headers = [(name.encode(), None if text is None else text.encode()) for name, text in asked.headers.items()]
-        now_ms = self._served.now_ms()
+        now_ms = self._context.now_ms()
         batch = framed(packed_record(0, value, key=key, headers=headers), 1, (now_ms, now_ms))
         number = self._partition(topic, key) if asked.partition is None else asked.partition
         broker.route(topic.name, number)  # refuses topics that are the broker's own
         stored = await broker.produce(topic, number, batch)
-        await hold_back_writer(broker, call.caller, len(batch))
+        await throttle_writer(broker, call.caller, len(batch))
         stamp = now_ms if stored.append_time_ms < 0 else stored.append_time_ms
-        return WrittenShown(partition=number, offset=stored.base_offset, timestamp=stamp)
+        return ProduceResult(partition=number, offset=stored.base_offset, timestamp=stamp)
 
     def _partition(self, topic: Topic, key: bytes | None) -> int:
         if key is not None:

@@ -11,20 +11,20 @@ from penstock.broker.namespace import Node, topic_name_of
 from penstock.broker.queue_agent import Status
 from penstock.core.errors import PenstockError
 from penstock.server.http.caller import Caller
-from penstock.server.http.route import Asked, Call, Nothing, Page, Paging, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.topics import topic_for, visible_topics
 
 NO_RATES = {"current": 0.0, "1m": 0.0, "1h": 0.0, "1d": 0.0}
 
 
-class QueueNames(Asked, frozen=True):
+class QueueNames(RequestModel, frozen=True):
     """Which queue: by the name of its topic, or by its path."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
-class Rates(Shown, frozen=True):
+class Rates(ResponseModel, frozen=True):
     """How much a second: now, and over a minute, an hour and a day."""
 
     current: float
@@ -33,7 +33,7 @@ class Rates(Shown, frozen=True):
     day: float = msgspec.field(name="1d")
 
 
-class TrimShown(Shown, frozen=True):
+class TrimView(ResponseModel, frozen=True):
     """Automatic trimming, as it is configured."""
 
     enable: bool
@@ -41,7 +41,7 @@ class TrimShown(Shown, frozen=True):
     retained_lifetime_ms: int | None
 
 
-class QueueShown(Shown, frozen=True):
+class QueueView(ResponseModel, frozen=True):
     """A queue in a list."""
 
     name: str
@@ -53,11 +53,11 @@ class QueueShown(Shown, frozen=True):
     write_data_weight_rate: Rates
     registrations: int
     vital: int
-    trim: TrimShown
+    trim: TrimView
     alerts: int
 
 
-class RegistrationShown(Shown, frozen=True):
+class RegistrationView(ResponseModel, frozen=True):
     """That a consumer reads the queue; while it is vital, nothing that it has not read is trimmed. What is known of where it is,
     for each partition, is as the attributes of YT have it; null if the consumer is on another cluster, or cannot be told of."""
 
@@ -67,14 +67,14 @@ class RegistrationShown(Shown, frozen=True):
     partitions: list[dict[str, Any]] | None
 
 
-class AlertShown(Shown, frozen=True):
+class QueueAlertView(ResponseModel, frozen=True):
     """What an operator should look at."""
 
     name: str
     message: str
 
 
-class QueueDetail(Shown, frozen=True):
+class QueueDetail(ResponseModel, frozen=True):
     """All that the Queue Agent knows of a queue. `partition_list` is as `@queue_partitions` of YT has it."""
 
     name: str
@@ -84,9 +84,9 @@ class QueueDetail(Shown, frozen=True):
     mount_state: str
     write_row_count_rate: Rates
     write_data_weight_rate: Rates
-    registrations: list[RegistrationShown]
-    trim: TrimShown
-    alerts: list[AlertShown]
+    registrations: list[RegistrationView]
+    trim: TrimView
+    alerts: list[QueueAlertView]
     exports: dict[str, Any] | None
     partition_list: list[dict[str, Any]]
 
@@ -94,9 +94,9 @@ class QueueDetail(Shown, frozen=True):
 class QueueResource(Resource):
     """Queues."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._broker = served.broker
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._broker = context.broker
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -105,17 +105,17 @@ class QueueResource(Resource):
             Route("GET", "/queues/{name}", self.show, "one queue: rates, registrations, trimming, alerts", (404,)),
         ]
 
-    async def list_queues(self, call: Call[Nothing, Paging, Nothing]) -> Page[QueueShown]:
+    async def list_queues(self, call: Call[Nothing, Paging, Nothing]) -> Page[QueueView]:
         """GET /queues."""
         found = [
-            topic for topic in visible_topics(self._served, call.caller, call.query.search) if topic.name not in INTERNAL_TOPICS
+            topic for topic in visible_topics(self._context, call.caller, call.query.search) if topic.name not in INTERNAL_TOPICS
         ]
         nodes = [(topic, self._broker.namespace.find(self._broker.namespace.path_of(topic))) for topic in call.query.page(found)]
         return Page([self._queue(topic, node) for topic, node in nodes if node is not None], len(found))
 
     async def show(self, call: Call[QueueNames, Nothing, Nothing]) -> QueueDetail:
         """GET /queues/{name}."""
-        topic, node = queue_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        topic, node = queue_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
         agent = self._broker.queue_agent
         status = agent.queue_status(node, has_timestamp=False, has_weight=False)
         shown = self._queue(topic, node)
@@ -129,14 +129,14 @@ class QueueResource(Resource):
             write_data_weight_rate=shown.write_data_weight_rate,
             registrations=[await self._registration(node, one) for one in status["registrations"]],
             trim=shown.trim,
-            alerts=[AlertShown(name=name, message=one["message"]) for name, one in status.get("alerts", {}).items()],
+            alerts=[QueueAlertView(name=name, message=one["message"]) for name, one in status.get("alerts", {}).items()],
             exports=status.get("exports"),
             partition_list=await agent.queue_partitions(node),
         )
 
-    def _queue(self, topic: Topic, node: Node) -> QueueShown:
+    def _queue(self, topic: Topic, node: Node) -> QueueView:
         status = self._broker.queue_agent.queue_status(node, has_timestamp=False, has_weight=False)
-        return QueueShown(
+        return QueueView(
             name=topic.name,
             path=node.path,
             topic=topic.name,
@@ -150,7 +150,7 @@ class QueueResource(Resource):
             alerts=len(status.get("alerts", {})),
         )
 
-    async def _registration(self, queue: Node, registration: Status) -> RegistrationShown:
+    async def _registration(self, queue: Node, registration: Status) -> RegistrationView:
         consumer: str = registration["consumer"]
         agent = self._broker.queue_agent
         cluster, _, path = consumer.partition(":")
@@ -164,26 +164,26 @@ class QueueResource(Resource):
                 partitions = known if isinstance(known, list) else None
             except PenstockError as error:
                 status = {"error": {"message": str(error)}}
-        return RegistrationShown(consumer=consumer, vital=registration["vital"], status=status, partitions=partitions)
+        return RegistrationView(consumer=consumer, vital=registration["vital"], status=status, partitions=partitions)
 
 
-def queue_for(served: Served, caller: Caller, operation: Operation, name: str) -> tuple[Topic, Node]:
+def queue_for(context: NodeContext, caller: Caller, operation: Operation, name: str) -> tuple[Topic, Node]:
     """A queue by the name of its topic or by its path, for a caller who may do this with it."""
-    namespace = served.broker.namespace
+    namespace = context.broker.namespace
     if name.startswith("//"):
         found = namespace.find(name)
         # Who may not know of a queue is not told either that there is none.
         caller.check_topic(operation, (found and found.topic) or topic_name_of(name))
         node = namespace.node(name)
         return namespace.topic(node), node
-    topic = topic_for(served, caller, operation, name)
+    topic = topic_for(context, caller, operation, name)
     return topic, namespace.node(namespace.path_of(topic))
 
 
-def trimming_of(node: Node) -> TrimShown:
+def trimming_of(node: Node) -> TrimView:
     """What the attributes of a queue say; they are JSON, and were checked when they were set."""
     raw = msgspec.json.decode(node.attributes.get("auto_trim_config", b"null")) or {}
-    return TrimShown(
+    return TrimView(
         enable=bool(raw.get("enable")),
         retained_rows=raw.get("retained_rows"),
         retained_lifetime_ms=raw.get("retained_lifetime_duration"),

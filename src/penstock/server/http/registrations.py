@@ -12,9 +12,9 @@ from penstock.broker.namespace import GROUPS_FOLDER, group_name
 from penstock.broker.registrations import Ref, Registration
 from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.errors import MalformedRequestError, NotFoundError, NotSupportedHereError
-from penstock.server.http.queues import QueueNames, TrimShown, queue_for, trimming_of
-from penstock.server.http.route import Asked, Call, Count, Done, Nothing, Resource, Route
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.queues import QueueNames, TrimView, queue_for, trimming_of
+from penstock.server.http.route import Call, Count, Done, Nothing, RequestModel, Resource, Route
 
 SECOND_MS = 1000
 
@@ -26,14 +26,14 @@ class RegistrationNames(QueueNames, frozen=True):
     consumer: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
-class RegistrationAsked(Asked, frozen=True):
+class RegistrationRequest(RequestModel, frozen=True):
     """Whether the consumer is vital, and which partitions it reads: null for all."""
 
     vital: bool
     partitions: list[Count] | None = None
 
 
-class TrimAsked(Asked, frozen=True):
+class TrimRequest(RequestModel, frozen=True):
     """Automatic trimming: what all vital consumers have read goes, but for so many rows and all that is younger than this."""
 
     enable: bool
@@ -44,9 +44,9 @@ class TrimAsked(Asked, frozen=True):
 class RegistrationResource(Resource):
     """Who reads a queue, and what becomes of what they have read."""
 
-    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
-        self._served = served
-        self._broker = served.broker
+    def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
+        self._context = context
+        self._broker = context.broker
         self._directory = directory
 
     def routes(self) -> list[Route]:
@@ -64,13 +64,13 @@ class RegistrationResource(Resource):
             Route("PUT", "/queues/{name}/trimming", self.set_trimming, "set automatic trimming", (404, 422)),
         ]
 
-    async def register(self, call: Call[RegistrationNames, Nothing, RegistrationAsked]) -> Done:
+    async def register(self, call: Call[RegistrationNames, Nothing, RegistrationRequest]) -> Done:
         """PUT /queues/{name}/registrations/{consumer}. For a vital one it takes the right to alter the topic."""
         caller, asked = call.caller, call.body
         consumer = self._consumer(call)
         # The right to register vital consumers covers all others.
         name = call.names.name
-        topic, queue = queue_for(self._served, caller, Operation.DESCRIBE, name)
+        topic, queue = queue_for(self._context, caller, Operation.DESCRIBE, name)
         if not caller.may_topic(Operation.ALTER, topic.name):
             caller.check_topic(Operation.ALTER if asked.vital else Operation.READ, topic.name)
         if self._broker.namespace.consumer(consumer.path) is None:
@@ -84,7 +84,7 @@ class RegistrationResource(Resource):
     async def unregister(self, call: Call[RegistrationNames, Nothing, Nothing]) -> Done:
         """DELETE /queues/{name}/registrations/{consumer}."""
         consumer = self._consumer(call)
-        topic, queue = queue_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        topic, queue = queue_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
         found = self._broker.registrations.registration(self._ref(queue.path), consumer)
         if found is None:
             raise NotFoundError(f"{consumer} is not registered at {call.names.name}")
@@ -93,10 +93,10 @@ class RegistrationResource(Resource):
         await self._broker.registrations.unregister(found.queue, consumer)
         return Done()
 
-    async def set_trimming(self, call: Call[QueueNames, Nothing, TrimAsked]) -> TrimShown:
+    async def set_trimming(self, call: Call[QueueNames, Nothing, TrimRequest]) -> TrimView:
         """PUT /queues/{name}/trimming: the attribute `auto_trim_config` of YT."""
         asked = call.body
-        _, queue = queue_for(self._served, call.caller, Operation.ALTER, call.names.name)
+        _, queue = queue_for(self._context, call.caller, Operation.ALTER, call.names.name)
         if asked.retained_lifetime_ms is not None and asked.retained_lifetime_ms % SECOND_MS:
             raise MalformedRequestError("retained_lifetime_ms is a number of milliseconds that make whole seconds")
         config: dict[str, bool | int] = {"enable": asked.enable}
@@ -106,7 +106,7 @@ class RegistrationResource(Resource):
         return trimming_of(changed)
 
     def _consumer(
-        self, call: Call[RegistrationNames, Nothing, RegistrationAsked] | Call[RegistrationNames, Nothing, Nothing]
+        self, call: Call[RegistrationNames, Nothing, RegistrationRequest] | Call[RegistrationNames, Nothing, Nothing]
     ) -> Ref:
         """The consumer that is named, if the caller may read as it."""
         name = call.names.consumer

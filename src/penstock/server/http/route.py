@@ -6,6 +6,7 @@ answered. Its annotations are the declaration: there is no second place that cou
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -24,36 +25,38 @@ JSON_TYPE = "application/json"
 INT64_MAX = (1 << 63) - 1
 BODY_BYTES_MAX = 8 << 20
 BODIES = web.AppKey("bodies", IncomingBodies)
+SHUTDOWN = web.AppKey("shutdown", asyncio.Event)
+"""Set when the node begins to stop; a handler whose answer has no end stops then."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a caller sends. A field that is not known is refused, so that a slip of the pen is not taken for a default."""
 
 
-class Nothing(Asked, frozen=True):
+class Nothing(RequestModel, frozen=True):
     """No names, no query, or no body."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
     """What is answered. All fields are there always; what is not known is null."""
 
 
-Names = TypeVar("Names", bound=Asked)
-Query = TypeVar("Query", bound=Asked)
-Body = TypeVar("Body", bound=Asked)
+Names = TypeVar("Names", bound=RequestModel)
+Query = TypeVar("Query", bound=RequestModel)
+Body = TypeVar("Body", bound=RequestModel)
 Item = TypeVar("Item")
 
 
-class Done(Shown, frozen=True):
+class Done(ResponseModel, frozen=True):
     """That it was done."""
 
     done: bool = True
 
 
-class Paging(Asked, frozen=True, kw_only=True):
+class Paging(RequestModel, frozen=True, kw_only=True):
     """Which part of a list is wanted."""
 
     search: Annotated[str, msgspec.Meta(max_length=500, description="only what has this in its name, whatever the case")] = ""
@@ -103,7 +106,7 @@ class Route:
         return get_type_hints(getattr(self.handler, "__func__", self.handler), include_extras=True)
 
     @cached_property
-    def asked(self) -> tuple[type[Asked], type[Asked], type[Asked]]:
+    def asked(self) -> tuple[type[RequestModel], type[RequestModel], type[RequestModel]]:
         """The kinds of names, query and body."""
         call = next(hint for name, hint in self._hints.items() if name != "return")
         names, query, body = get_args(call)
@@ -124,7 +127,7 @@ class Route:
         names_kind, query_kind, body_kind = self.asked
         names = _read_strings(dict(request.match_info), names_kind, "the path")
         query = _read_strings(_query_of(request), query_kind, "the query")
-        body: Asked = Nothing() if body_kind is Nothing else await _read_body(request, body_kind)
+        body: RequestModel = Nothing() if body_kind is Nothing else await _read_body(request, body_kind)
         answer = await self.handler(Call(request, caller, names, query, body))
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -151,7 +154,7 @@ def _query_of(request: web.Request) -> dict[str, str]:
     return given
 
 
-def _read_strings(given: Mapping[str, str], kind: type[Asked], place: str) -> Asked:
+def _read_strings(given: Mapping[str, str], kind: type[RequestModel], place: str) -> RequestModel:
     for name, value in given.items():
         try:
             (name + value).encode()
@@ -165,14 +168,14 @@ def _read_strings(given: Mapping[str, str], kind: type[Asked], place: str) -> As
         raise MalformedRequestError(f"{place} is not as it must be: {_plainly(error)}") from error
 
 
-async def _read_body(request: web.Request, kind: type[Asked]) -> Asked:
+async def _read_body(request: web.Request, kind: type[RequestModel]) -> RequestModel:
     if request.content_type != JSON_TYPE:
         raise WrongContentTypeError(f"the body must be JSON, and say so: send the header Content-Type: {JSON_TYPE}")
     async with request.app[BODIES].read(request, BODY_BYTES_MAX) as raw:
         return _parse_body(raw, kind)
 
 
-def _parse_body(raw: bytes, kind: type[Asked]) -> Asked:
+def _parse_body(raw: bytes, kind: type[RequestModel]) -> RequestModel:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:

@@ -9,14 +9,14 @@ from typing import Final
 
 from penstock.broker import Operation
 from penstock.server.config import SETTINGS, NodeConfig, Setting
-from penstock.server.http.route import Call, Nothing, Page, Paging, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Page, Paging, Resource, ResponseModel, Route
 
 MASK: Final = "********"
 _IN_URL: Final = re.compile(r"(?<=://)[^@/\s]+(?=@)")
 
 
-class SettingShown(Shown, frozen=True):
+class SettingView(ResponseModel, frozen=True):
     """One setting, as text; null if it is not set. What is secret is masked."""
 
     key: str
@@ -32,28 +32,28 @@ class SettingShown(Shown, frozen=True):
 class SettingResource(Resource):
     """Settings of the node."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """What is answered."""
         return [Route("GET", "/settings", self.list_settings, "the settings of this node")]
 
-    async def list_settings(self, call: Call[Nothing, Paging, Nothing]) -> Page[SettingShown]:
+    async def list_settings(self, call: Call[Nothing, Paging, Nothing]) -> Page[SettingView]:
         """GET /settings."""
         call.caller.check_cluster(Operation.DESCRIBE_CONFIGS)
         part = call.query.search.lower()
         found = [setting for key, setting in SETTINGS.items() if part in key]
-        # What was left to the data directory is shown as it was made.
-        made = {"erasure": self._served.erasure, "node_id": self._served.node_id}
-        return Page([_shown(setting, self._served.config, made) for setting in call.query.page(found)], len(found))
+        # A setting that was left to the data directory is shown as it is stored there.
+        stored = {"erasure": self._context.erasure, "node_id": self._context.node_id}
+        return Page([_view(setting, self._context.config, stored) for setting in call.query.page(found)], len(found))
 
 
-def _shown(setting: Setting, config: NodeConfig, made: Mapping[str, object]) -> SettingShown:
+def _view(setting: Setting, config: NodeConfig, stored: Mapping[str, object]) -> SettingView:
     value = getattr(config, setting.key)
-    return SettingShown(
+    return SettingView(
         key=setting.key,
-        value=_text(setting, made.get(setting.key, value)),
+        value=_text(setting, stored.get(setting.key, value)),
         default=setting.default,
         is_default=value == getattr(NodeConfig(), setting.key),
         takes=setting.kind.allowed,

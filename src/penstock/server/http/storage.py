@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, cast
 from penstock.blob import GroupConfig, LocalGroup, VDisk, VDiskId, group_state
 from penstock.broker import Operation
 from penstock.core.errors import PenstockError
-from penstock.server.http.route import Call, Nothing, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ GroupState = Literal["healthy", "degraded", "read-only", "lost"]
 VDiskState = Literal["serving", "healing", "full", "failing", "out"]
 
 
-class VDiskShown(Shown, frozen=True):
+class VDiskView(ResponseModel, frozen=True):
     """One VDisk. `used` is what its files take, `live` what of that is wanted; space is that of the disk it is on."""
 
     id: str
@@ -37,7 +37,7 @@ class VDiskShown(Shown, frozen=True):
     losses: list[str]
 
 
-class ScrubShown(Shown, frozen=True):
+class ScrubView(ResponseModel, frozen=True):
     """Reading and verifying what is stored: it goes on all the time, slowly, and at once when asked for."""
 
     is_running: bool
@@ -46,7 +46,7 @@ class ScrubShown(Shown, frozen=True):
     found: int
 
 
-class GroupShown(Shown, frozen=True):
+class GroupView(ResponseModel, frozen=True):
     """A group of VDisks."""
 
     id: int
@@ -56,27 +56,27 @@ class GroupShown(Shown, frozen=True):
     fail_realms: int
     fail_domains: int
     state: GroupState
-    vdisks: list[VDiskShown]
+    vdisks: list[VDiskView]
     used: int
     free: int
     total: int
     restored: int
-    scrub: ScrubShown
+    scrub: ScrubView
 
 
-class StorageShown(Shown, frozen=True):
+class StorageView(ResponseModel, frozen=True):
     """All storage of the node."""
 
-    groups: list[GroupShown]
+    groups: list[GroupView]
 
 
-class ScrubBegun(Shown, frozen=True):
+class ScrubStart(ResponseModel, frozen=True):
     """Whether a scrub was begun; not if one is under way."""
 
     started: bool
 
 
-class ClockConfirmed(Shown, frozen=True):
+class ClockConfirmation(ResponseModel, frozen=True):
     """How far messages aged behind the machine's clock until now."""
 
     behind_s: float
@@ -93,8 +93,8 @@ class Space(NamedTuple):
 class StorageResource(Resource):
     """The storage of a node."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._scrubbing: asyncio.Task[None] | None = None
 
     def routes(self) -> list[Route]:
@@ -113,31 +113,31 @@ class StorageResource(Resource):
             self._scrubbing.cancel()
             await asyncio.gather(self._scrubbing, return_exceptions=True)
 
-    async def show(self, call: Call[Nothing, Nothing, Nothing]) -> StorageShown:
+    async def show(self, call: Call[Nothing, Nothing, Nothing]) -> StorageView:
         """GET /storage."""
         call.caller.check_cluster(Operation.DESCRIBE)
-        return StorageShown(groups=[await self._group(config) for config in self._served.storage.groups()])
+        return StorageView(groups=[await self._group(config) for config in self._context.storage.groups()])
 
-    async def begin_scrub(self, call: Call[Nothing, Nothing, Nothing]) -> ScrubBegun:
+    async def begin_scrub(self, call: Call[Nothing, Nothing, Nothing]) -> ScrubStart:
         """POST /storage/scrub."""
         call.caller.check_cluster(Operation.ALTER)
         if self._scrubbing is not None and not self._scrubbing.done():
-            return ScrubBegun(started=False)
-        lives = [await self._served.storage.life(config.id) for config in self._served.storage.groups()]
+            return ScrubStart(started=False)
+        lives = [await self._context.storage.life(config.id) for config in self._context.storage.groups()]
         self._scrubbing = asyncio.create_task(_scrub(lives), name="scrub")
-        return ScrubBegun(started=True)
+        return ScrubStart(started=True)
 
-    async def confirm_clock(self, call: Call[Nothing, Nothing, Nothing]) -> ClockConfirmed:
+    async def confirm_clock(self, call: Call[Nothing, Nothing, Nothing]) -> ClockConfirmation:
         """POST /storage/confirm-clock."""
         call.caller.check_cluster(Operation.ALTER)
-        return ClockConfirmed(behind_s=await self._served.broker.ages.confirm())
+        return ClockConfirmation(behind_s=await self._context.broker.ages.confirm())
 
-    async def _group(self, config: GroupConfig) -> GroupShown:
-        life = await self._served.storage.life(config.id)
+    async def _group(self, config: GroupConfig) -> GroupView:
+        life = await self._context.storage.life(config.id)
         space = group_space(life)
         probe = life.probe
         state = cast("GroupState", group_state(life))
-        return GroupShown(
+        return GroupView(
             id=config.id,
             name=f"{config.id:08x}",
             generation=life.group.generation,
@@ -150,7 +150,7 @@ class StorageResource(Resource):
             free=space.free,
             total=space.total,
             restored=probe.parts_restored,
-            scrub=ScrubShown(
+            scrub=ScrubView(
                 is_running=self._scrubbing is not None and not self._scrubbing.done(),
                 last_ms=probe.scrub_finished_ms or None,
                 chunks=probe.chunks_scrubbed,
@@ -172,7 +172,7 @@ def _used(vdisk: VDisk) -> int:
     return sealed + vdisk.journal.offset
 
 
-def _vdisk(config: GroupConfig, life: LocalGroup, order: int) -> VDiskShown:
+def _vdisk(config: GroupConfig, life: LocalGroup, order: int) -> VDiskView:
     vdisk = life.vdisks.get(order)
     vdisk_id = VDiskId.of_order(config.erasure, config.id, life.group.generation, order)
     chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
@@ -181,7 +181,7 @@ def _vdisk(config: GroupConfig, life: LocalGroup, order: int) -> VDiskShown:
         state = "serving" if vdisk.proves_absence else "healing"
         state = "full" if vdisk.full else "failing" if vdisk.is_failing else state
     space = None if vdisk is None else vdisk.space
-    return VDiskShown(
+    return VDiskView(
         id=str(vdisk_id),
         order=order,
         fail_realm=vdisk_id.realm,

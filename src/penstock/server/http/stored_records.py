@@ -38,7 +38,7 @@ class Record(NamedTuple):
     size: int
 
 
-class Wanted(NamedTuple):
+class RecordFilter(NamedTuple):
     """Which records of a batch are asked for: begin <= offset < end, not before a time, and with a text in them."""
 
     begin: int
@@ -82,14 +82,14 @@ class StoredRecords(NamedTuple):
         return None if size < 0 else bytes(self.batch.records[at : at + size])
 
 
-async def stored_records(batch: memoryview, wanted: Wanted) -> StoredRecords | None:
+async def stored_records(batch: memoryview, wanted: RecordFilter) -> StoredRecords | None:
     """The records that are asked for; None if the batch is a marker. A large batch is worked on beside the event loop."""
     if batch[KIND_BYTE] & CONTROL:
         return None
     return _chosen(batch, wanted) if len(batch) < THREAD_BYTES else await asyncio.to_thread(_chosen, batch, wanted)
 
 
-def _chosen(batch: memoryview, wanted: Wanted) -> StoredRecords | None:
+def _chosen(batch: memoryview, wanted: RecordFilter) -> StoredRecords | None:
     scanned = scan_batch(batch)
     if scanned is None:
         return None

@@ -11,17 +11,17 @@ from penstock.broker.streams import StreamEngine
 from penstock.core.errors import PenstockError
 from penstock.server.http.consumer_directory import ConsumerDirectory, last_sequence_of
 from penstock.server.http.errors import NotFoundError
-from penstock.server.http.route import Asked, Call, Nothing, Paging, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Paging, RequestModel, Resource, ResponseModel, Route
 
 
-class SubjectNames(Asked, frozen=True):
+class SubjectNames(RequestModel, frozen=True):
     """Which subject."""
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
 
-class SubjectShown(Shown, frozen=True):
+class SubjectView(ResponseModel, frozen=True):
     """A subject. Messages and bytes are those of its topic; they are null if its messages are kept elsewhere. The last sequence
     is null while its partition does not serve."""
 
@@ -32,15 +32,15 @@ class SubjectShown(Shown, frozen=True):
     consumers: int
 
 
-class SubjectsShown(Shown, frozen=True):
+class SubjectsView(ResponseModel, frozen=True):
     """Subjects, a page of them; none if streams are off."""
 
     is_on: bool
-    items: list[SubjectShown]
+    items: list[SubjectView]
     total: int
 
 
-class DurableShown(Shown, frozen=True):
+class DurableConsumerView(ResponseModel, frozen=True):
     """A durable consumer of a subject, by its name or by a pattern: the last sequence it has acknowledged, and how much of the
     subject it has not."""
 
@@ -51,21 +51,21 @@ class DurableShown(Shown, frozen=True):
     lag_bytes: int | None
 
 
-class SubjectDetail(Shown, frozen=True):
+class SubjectDetail(ResponseModel, frozen=True):
     """A subject with its durable consumers."""
 
     subject: str
     last_sequence: int | None
     messages: int | None
     bytes: int | None
-    consumers: list[DurableShown]
+    consumers: list[DurableConsumerView]
 
 
 class StreamResource(Resource):
     """Subjects."""
 
-    def __init__(self, served: Served, directory: ConsumerDirectory) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
+        self._context = context
         self._directory = directory
 
     def routes(self) -> list[Route]:
@@ -75,11 +75,11 @@ class StreamResource(Resource):
             Route("GET", "/streams/{subject}", self.show, "one subject and its durable consumers", (404,)),
         ]
 
-    async def list_subjects(self, call: Call[Nothing, Paging, Nothing]) -> SubjectsShown:
+    async def list_subjects(self, call: Call[Nothing, Paging, Nothing]) -> SubjectsView:
         """GET /streams."""
-        engine = self._served.streams
+        engine = self._context.streams
         if engine is None:
-            return SubjectsShown(is_on=False, items=[], total=0)
+            return SubjectsView(is_on=False, items=[], total=0)
         part = call.query.search.lower()
         found = [
             name
@@ -87,13 +87,13 @@ class StreamResource(Resource):
             if part in name.lower() and call.caller.may_topic(Operation.DESCRIBE, name)
         ]
         items = [await self._subject(engine, name) for name in call.query.page(found)]
-        return SubjectsShown(is_on=True, items=items, total=len(found))
+        return SubjectsView(is_on=True, items=items, total=len(found))
 
     async def show(self, call: Call[SubjectNames, Nothing, Nothing]) -> SubjectDetail:
         """GET /streams/{subject}."""
         name = call.names.subject
         call.caller.check_topic(Operation.DESCRIBE, name)
-        engine = self._served.streams
+        engine = self._context.streams
         if engine is None:
             raise NotFoundError("streams are off; start the node with --stream-port or --stream-http-port")
         if name not in await engine.get_subjects():
@@ -106,7 +106,7 @@ class StreamResource(Resource):
             messages=shown.messages,
             bytes=shown.bytes,
             consumers=[
-                DurableShown(
+                DurableConsumerView(
                     name=durable,
                     subject=place.subject,
                     position=place.sequence,
@@ -117,13 +117,13 @@ class StreamResource(Resource):
             ],
         )
 
-    async def _subject(self, engine: StreamEngine, name: str) -> SubjectShown:
+    async def _subject(self, engine: StreamEngine, name: str) -> SubjectView:
         messages = size = None
         try:
-            partition = self._served.broker.partition(self._served.broker.catalog.topic(name), 0)
+            partition = self._context.broker.partition(self._context.broker.catalog.topic(name), 0)
             messages, size = partition.message_count, partition.size
         except PenstockError:
             pass  # its messages are in another store, or its tablet starts
         consumers = await engine.get_consumers(name)
         last = await last_sequence_of(engine, name)
-        return SubjectShown(subject=name, last_sequence=last, messages=messages, bytes=size, consumers=len(consumers))
+        return SubjectView(subject=name, last_sequence=last, messages=messages, bytes=size, consumers=len(consumers))

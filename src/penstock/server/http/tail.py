@@ -17,13 +17,12 @@ from aiohttp import web
 from penstock.broker import Operation, Topic, UnknownTopicError
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.queue import Partition
-from penstock.server.http.ending import ENDING
-from penstock.server.http.hold_back import hold_back_reader
 from penstock.server.http.message_scan import Budget, Cursor, Filter, scan
 from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start, scans_at
-from penstock.server.http.payload_view import MessageShown, shown_message
-from penstock.server.http.route import Asked, Call, Limit, Nothing, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.payload_view import MessageView, shown_message
+from penstock.server.http.route import SHUTDOWN, Call, Limit, Nothing, RequestModel, Resource, ResponseModel, Route
+from penstock.server.http.throttle import throttle_reader
 from penstock.server.http.topics import TopicNames, topic_for
 
 EVERY_S: Final = 0.25
@@ -38,7 +37,7 @@ SEARCHED_BYTES_MAX: Final = 4 << 20
 SEARCHED_S_MAX: Final = 0.5
 
 
-class TailQuery(Asked, frozen=True, kw_only=True):
+class TailQuery(RequestModel, frozen=True, kw_only=True):
     """What is to be followed."""
 
     partition: PartitionNumber | None = None
@@ -48,14 +47,14 @@ class TailQuery(Asked, frozen=True, kw_only=True):
     isolation: Isolation = "committed"
 
 
-class Arrived(Shown, frozen=True):
+class TailEvent(ResponseModel, frozen=True):
     """What has come, the oldest first, and about how many messages were left out since the event before."""
 
-    items: list[MessageShown]
+    items: list[MessageView]
     dropped: int
 
 
-class TailEnded(Shown, frozen=True):
+class TailEnd(ResponseModel, frozen=True):
     """Why nothing more will come."""
 
     message: str
@@ -64,18 +63,18 @@ class TailEnded(Shown, frozen=True):
 class TailResource(Resource):
     """Readers who follow topics."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
         self._readers = 0
 
     def routes(self) -> list[Route]:
         """What is answered."""
-        summary = "messages as they come: server-sent events, with the data of Arrived, resumed by Last-Event-ID"
+        summary = "messages as they come: server-sent events, with the data of TailEvent, resumed by Last-Event-ID"
         return [Route("GET", "/topics/{name}/tail", self.follow, summary, (404, 422), media_type="text/event-stream")]
 
     async def follow(self, call: Call[TopicNames, TailQuery, Nothing]) -> web.StreamResponse:
         """GET /topics/{name}/tail."""
-        topic = topic_for(self._served, call.caller, Operation.READ, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.READ, call.names.name)
         places = await self._places(topic, call)
         if self._readers >= READERS_MAX:
             raise UnavailableError(f"{READERS_MAX} readers follow topics already; close one, or come back later")
@@ -93,7 +92,7 @@ class TailResource(Resource):
 
     async def _places(self, topic: Topic, call: Call[TopicNames, TailQuery, Nothing]) -> dict[int, int]:
         """Where to begin, by partition."""
-        broker, query = self._served.broker, call.query
+        broker, query = self._context.broker, call.query
         numbers = [query.partition] if query.partition is not None else list(range(min(topic.partitions, PARTITIONS_MAX)))
         partitions = [broker.partition(topic, number) for number in numbers]
         seen = call.request.headers.get("Last-Event-ID", "")
@@ -106,7 +105,7 @@ class TailResource(Resource):
     async def _send_all(
         self, call: Call[TopicNames, TailQuery, Nothing], topic: Topic, places: dict[int, int], response: web.StreamResponse
     ) -> None:
-        ending, clock = call.request.app[ENDING], self._served.clock
+        ending, clock = call.request.app[SHUTDOWN], self._context.clock
         heard_s = clock.monotonic()
         await _write(response, b"retry: 2000\n: following\n\n")
         while not ending.is_set() and _is_there(call.request):
@@ -114,9 +113,9 @@ class TailResource(Resource):
                 call.caller.check_topic(Operation.READ, topic.name)  # what was allowed may be no more
                 arrived, size = await self._arrived(topic, call.query, places)
             except UnavailableError:
-                arrived, size = Arrived(items=[], dropped=0), 0  # its tablet starts; it goes on then
+                arrived, size = TailEvent(items=[], dropped=0), 0  # its tablet starts; it goes on then
             except PenstockError as error:
-                await _write(response, _event("end", TailEnded(message=str(error))))
+                await _write(response, _event("end", TailEnd(message=str(error))))
                 return
             if arrived.items or arrived.dropped:
                 cursor = Cursor(False, {str(number): offset for number, offset in places.items()}).pack()
@@ -125,25 +124,25 @@ class TailResource(Resource):
             elif clock.monotonic() - heard_s >= HEARTBEAT_S:
                 await _write(response, b": still here\n\n")
                 heard_s = clock.monotonic()
-            await hold_back_reader(self._served.broker, call.caller, size)
+            await throttle_reader(self._context.broker, call.caller, size)
             await _wait(ending, EVERY_S if len(places) <= FEW_PARTITIONS else SELDOM_S)
 
-    async def _arrived(self, topic: Topic, query: TailQuery, places: dict[int, int]) -> tuple[Arrived, int]:
+    async def _arrived(self, topic: Topic, query: TailQuery, places: dict[int, int]) -> tuple[TailEvent, int]:
         """What has come since `places`, which are moved behind it."""
-        if self._served.broker.catalog.topic(topic.name).id != topic.id:
+        if self._context.broker.catalog.topic(topic.name).id != topic.id:
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
         wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed")
-        partitions = [self._served.broker.partition(topic, number) for number in places]
+        partitions = [self._context.broker.partition(topic, number) for number in places]
         behind = [one for one in partitions if _end(one, wanted) > places[one.number]]
         if not behind:
-            return Arrived(items=[], dropped=0), 0
+            return TailEvent(items=[], dropped=0), 0
         dropped = _skip_ahead(behind, places, SEARCHED_MAX if query.search else query.limit, wanted)
         scans = scans_at({one: places[one.number] for one in behind}, wanted, backwards=False)
-        budget = Budget(self._served.clock, SEARCHED_BYTES_MAX, SEARCHED_S_MAX)
+        budget = Budget(self._context.clock, SEARCHED_BYTES_MAX, SEARCHED_S_MAX)
         found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)
         for one in scans:
             places[one.partition.number] = one.at
-        return Arrived(items=[shown_message(record) for record in found.records], dropped=dropped), found.size
+        return TailEvent(items=[shown_message(record) for record in found.records], dropped=dropped), found.size
 
 
 def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int, wanted: Filter) -> int:
@@ -166,7 +165,7 @@ def _is_there(request: web.Request) -> bool:
     return request.transport is not None and not request.transport.is_closing()
 
 
-def _event(name: str, data: Shown, event_id: str = "") -> bytes:
+def _event(name: str, data: ResponseModel, event_id: str = "") -> bytes:
     head = f"id: {event_id}\n" if event_id else ""
     # Values that are JSON are told as they were written, perhaps over several lines.
     lines = b"\ndata: ".join(msgspec.json.encode(data).splitlines())

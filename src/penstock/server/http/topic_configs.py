@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Operation, Topic
-from penstock.server.http.route import Asked, Call, Nothing, Page, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Nothing, Page, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.topics import TopicNames, topic_for
 
 
-class ConfigShown(Shown, frozen=True):
+class ConfigView(ResponseModel, frozen=True):
     """One key of the configuration of a topic."""
 
     name: str
@@ -21,7 +21,7 @@ class ConfigShown(Shown, frozen=True):
     doc: str
 
 
-class ConfigChange(Asked, frozen=True):
+class ConfigChange(RequestModel, frozen=True):
     """Keys to set, and keys that go back to their defaults."""
 
     set: dict[str, str] = msgspec.field(default_factory=dict)
@@ -31,8 +31,8 @@ class ConfigChange(Asked, frozen=True):
 class TopicConfigResource(Resource):
     """Configurations of topics."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -41,24 +41,24 @@ class TopicConfigResource(Resource):
             Route("PATCH", "/topics/{name}/config", self.change, "change it, all of what is asked or nothing", (404, 422)),
         ]
 
-    async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> Page[ConfigShown]:
+    async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> Page[ConfigView]:
         """GET /topics/{name}/config: every key there is."""
-        return _shown(topic_for(self._served, call.caller, Operation.DESCRIBE_CONFIGS, call.names.name))
+        return _view(topic_for(self._context, call.caller, Operation.DESCRIBE_CONFIGS, call.names.name))
 
-    async def change(self, call: Call[TopicNames, Nothing, ConfigChange]) -> Page[ConfigShown]:
+    async def change(self, call: Call[TopicNames, Nothing, ConfigChange]) -> Page[ConfigView]:
         """PATCH /topics/{name}/config."""
-        topic = topic_for(self._served, call.caller, Operation.ALTER_CONFIGS, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.ALTER_CONFIGS, call.names.name)
         both = call.body.set.keys() & set(call.body.unset)
         if both:
             raise InvalidConfigError(f"{min(both)} is to be set and unset at once; say one of them")
         config = topic.config.changed(call.body.set, frozenset(call.body.unset))
-        return _shown(await self._served.broker.configure_topic(topic.name, config))
+        return _view(await self._context.broker.configure_topic(topic.name, config))
 
 
-def _shown(topic: Topic) -> Page[ConfigShown]:
+def _view(topic: Topic) -> Page[ConfigView]:
     own = topic.config.own
     items = [
-        ConfigShown(
+        ConfigView(
             name=name,
             value=topic.config[name],
             default=topic.config.defaults.get(name, key.default),

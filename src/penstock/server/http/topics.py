@@ -25,8 +25,8 @@ from penstock.queue import Partition
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.figures import Snapshot, TopicFigures
-from penstock.server.http.route import Asked, Call, Count, Done, Nothing, Page, Paging, Resource, Route, Shown
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Count, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 
 PIPELINES_TOPIC = "__penstock_pipelines"
 SUMMED_MAX = 5000  # partitions of the topics of a page that are looked at for it
@@ -35,7 +35,7 @@ TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
-class TopicNames(Asked, frozen=True):
+class TopicNames(RequestModel, frozen=True):
     """Which topic."""
 
     name: TopicName
@@ -49,7 +49,7 @@ class TopicsQuery(Paging, frozen=True, kw_only=True):
     internal: bool = True  # whether those that the broker keeps for itself are among them
 
 
-class TopicShown(Shown, frozen=True):
+class TopicView(ResponseModel, frozen=True):
     """A topic in a list."""
 
     name: str
@@ -68,7 +68,7 @@ class TopicShown(Shown, frozen=True):
     consumers: int
 
 
-class NewTopic(Asked, frozen=True):
+class NewTopic(RequestModel, frozen=True):
     """A topic that is to be made."""
 
     name: TopicName
@@ -76,25 +76,25 @@ class NewTopic(Asked, frozen=True):
     config: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class NewTotal(Asked, frozen=True):
+class NewPartitionCount(RequestModel, frozen=True):
     """How many partitions a topic is to have."""
 
     total: PartitionCount
 
 
-class TrimTo(Asked, frozen=True):
+class TrimOffsets(RequestModel, frozen=True):
     """Up to where, by partition, messages are let go of."""
 
     offsets: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,6}$")], Count]
 
 
-class Trimmed(Shown, frozen=True):
+class TrimResult(ResponseModel, frozen=True):
     """Where partitions start now."""
 
     starts: dict[str, int]
 
 
-class LostShown(Shown, frozen=True):
+class LostRangeView(ResponseModel, frozen=True):
     """Offsets of a partition that are lost, both ends included."""
 
     partition: int
@@ -102,14 +102,14 @@ class LostShown(Shown, frozen=True):
     last: int
 
 
-class DamageShown(Shown, frozen=True):
+class DamageView(ResponseModel, frozen=True):
     """What is lost of a topic: log entries of its tablets, and offsets."""
 
     log: list[str]
-    offsets: list[LostShown]
+    offsets: list[LostRangeView]
 
 
-class PartitionShown(Shown, frozen=True):
+class PartitionView(ResponseModel, frozen=True):
     """A partition."""
 
     partition: int
@@ -130,9 +130,9 @@ class PartitionShown(Shown, frozen=True):
 class TopicResource(Resource):
     """Topics and their partitions."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._broker = served.broker
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._broker = context.broker
 
     def routes(self) -> list[Route]:
         """What is answered."""
@@ -148,12 +148,12 @@ class TopicResource(Resource):
             Route("POST", "/topics/{name}/trim", self.trim, "let go of messages before some offsets", (404, 422)),
         ]
 
-    async def list_topics(self, call: Call[Nothing, TopicsQuery, Nothing]) -> Page[TopicShown]:
+    async def list_topics(self, call: Call[Nothing, TopicsQuery, Nothing]) -> Page[TopicView]:
         """GET /topics: those that the caller may describe."""
         query = call.query
-        found = visible_topics(self._served, call.caller, query.search, internal=query.internal)
+        found = visible_topics(self._context, call.caller, query.search, internal=query.internal)
         # In the order of their names they can be listed without knowing anything else of all of them.
-        figures = self._served.figures
+        figures = self._context.figures
         if query.sort == "name":
             figures.refresh()
             snapshot = figures.last
@@ -166,54 +166,54 @@ class TopicResource(Resource):
         if sum(topic.partitions for topic in page) <= SUMMED_MAX:
             now = {topic.id: figures.topic(topic) for topic in page}
             snapshot = Snapshot(snapshot.taken_s, now, readers=snapshot.readers)
-        return Page([self._shown(topic, snapshot) for topic in page], len(found))
+        return Page([self._view(topic, snapshot) for topic in page], len(found))
 
-    async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicShown:
+    async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicView:
         """POST /topics: by who may make any topic, or this one."""
         asked, caller = call.body, call.caller
         if not caller.may(Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
             caller.check_topic(Operation.CREATE, asked.name)
         topic = await self._broker.create_topic(asked.name, asked.partitions, TopicConfig(asked.config))
-        return self._shown(topic, Snapshot(0.0))
+        return self._view(topic, Snapshot(0.0))
 
-    async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> TopicShown:
+    async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> TopicView:
         """GET /topics/{name}: with sums as they are now."""
-        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
-        figures = self._served.figures
+        topic = topic_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
+        figures = self._context.figures
         snapshot = await figures.snapshot()
-        return self._shown(topic, Snapshot(0.0, {topic.id: figures.topic(topic)}, readers=snapshot.readers))
+        return self._view(topic, Snapshot(0.0, {topic.id: figures.topic(topic)}, readers=snapshot.readers))
 
     async def delete(self, call: Call[TopicNames, Nothing, Nothing]) -> Done:
         """DELETE /topics/{name}."""
-        topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
         await self._broker.delete_topic(topic.name)
         return Done()
 
-    async def list_partitions(self, call: Call[TopicNames, Paging, Nothing]) -> Page[PartitionShown]:
+    async def list_partitions(self, call: Call[TopicNames, Paging, Nothing]) -> Page[PartitionView]:
         """GET /topics/{name}/partitions."""
-        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
         numbers = [number for number in range(topic.partitions) if call.query.search in str(number)]
         return Page([self._partition(topic, number) for number in call.query.page(numbers)], len(numbers))
 
-    async def add_partitions(self, call: Call[TopicNames, Nothing, NewTotal]) -> TopicShown:
+    async def add_partitions(self, call: Call[TopicNames, Nothing, NewPartitionCount]) -> TopicView:
         """POST /topics/{name}/partitions."""
-        topic = topic_for(self._served, call.caller, Operation.ALTER, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.ALTER, call.names.name)
         topic = await self._broker.add_partitions(topic.name, call.body.total)
-        return self._shown(topic, await self._served.figures.snapshot())
+        return self._view(topic, await self._context.figures.snapshot())
 
-    async def examine(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageShown:
+    async def examine(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageView:
         """GET /topics/{name}/damage."""
-        topic = topic_for(self._served, call.caller, Operation.DESCRIBE, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
         return _shown_damage(await self._broker.examine(topic))
 
-    async def repair(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageShown:
+    async def repair(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageView:
         """POST /topics/{name}/repair: whoever may delete the topic may give up what is lost of it."""
-        topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
         return _shown_damage(await self._broker.give_up_lost(topic))
 
-    async def trim(self, call: Call[TopicNames, Nothing, TrimTo]) -> Trimmed:
+    async def trim(self, call: Call[TopicNames, Nothing, TrimOffsets]) -> TrimResult:
         """POST /topics/{name}/trim: nothing is done unless all offsets are within their partitions."""
-        topic = topic_for(self._served, call.caller, Operation.DELETE, call.names.name)
+        topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
         check_not_internal(topic.name)
         wanted = [(self._broker.partition(topic, int(number)), offset) for number, offset in call.body.offsets.items()]
         for partition, offset in wanted:
@@ -221,16 +221,16 @@ class TopicResource(Resource):
                 raise MalformedRequestError(
                     f"partition {partition.number} ends at {partition.end_offset}; it cannot be trimmed to {offset}"
                 )
-        return Trimmed(starts={str(partition.number): await partition.trim(offset) for partition, offset in wanted})
+        return TrimResult(starts={str(partition.number): await partition.trim(offset) for partition, offset in wanted})
 
-    def _shown(self, topic: Topic, snapshot: Snapshot) -> TopicShown:
+    def _view(self, topic: Topic, snapshot: Snapshot) -> TopicView:
         """A topic with what is known of it."""
         figures = snapshot.topics.get(topic.id, TopicFigures())
-        rates = self._served.observatory.topic_rates(topic.name)
+        rates = self._context.observatory.topic_rates(topic.name)
         config = topic.config
         is_cut = "delete" in config["cleanup.policy"].split(",")
         retention_ms, retention_bytes = int(config["retention.ms"]), int(config["retention.bytes"])
-        return TopicShown(
+        return TopicView(
             name=topic.name,
             id=str(topic.id),
             partitions=topic.partitions,
@@ -246,7 +246,7 @@ class TopicResource(Resource):
 
     def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[Topic], float]:
         none = TopicFigures()
-        rates = self._served.observatory.topic_rates
+        rates = self._context.observatory.topic_rates
         orders: dict[str, Callable[[Topic], float]] = {
             "partitions": lambda topic: topic.partitions,
             "messages": lambda topic: snapshot.topics.get(topic.id, none).messages,
@@ -257,13 +257,13 @@ class TopicResource(Resource):
         }
         return orders[sort]
 
-    def _partition(self, topic: Topic, number: int) -> PartitionShown:
+    def _partition(self, topic: Topic, number: int) -> PartitionView:
         try:
             lease = self._broker.leases.holder(queue := TopicPartition(topic.id, number))
             return _shown_partition(self._broker.partition(topic, number), queue, lease)
         except PenstockError as error:
             nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
-            return PartitionShown(
+            return PartitionView(
                 partition=number,
                 state="damaged" if isinstance(error, PartitionDamagedError) else "starting",
                 last_append_ms=None,
@@ -273,15 +273,15 @@ class TopicResource(Resource):
             )
 
 
-def topic_for(served: Served, caller: Caller, operation: Operation, name: str) -> Topic:
+def topic_for(context: NodeContext, caller: Caller, operation: Operation, name: str) -> Topic:
     """A topic with which the caller may do this. NotAllowedError, or UnknownTopicError."""
     caller.check_topic(operation, name)
-    return served.broker.catalog.topic(name)
+    return context.broker.catalog.topic(name)
 
 
-def visible_topics(served: Served, caller: Caller, search: str = "", *, internal: bool = True) -> list[Topic]:
+def visible_topics(context: NodeContext, caller: Caller, search: str = "", *, internal: bool = True) -> list[Topic]:
     """The topics that a caller may know of, by name."""
-    found = served.figures.topics()
+    found = context.figures.topics()
     if search:
         part = search.lower()
         found = [topic for topic in found if part in topic.name.lower()]
@@ -297,10 +297,10 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
 
 
-def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease | None) -> PartitionShown:
+def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease | None) -> PartitionView:
     head = partition.head_size
     latest_ms = partition.max_timestamp
-    return PartitionShown(
+    return PartitionView(
         partition=partition.number,
         state="serving",
         start=partition.start_offset,
@@ -317,10 +317,10 @@ def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease |
     )
 
 
-def _shown_damage(damage: TabletDamage) -> DamageShown:
+def _shown_damage(damage: TabletDamage) -> DamageView:
     lost = [
-        LostShown(partition=number, first=one.first_offset, last=one.next_offset - 1)
+        LostRangeView(partition=number, first=one.first_offset, last=one.next_offset - 1)
         for number, several in sorted(damage.offsets.items())
         for one in several
     ]
-    return DamageShown(log=list(damage.log), offsets=lost)
+    return DamageView(log=list(damage.log), offsets=lost)

@@ -8,11 +8,11 @@ import msgspec
 
 from penstock.broker import Broker, Operation, UnknownUserError
 from penstock.server.http.errors import NotSupportedHereError
-from penstock.server.http.route import Asked, Call, Done, Nothing, Resource, Route
-from penstock.server.http.served import Served
+from penstock.server.http.node_context import NodeContext
+from penstock.server.http.route import Call, Done, Nothing, RequestModel, Resource, Route
 
 
-class UserNames(Asked, frozen=True):
+class UserNames(RequestModel, frozen=True):
     """Which user."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
@@ -21,8 +21,8 @@ class UserNames(Asked, frozen=True):
 class UserResource(Resource):
     """Users, as far as they are not the business of Kafka's requests."""
 
-    def __init__(self, served: Served) -> None:
-        self._broker: Broker = served.broker
+    def __init__(self, context: NodeContext) -> None:
+        self._broker: Broker = context.broker
 
     def routes(self) -> list[Route]:
         """What is answered."""

@@ -84,7 +84,7 @@ class _Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SeriesQuery:
     """What of the history is wanted."""
 
     metric: str
@@ -127,20 +127,20 @@ class History:
         level = next((one for one in self._levels if one.step_s * one.capacity >= span_s), self._levels[-1])
         return level.recent(key, max(span_s // level.step_s, 1)) if key in level.series else []
 
-    def query(self, asked: Asked, now_ms: int) -> dict[str, object]:
+    def query(self, query: SeriesQuery, now_ms: int) -> dict[str, object]:
         """The times and values of what is asked for, at most so many points; a gap is None."""
-        _check(asked)
-        to_ms = now_ms if asked.to_ms is None else asked.to_ms
-        from_ms = to_ms - DEFAULT_SPAN_MS if asked.from_ms is None else asked.from_ms
+        _check(query)
+        to_ms = now_ms if query.to_ms is None else query.to_ms
+        from_ms = to_ms - DEFAULT_SPAN_MS if query.from_ms is None else query.from_ms
         level = self._level_for(from_ms, now_ms)
         width_ms = level.step_s * 1000
-        if asked.points:
-            width_ms = max(width_ms, -(-(to_ms - from_ms) // asked.points))
+        if query.points:
+            width_ms = max(width_ms, -(-(to_ms - from_ms) // query.points))
         buckets: dict[int, list[int]] = {}
         for at in level.places(from_ms, to_ms):
             buckets.setdefault(level.times[at] // width_ms, []).append(at)
-        fold = _FOLDS[asked.metric]
-        found = {_label(key, asked): key for key in level.series if _matches(key, asked)}
+        fold = _FOLDS[query.metric]
+        found = {_label(key, query): key for key in level.series if _matches(key, query)}
         return {
             "times": [bucket * width_ms for bucket in buckets],
             "series": {
@@ -161,28 +161,28 @@ def _folded(values: list[float], fold: Fold) -> float | None:
     return fold(known) if known else None
 
 
-def _matches(key: Key, asked: Asked) -> bool:
-    if key.metric != asked.metric:
+def _matches(key: Key, query: SeriesQuery) -> bool:
+    if key.metric != query.metric:
         return False
-    if asked.metric in LAG_METRICS:
-        return asked.consumer in (None, key.consumer) and asked.topic in (None, key.topic)
-    return key.topic == (asked.topic or "")
+    if query.metric in LAG_METRICS:
+        return query.consumer in (None, key.consumer) and query.topic in (None, key.topic)
+    return key.topic == (query.topic or "")
 
 
-def _label(key: Key, asked: Asked) -> str:
+def _label(key: Key, query: SeriesQuery) -> str:
     if key.metric in LAG_METRICS:
-        return key.topic if asked.consumer is not None else f"{key.consumer}: {key.topic}"
+        return key.topic if query.consumer is not None else f"{key.consumer}: {key.topic}"
     return key.topic or key.metric
 
 
-def _check(asked: Asked) -> None:
-    if asked.metric not in _FOLDS:
-        raise InvalidRequestError(f"there is no history of {asked.metric!r}; there is of {', '.join(HISTORY_METRICS)}")
-    if asked.topic and asked.metric not in (*FLOW_METRICS, *LAG_METRICS):
-        raise InvalidRequestError(f"{asked.metric} is of the whole node; leave out topic")
-    if asked.consumer and asked.metric not in LAG_METRICS:
-        raise InvalidRequestError(f"{asked.metric} is not of a consumer; ask for {' or '.join(LAG_METRICS)}")
-    if asked.points is not None and not 1 <= asked.points <= POINTS_MAX:
-        raise InvalidRequestError(f"points is {asked.points}; it must be 1 to {POINTS_MAX}")
-    if asked.from_ms is not None and asked.to_ms is not None and asked.from_ms > asked.to_ms:
-        raise InvalidRequestError(f"from is {asked.from_ms}, which is after to, {asked.to_ms}")
+def _check(query: SeriesQuery) -> None:
+    if query.metric not in _FOLDS:
+        raise InvalidRequestError(f"there is no history of {query.metric!r}; there is of {', '.join(HISTORY_METRICS)}")
+    if query.topic and query.metric not in (*FLOW_METRICS, *LAG_METRICS):
+        raise InvalidRequestError(f"{query.metric} is of the whole node; leave out topic")
+    if query.consumer and query.metric not in LAG_METRICS:
+        raise InvalidRequestError(f"{query.metric} is not of a consumer; ask for {' or '.join(LAG_METRICS)}")
+    if query.points is not None and not 1 <= query.points <= POINTS_MAX:
+        raise InvalidRequestError(f"points is {query.points}; it must be 1 to {POINTS_MAX}")
+    if query.from_ms is not None and query.to_ms is not None and query.from_ms > query.to_ms:
+        raise InvalidRequestError(f"from is {query.from_ms}, which is after to, {query.to_ms}")

@@ -13,7 +13,7 @@ from penstock.core.probe import RequestProbe, Tracing
 from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
 from penstock.server.metrics.descriptor_watch import DescriptorWatch
 from penstock.server.metrics.flows import TopicFlows, TopicRates
-from penstock.server.metrics.history import FLOW_METRICS, Asked, History, Key
+from penstock.server.metrics.history import FLOW_METRICS, History, Key, SeriesQuery
 from penstock.server.metrics.lag_trend import LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
 from penstock.server.metrics.loop_watchdog import LoopWatchdog
@@ -21,7 +21,7 @@ from penstock.server.metrics.metric import Samples, Tier
 from penstock.server.metrics.quantile import quantile_s, summed_counts
 from penstock.server.metrics.readings import read_all
 from penstock.server.metrics.sources import Gateway, Sources
-from penstock.server.metrics.survey import Survey, Surveyed
+from penstock.server.metrics.survey import Survey, SurveyResult
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +196,8 @@ class Observatory:
         points: int | None = None,
     ) -> dict[str, object]:
         """What a metric was; InvalidRequestError if there is no such history."""
-        asked = Asked(metric, topic or None, consumer or None, from_ms, to_ms, points)
-        return self._history.query(asked, int(self.clock.wall() * 1000))
+        query = SeriesQuery(metric, topic or None, consumer or None, from_ms, to_ms, points)
+        return self._history.query(query, int(self.clock.wall() * 1000))
 
     # What it does by itself.
 
@@ -265,12 +265,12 @@ class Observatory:
         self._sync_counts = counts
         return found
 
-    def _surveyed(self, found: Surveyed) -> None:
+    def _surveyed(self, found: SurveyResult) -> None:
         self._trend.note(self.clock.monotonic(), found.lags)
 
     def _choose_series(self) -> None:
         """Topics and consumers that have a history: those that had one keep it while they are among the busiest."""
-        found = Surveyed(0.0) if self.survey is None else self.survey.last
+        found = SurveyResult(0.0) if self.survey is None else self.survey.last
         lags = found.lags[:LAG_HISTORIES]
         kept = [pair for pair in self._lag_keys if pair in found.by_pair]
         # The largest come first, also before those that were large once.
@@ -289,7 +289,7 @@ class Observatory:
 
     def _facts(self) -> Facts:
         assert self.sources is not None
-        found = Surveyed(0.0) if self.survey is None else self.survey.last
+        found = SurveyResult(0.0) if self.survey is None else self.survey.last
         jump, block = self.loop_watch.last_jump, self.loop_watch.last_block
         is_recent = jump is not None and self.clock.monotonic() - jump[0] < CLOCK_JUMP_SHOWN_S
         return Facts(

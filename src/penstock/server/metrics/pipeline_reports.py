@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
+from penstock.server.http.node_context import NodeContext
 from penstock.server.http.pipelines import PipelineResource
-from penstock.server.http.served import Served
 
 
 class PipelineReports:
     """Reads the reports of pipelines; what was read once is kept."""
 
-    def __init__(self, served: Served) -> None:
-        self._resource = PipelineResource(served)
+    def __init__(self, context: NodeContext) -> None:
+        self._resource = PipelineResource(context)
 
     async def read(self) -> list[dict[str, Any]]:
         """The last report of every pipeline, by name."""

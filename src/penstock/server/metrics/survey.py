@@ -39,7 +39,7 @@ class Lag:
 
 
 @dataclass(slots=True)
-class Surveyed:
+class SurveyResult:
     """What a pass has found."""
 
     taken_s: float
@@ -72,10 +72,10 @@ class Survey:
         self._reading = reading
         self._clock = broker.clock
         self._passing = asyncio.Lock()
-        self.last = Surveyed(float("-inf"))
+        self.last = SurveyResult(float("-inf"))
         self.is_small = False
 
-    async def run(self, done: Callable[[Surveyed], None]) -> None:
+    async def run(self, done: Callable[[SurveyResult], None]) -> None:
         """Pass after pass, until cancelled."""
         while True:
             try:
@@ -94,7 +94,7 @@ class Survey:
     async def take(self) -> None:
         """One pass."""
         async with self._passing:
-            made = Surveyed(self._clock.monotonic())
+            made = SurveyResult(self._clock.monotonic())
             try:
                 await self._take_partitions(made)
                 await self._take_positions(made)
@@ -111,7 +111,7 @@ class Survey:
             self.is_small = made.partitions + made.positions <= SMALL
             self.last = made
 
-    async def _take_partitions(self, made: Surveyed) -> None:
+    async def _take_partitions(self, made: SurveyResult) -> None:
         now_ms = int(self._clock.wall() * 1000)
         alerts = self._reading.trim_alerts()
         for topic in self._broker.catalog.topics():
@@ -143,7 +143,7 @@ class Survey:
             if why is not None:
                 made.blocked[topic.name] = why
 
-    def _add_partition(self, made: Surveyed, partition: Partition) -> None:
+    def _add_partition(self, made: SurveyResult, partition: Partition) -> None:
         head = partition.head_size
         made.partitions += 1
         made.head_bytes += head
@@ -170,7 +170,7 @@ class Survey:
             return f"{lease.owner} has a lease, and is to read from offset {needed_from} of partition {partition.number}"
         return f"a consumer that must see every message stands at offset {needed_from} of partition {partition.number}"
 
-    async def _take_positions(self, made: Surveyed) -> None:
+    async def _take_positions(self, made: SurveyResult) -> None:
         found: dict[tuple[str, str], Lag] = {}
         names: set[str] = set()
         paths = self._reading.consumer_paths()

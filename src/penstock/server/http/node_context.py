@@ -22,7 +22,7 @@ ReadersOf = Callable[[str], Mapping[str, Sequence[TopicPartition]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class NodeContext:
     """A running node, as the HTTP listener sees it."""
 
     config: NodeConfig

@@ -14,13 +14,13 @@ CLIENT_ID: Final = "http"
 HELD_S_MAX: Final = 5.0
 
 
-async def hold_back_writer(broker: Broker, caller: Caller, size: int) -> None:
+async def throttle_writer(broker: Broker, caller: Caller, size: int) -> None:
     """So much was written: whoever is over its quota waits for its answer."""
     if broker.quotas.limits_produce:
         await _hold(broker.quotas.draw(PRODUCE_QUOTA, _user(caller), CLIENT_ID, size))
 
 
-async def hold_back_reader(broker: Broker, caller: Caller, size: int) -> None:
+async def throttle_reader(broker: Broker, caller: Caller, size: int) -> None:
     """So much was read."""
     if broker.quotas.limits_fetch:
         await _hold(broker.quotas.draw(FETCH_QUOTA, _user(caller), CLIENT_ID, size))
