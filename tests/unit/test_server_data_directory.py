@@ -199,9 +199,9 @@ def test_the_disks_must_fit_the_erasure(tmp_path: Path, erasure: str | None, dis
 
 def test_a_new_directory_and_its_disks_are_the_users_own(tmp_path: Path) -> None:
     _make(_eight(tmp_path))
-    layout = [tmp_path / "data", *(tmp_path / f"d{n}" for n in range(8))]
-    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
-    assert {path.stat().st_mode & 0o777 for folder in made for path in folder.iterdir()} == {0o600}
+    folders = [tmp_path / "data", *(tmp_path / f"d{n}" for n in range(8))]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+    assert {path.stat().st_mode & 0o777 for folder in folders for path in folder.iterdir()} == {0o600}
 
 
 def test_a_disk_that_hangs_at_the_start_is_waited_for_as_long_as_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

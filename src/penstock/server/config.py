@@ -1,7 +1,7 @@
 """The configuration of a node: one value per setting, from the defaults, `penstock.toml`, the environment and the command line.
 
 Each source overrides the ones before it. A setting has one name everywhere: `kafka_port` in the file is PENSTOCK_KAFKA_PORT in
-the environment and --kafka-port on the command line. What is not known, or not allowed, is an error that says where it stands.
+the environment and --kafka-port on the command line. An unknown or invalid setting is an error that names its source.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NODE_ID_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything a node is told. Of `erasure`, `disks` and `node_id`, None means: as the data directory was made."""
+    """All settings of a node. None for `erasure`, `disks` and `node_id` means: as the data directory was created."""
 
     data_dir: Path = Path("penstock-data")
     erasure: str | None = None
@@ -107,7 +107,7 @@ class NodeConfig:
 
 
 class Setting(NamedTuple):
-    """One setting: its key in the file, what it takes, its default as told to a person, and what it is for."""
+    """One setting: its key in the file, the kind of its values, its default as documented, and its description."""
 
     key: str
     kind: Kind
@@ -419,14 +419,14 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], confi
 
 
 def _check_security(config: NodeConfig) -> None:
-    """Nobody is to believe in a protection that is only half there."""
+    """Raises BadSettingError if the security settings are incomplete, so that no protection is only assumed."""
     passwords = [config.admin_password is not None, config.admin_password_file is not None]
     if all(passwords):
         raise BadSettingError("admin_password and admin_password_file are both set; give the password once")
     if config.sasl and not any(passwords):
         raise BadSettingError("sasl is true, but the administrator has no password; set admin_password or admin_password_file")
     if any(passwords) and not config.sasl:
-        raise BadSettingError("the administrator has a password, but sasl is false and nobody is asked for it; set sasl to true")
+        raise BadSettingError("the administrator has a password, but sasl is false, so it is never checked; set sasl to true")
     if config.kafka_tls_port is not None and config.tls_cert is None:
         raise BadSettingError("kafka_tls_port is set, but there is no certificate for TLS; set tls_cert and tls_key")
     if (config.tls_cert is None) != (config.tls_key is None):
@@ -477,8 +477,8 @@ def _read(setting: Setting, raw: object, source: str) -> object:
     try:
         return setting.kind.read(raw)
     except ValueError:
-        told = "not allowed" if setting.is_secret else repr(raw)
-        raise BadSettingError(f"{source}: {setting.key} is {told}; it must be {setting.kind.allowed}") from None
+        shown_value = "not allowed" if setting.is_secret else repr(raw)
+        raise BadSettingError(f"{source}: {setting.key} is {shown_value}; it must be {setting.kind.allowed}") from None
 
 
 def _below(base: Path, value: object) -> object:

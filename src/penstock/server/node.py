@@ -60,7 +60,7 @@ class Listener(NamedTuple):
 
 
 class Node:
-    """A running node. Make it with `start`; `stop` waits for requests under way, then closes everything."""
+    """A running node. Create it with `start`; `stop` waits for requests in flight, then closes everything."""
 
     def __init__(self, config: NodeConfig, directory: DataDirectory) -> None:
         self.config = config
@@ -95,7 +95,7 @@ class Node:
             broker = await _start_broker(storage, options, random)
             node._closing.push_async_callback(broker.stop)
             await directory.note_started()
-            # It starts last and stops before none but the broker: whoever watches the node sees how it drains.
+            # It starts last and stops before none but the broker: monitoring can watch the node drain.
             node._closing.push_async_callback(node._stop_http)
             await node._listen(broker, tls)
             await node._listen_ydb(broker, random)
@@ -113,7 +113,7 @@ class Node:
         return node
 
     async def stop(self) -> None:
-        """Take no more requests, finish those under way, then stop the broker and close the storage."""
+        """Accepts no more requests, finishes those in flight, then stops the broker and closes the storage."""
         self.observatory.drain()
         await self._closing.aclose()
 

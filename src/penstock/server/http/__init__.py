@@ -1,5 +1,9 @@
 """The HTTP listener: the admin API with its OpenAPI document, and what is mounted beside it. It needs aiohttp and msgspec, so it
-is imported only by a node that listens."""
+is imported only by a node that listens.
+
+It is a gateway by nature, but part of the server: it shows what only the server knows, the settings, the other listeners and the
+metrics, which a layer below could not import.
+"""
 
 from penstock.server.http.app import API_PREFIX, Mount, caller_of
 from penstock.server.http.figures import Figures

@@ -21,7 +21,7 @@ class Caller:
         return self.access is None or self.access.allows(self.principal, self.host, operation, kind, name)
 
     def check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
-        """NotAllowedError unless it may. Said before it is looked whether the resource is there, so that nobody learns that."""
+        """Raises NotAllowedError unless the caller may. Checked before the lookup, so that existence is not revealed."""
         if not self.may(operation, kind, name):
             raise NotAllowedError(
                 f"{self.principal} may not {operation.name} the {kind.name.lower()} {name!r}; an administrator can allow it with "

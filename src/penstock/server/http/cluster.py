@@ -46,7 +46,7 @@ class ClusterResource(Resource):
         return [Route("GET", "/cluster", self.show, "the cluster, this node and its listeners")]
 
     async def show(self, call: Call[Nothing, Nothing, Nothing]) -> ClusterView:
-        """GET /cluster. Whoever is let in may know it: Kafka's clients are told as much."""
+        """GET /cluster. Every authenticated caller may read it, as with Kafka's DescribeCluster."""
         context = self._context
         config = context.config
         return ClusterView(

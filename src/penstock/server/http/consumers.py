@@ -205,7 +205,7 @@ class ConsumerResource(Resource):
         )
 
     async def delete(self, call: Call[ConsumerNames, Nothing, Nothing]) -> Done:
-        """DELETE /consumers/{name}: one that nobody reads as."""
+        """DELETE /consumers/{name}: a consumer without members."""
         name = call.names.name
         call.caller.check_group(Operation.DELETE, self._directory.resource_of(name))
         consumer = await self._directory.find(name)
@@ -223,7 +223,7 @@ class ConsumerResource(Resource):
         return Done()
 
     async def reset(self, call: Call[ConsumerNames, Nothing, ResetRequest]) -> ResetPlan:
-        """POST /consumers/{name}/reset. As with Kafka's tools, only while nobody reads as this consumer."""
+        """POST /consumers/{name}/reset. As with Kafka's tools, only while the consumer has no members."""
         name, asked, caller = call.names.name, call.body, call.caller
         caller.check_group(Operation.READ, self._directory.resource_of(name))
         topic = topic_for(self._context, caller, Operation.READ, asked.topic)

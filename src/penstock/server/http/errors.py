@@ -1,4 +1,4 @@
-"""What goes wrong, as an answer: the status of each kind of error, and the one form in which all of them are told."""
+"""Errors as responses: the HTTP status of each kind of error, and the one JSON form that all of them have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sums over partitions, by topic and by consumer, for lists that show many of them.
 
-Nobody walks over every partition for one request: a snapshot is taken when someone asks and the last one is older than a second,
+No request walks over every partition: a snapshot is taken when one asks for it and the last is older than a second,
 in steps that let others be served in between. Who asks waits for it only if that takes a moment; else the last one is shown.
 """
 
@@ -126,13 +126,13 @@ class Figures:
         return self.last
 
     async def close(self) -> None:
-        """Stop taking one, if that is under way."""
+        """Cancels the snapshot that is being taken, if any."""
         if self._taking is not None:
             self._taking.cancel()
             await asyncio.gather(self._taking, return_exceptions=True)
 
     def refresh(self) -> None:
-        """Take one in the background, if the last is not new; nobody waits for it."""
+        """Starts a snapshot in the background if the last one is not recent."""
         if self._last is None or self._clock.monotonic() - self._last.taken_s > FRESH_S:
             self._taking = self._begin()
 
@@ -232,6 +232,6 @@ def _is_cut(partition: Partition) -> bool:
 
 
 def _noted(task: asyncio.Task[Snapshot]) -> None:
-    """Whoever waits for it is told what went wrong; if nobody does, the next one may do better."""
+    """Marks the error of a snapshot as retrieved: its waiters get it, and without any the next snapshot may succeed."""
     if not task.cancelled():
         task.exception()

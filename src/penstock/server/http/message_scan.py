@@ -45,7 +45,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
             return msgspec.json.decode(urlsafe_b64decode(text), type=cls)
         except (msgspec.MsgspecError, Base64Error, ValueError) as error:
             raise MalformedRequestError(
-                "the cursor is not one that was answered as 'next'; leave it out to begin anew"
+                "the cursor is not one that was answered as 'next'; leave it out to start from the beginning"
             ) from error
 
 

@@ -25,7 +25,7 @@ def openapi(routes: Iterable[Route], prefix: str, *, is_secured: bool) -> dict[s
     declared = list(routes)
     kinds: list[Any] = [ErrorAnswer]
     for route in declared:
-        kinds += (kind for kind in route.asked if kind is not Nothing)
+        kinds += (kind for kind in route.request_kinds if kind is not Nothing)
         if _has_schema(route):
             kinds.append(route.answer)
     unique = list({repr(kind): kind for kind in kinds}.values())
@@ -41,7 +41,7 @@ def openapi(routes: Iterable[Route], prefix: str, *, is_secured: bool) -> dict[s
         "info": {
             "title": "Penstock admin API",
             "version": __version__,
-            "description": "Times are in milliseconds since 1970, sizes in bytes. What goes wrong is told as an ErrorAnswer.",
+            "description": "Times are in milliseconds since 1970, sizes in bytes. Errors are an ErrorAnswer.",
         },
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}}},
@@ -50,7 +50,7 @@ def openapi(routes: Iterable[Route], prefix: str, *, is_secured: bool) -> dict[s
 
 
 def _operation(route: Route, schema_of: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    names, query, body = route.asked
+    names, query, body = route.request_kinds
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
@@ -70,9 +70,9 @@ def _parameters(kind: type[RequestModel], place: str, components: dict[str, Any]
     required = set(described.get("required", ()))
     found: list[dict[str, Any]] = []
     for name, schema in described["properties"].items():
-        told = dict(schema)
-        description = told.pop("description", None)
-        parameter = {"name": name, "in": place, "required": place == "path" or name in required, "schema": told}
+        own_schema = dict(schema)
+        description = own_schema.pop("description", None)
+        parameter = {"name": name, "in": place, "required": place == "path" or name in required, "schema": own_schema}
         found.append(parameter if description is None else {**parameter, "description": description})
     return found
 
@@ -80,7 +80,7 @@ def _parameters(kind: type[RequestModel], place: str, components: dict[str, Any]
 def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     schema = schema_of[repr(route.answer)] if _has_schema(route) else {"type": "string"}
     found: dict[str, Any] = {"200": {"description": "done", "content": {route.media_type: {"schema": schema}}}}
-    statuses = {*ALWAYS, *route.errors, *(WITH_BODY if route.asked[2] is not Nothing else ())}
+    statuses = {*ALWAYS, *route.errors, *(WITH_BODY if route.request_kinds[2] is not Nothing else ())}
     for status in sorted(statuses):
         content = {JSON_TYPE: {"schema": schema_of[repr(ErrorAnswer)]}}
         found[str(status)] = {"description": http.HTTPStatus(status).phrase, "content": content}

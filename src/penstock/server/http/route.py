@@ -33,7 +33,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
 
 
 class RequestModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a caller sends. A field that is not known is refused, so that a slip of the pen is not taken for a default."""
+    """Base of what a caller sends. An unknown field is refused, so that a typo is not taken for a default."""
 
 
 class Nothing(RequestModel, frozen=True):
@@ -41,7 +41,7 @@ class Nothing(RequestModel, frozen=True):
 
 
 class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What is answered. All fields are there always; what is not known is null."""
+    """Base of what is answered. All fields are always present; an unknown value is null."""
 
 
 Names = TypeVar("Names", bound=RequestModel)
@@ -51,21 +51,21 @@ Item = TypeVar("Item")
 
 
 class Done(ResponseModel, frozen=True):
-    """That it was done."""
+    """The request was carried out."""
 
     done: bool = True
 
 
 class Paging(RequestModel, frozen=True, kw_only=True):
-    """Which part of a list is wanted."""
+    """The requested part of a list."""
 
     search: Annotated[str, msgspec.Meta(max_length=500, description="only what has this in its name, whatever the case")] = ""
     offset: Annotated[Count, msgspec.Meta(description="how many to leave out")] = 0
     limit: Annotated[Limit, msgspec.Meta(description="how many to answer with at most")] = 50
 
-    def page(self, found: list[Item]) -> list[Item]:
-        """The part of a list that is wanted."""
-        return found[self.offset : self.offset + self.limit]
+    def page(self, items: list[Item]) -> list[Item]:
+        """Returns the requested part of a list."""
+        return items[self.offset : self.offset + self.limit]
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
@@ -77,7 +77,7 @@ class Page(msgspec.Struct, Generic[Item], frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Names, Query, Body]):
-    """One request that was found to be well formed."""
+    """One valid request."""
 
     request: web.Request
     caller: Caller
@@ -106,15 +106,15 @@ class Route:
         return get_type_hints(getattr(self.handler, "__func__", self.handler), include_extras=True)
 
     @cached_property
-    def asked(self) -> tuple[type[RequestModel], type[RequestModel], type[RequestModel]]:
-        """The kinds of names, query and body."""
+    def request_kinds(self) -> tuple[type[RequestModel], type[RequestModel], type[RequestModel]]:
+        """The models of names, query and body."""
         call = next(hint for name, hint in self._hints.items() if name != "return")
         names, query, body = get_args(call)
         return names, query, body
 
     @property
     def answer(self) -> Any:
-        """The kind of the answer."""
+        """The model of the response."""
         return self._hints["return"]
 
     @property
@@ -123,8 +123,8 @@ class Route:
         return str(getattr(self.handler, "__qualname__", "")).replace(".", "_").lstrip("_")
 
     async def serve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        """Check a request, have it handled, and answer. Raises what the handler does, and MalformedRequestError."""
-        names_kind, query_kind, body_kind = self.asked
+        """Validates a request, calls the handler, and encodes its result. Raises MalformedRequestError for an invalid one."""
+        names_kind, query_kind, body_kind = self.request_kinds
         names = _read_strings(dict(request.match_info), names_kind, "the path")
         query = _read_strings(_query_of(request), query_kind, "the query")
         body: RequestModel = Nothing() if body_kind is Nothing else await _read_body(request, body_kind)
@@ -141,8 +141,8 @@ class Resource(ABC):
     def routes(self) -> list[Route]:
         """What is answered."""
 
-    async def close(self) -> None:  # noqa: B027 - most have nothing to leave off
-        """The listener stops: leave off whatever goes on in the background."""
+    async def close(self) -> None:  # noqa: B027 - most have no background work
+        """Stops background work; called when the listener stops."""
 
 
 def _query_of(request: web.Request) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""/settings: what the node was told, with its secrets masked."""
+"""/settings: the settings of the node, with its secrets masked."""
 
 from __future__ import annotations
 

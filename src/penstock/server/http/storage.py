@@ -71,7 +71,7 @@ class StorageView(ResponseModel, frozen=True):
 
 
 class ScrubStart(ResponseModel, frozen=True):
-    """Whether a scrub was begun; not if one is under way."""
+    """Whether a scrub was started; false if one is running already."""
 
     started: bool
 

@@ -1,4 +1,4 @@
-"""Quotas of those who read and write messages over HTTP: the same as those of Kafka's clients, by user."""
+"""Quotas of callers who produce and consume over HTTP: the same as those of Kafka clients, by user."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HELD_S_MAX: Final = 5.0
 
 
 async def throttle_writer(broker: Broker, caller: Caller, size: int) -> None:
-    """So much was written: whoever is over its quota waits for its answer."""
+    """Counts `size` produced bytes; delays the response if the caller exceeds its quota."""
     if broker.quotas.limits_produce:
         await _hold(broker.quotas.draw(PRODUCE_QUOTA, _user(caller), CLIENT_ID, size))
 
 
 async def throttle_reader(broker: Broker, caller: Caller, size: int) -> None:
-    """So much was read."""
+    """Counts `size` fetched bytes; delays the response if the caller exceeds its quota."""
     if broker.quotas.limits_fetch:
         await _hold(broker.quotas.draw(FETCH_QUOTA, _user(caller), CLIENT_ID, size))
 

@@ -1,4 +1,4 @@
-"""/topics/{name}/config: what a topic is told, and what else it could be told."""
+"""/topics/{name}/config: the configurations of a topic, set or inherited."""
 
 from __future__ import annotations
 

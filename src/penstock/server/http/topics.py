@@ -1,4 +1,4 @@
-"""/topics: list, make, show and delete topics, add partitions to them and let go of old messages."""
+"""/topics: list, create, describe and delete topics, add partitions, delete records before an offset, repair damage."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class NewPartitionCount(RequestModel, frozen=True):
 
 
 class TrimOffsets(RequestModel, frozen=True):
-    """Up to where, by partition, messages are let go of."""
+    """The offset of each partition before which messages are deleted."""
 
     offsets: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,6}$")], Count]
 
@@ -145,7 +145,7 @@ class TopicResource(Resource):
             Route("POST", "/topics/{name}/partitions", self.add_partitions, "give a topic more partitions", (404, 422)),
             Route("GET", "/topics/{name}/damage", self.examine, "read all of a topic, and tell what is lost of it", (404,)),
             Route("POST", "/topics/{name}/repair", self.repair, "give up what is lost, and serve the rest", (404, 422)),
-            Route("POST", "/topics/{name}/trim", self.trim, "let go of messages before some offsets", (404, 422)),
+            Route("POST", "/topics/{name}/trim", self.trim, "delete messages before some offsets", (404, 422)),
         ]
 
     async def list_topics(self, call: Call[Nothing, TopicsQuery, Nothing]) -> Page[TopicView]:
@@ -207,7 +207,7 @@ class TopicResource(Resource):
         return _shown_damage(await self._broker.examine(topic))
 
     async def repair(self, call: Call[TopicNames, Nothing, Nothing]) -> DamageView:
-        """POST /topics/{name}/repair: whoever may delete the topic may give up what is lost of it."""
+        """POST /topics/{name}/repair: a caller who may delete the topic may give up what is lost of it."""
         topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
         return _shown_damage(await self._broker.give_up_lost(topic))
 

@@ -34,7 +34,7 @@ class UserResource(Resource):
         call.caller.check_cluster(Operation.ALTER)
         tokens = self._broker.tokens
         if tokens is None:
-            raise NotSupportedHereError("nobody is asked who they are here: the node runs without sasl, and has no tokens")
+            raise NotSupportedHereError("the node runs without sasl: clients do not authenticate, so there are no tokens")
         if not self._broker.users.credentials(call.names.name):
             raise UnknownUserError(f"there is no user {call.names.name!r}; `penstock user list` shows who there is")
         await tokens.revoke(call.names.name)

@@ -1,4 +1,4 @@
-"""What needs attention, told from what is known. Pure: the same facts give the same alerts."""
+"""Alerts: what needs attention, and what to do about it. Pure: the same facts give the same alerts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LagFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that alerts are told from."""
+    """Everything that alerts are derived from."""
 
     now_ms: int = 0
     group_state: str = "healthy"
@@ -96,8 +96,8 @@ def alerts_of(facts: Facts) -> list[Alert]:
         _block,
         _descriptors,
     )
-    found = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
-    return sorted(found, key=lambda alert: alert.level != CRITICAL)
+    alerts = [alert for rule in rules for alert in islice(rule(facts), EACH_MAX)]
+    return sorted(alerts, key=lambda alert: alert.level != CRITICAL)
 
 
 def _storage(facts: Facts) -> Iterator[Alert]:
@@ -108,7 +108,7 @@ def _storage(facts: Facts) -> Iterator[Alert]:
             CRITICAL,
             "storage_lost",
             f"too few disks are left to read what is stored: VDisks {named} are out",
-            "bring disks back: mount them, mend permissions; each is used again within seconds; nothing is deleted meanwhile",
+            "bring disks back: mount them, fix permissions; each is used again within seconds; nothing is deleted meanwhile",
             "/storage",
         )
     elif facts.group_state == "read-only":
@@ -123,8 +123,10 @@ def _storage(facts: Facts) -> Iterator[Alert]:
         yield Alert(
             WARNING,
             "storage_degraded",
-            f"VDisks {named} are out, failing or being refilled: less may fail now than should" if named else "a disk is full",
-            "see which disk it is and why; once it is back, it is refilled by itself",
+            f"VDisks {named} are out, failing or being refilled: fewer further failures are survived"
+            if named
+            else "a disk is full",
+            "see which disk it is and why; once it is back, it is refilled automatically",
             "/storage",
         )
 
@@ -135,7 +137,7 @@ def _damaged(facts: Facts) -> Iterator[Alert]:
             CRITICAL,
             "disk_damaged",
             f"the only disk has lost part of its log: {loss}; what was written last to some partitions may be gone",
-            "put back a copy of the disk if there is one; else compare the last messages of topics with what was sent",
+            "restore the disk from a copy if there is one; otherwise compare the last messages of topics with what was produced",
             "/storage",
         )
     for (topic, _), what in (facts.damaged or {}).items():
@@ -143,8 +145,8 @@ def _damaged(facts: Facts) -> Iterator[Alert]:
             CRITICAL,
             "partition_damaged",
             what,
-            f"put back a copy of the disk if there is one; else `penstock topic repair {topic}` tells which offsets are lost and "
-            "gives them up",
+            f"restore the disk from a copy if there is one; otherwise `penstock topic repair {topic}` names the lost offsets "
+            "and gives them up",
             _link("topics", topic),
             "topic",
             topic,
@@ -163,20 +165,20 @@ def _space(facts: Facts) -> Iterator[Alert]:
             level,
             "disk_nearly_full",
             f"the disk of VDisk {disk.order}, {disk.path}, has {share:.0%} left, {disk.free >> 20} MiB",
-            "delete topics, shorten retention, or give the disk more room; a full disk takes no messages",
+            "delete topics, shorten retention, or give the disk more room; a full disk accepts no messages",
             "/storage",
         )
 
 
 def _retention(facts: Facts) -> Iterator[Alert]:
-    for lag in sorted(facts.lags, key=lambda one: -one.retention_share):
+    for lag in sorted(facts.lags, key=lambda lag: -lag.retention_share):
         if lag.retention_share < RETENTION_NEAR:
             return
         yield Alert(
             CRITICAL if lag.retention_share >= RETENTION_CRITICAL else WARNING,
             "consumer_near_retention",
             f"consumer {lag.consumer} has used up {min(lag.retention_share, 1):.0%} of the retention of topic {lag.topic}: what "
-            f"it has not read is about to be deleted",
+            f"it has not consumed is about to be deleted",
             f"see why {lag.consumer} is slow or stopped; to be safe, raise retention.ms of {lag.topic} until it has caught up",
             _link("consumers", lag.consumer),
             "consumer",
@@ -190,9 +192,9 @@ def _growing(facts: Facts) -> Iterator[Alert]:
             yield Alert(
                 WARNING,
                 "lag_growing",
-                f"consumer {lag.consumer} falls behind in topic {lag.topic}: {lag.messages} messages, {lag.seconds:.0f} s, and "
-                f"more every minute",
-                "give it more members or time; a topic needs at least as many partitions as its consumer has members",
+                f"the lag of consumer {lag.consumer} in topic {lag.topic} grows every minute: {lag.messages} messages, "
+                f"{lag.seconds:.0f} s",
+                "add members, or wait if this is a peak; a topic needs at least as many partitions as its consumer has members",
                 _link("consumers", lag.consumer),
                 "consumer",
                 lag.consumer,
@@ -205,8 +207,8 @@ def _blocked(facts: Facts) -> Iterator[Alert]:
             WARNING,
             "trimming_blocked",
             f"topic {topic} keeps more than it should: {why}",
-            "have that consumer go on, or make it no longer vital (or important), while a lease ends by itself; until then the "
-            "topic grows",
+            "restart that consumer, or make it no longer vital (or important); a lease expires by itself. Until then the topic "
+            "grows",
             _link("topics", topic),
             "topic",
             topic,
@@ -214,15 +216,15 @@ def _blocked(facts: Facts) -> Iterator[Alert]:
 
 
 def _pipelines(facts: Facts) -> Iterator[Alert]:
-    for one in facts.pipelines:
-        name, state = str(one.get("name", "")), one.get("state")
-        error = str(one.get("last_error") or "").partition("\n")[0]
+    for report in facts.pipelines:
+        name, state = str(report.get("name", "")), report.get("state")
+        error = str(report.get("last_error") or "").partition("\n")[0]
         if state in ("failed", "fenced"):
             yield Alert(
                 CRITICAL if state == "failed" else WARNING,
                 "pipeline_failed",
                 f"pipeline {name} has {'failed' if state == 'failed' else 'been taken over by another copy'}: {error}",
-                f"mend the cause and run it again; it goes on where its target stands (penstock pipeline status {name})",
+                f"fix the cause and run it again; it resumes from what its target holds (penstock pipeline status {name})",
                 _link("pipelines", name),
                 "pipeline",
                 name,
@@ -232,17 +234,17 @@ def _pipelines(facts: Facts) -> Iterator[Alert]:
                 WARNING,
                 "pipeline_restarting",
                 f"pipeline {name} is restarting after an error: {error}",
-                f"see the error; it is tried again by itself (penstock pipeline status {name})",
+                f"see the error; it is retried automatically (penstock pipeline status {name})",
                 _link("pipelines", name),
                 "pipeline",
                 name,
             )
-        elif state in _PIPELINE_ALIVE and facts.now_ms - int(one.get("updated_ms") or facts.now_ms) > PIPELINE_SILENT_MS:
+        elif state in _PIPELINE_ALIVE and facts.now_ms - int(report.get("updated_ms") or facts.now_ms) > PIPELINE_SILENT_MS:
             yield Alert(
                 WARNING,
                 "pipeline_silent",
-                f"pipeline {name} says it is {state}, but has said nothing for a minute",
-                f"see whether its process on {one.get('host') or 'its host'} still runs, and start it again if not",
+                f"pipeline {name} was last {state}, but has not reported for a minute",
+                f"see whether its process on {report.get('host') or 'its host'} still runs, and start it again if not",
                 _link("pipelines", name),
                 "pipeline",
                 name,
@@ -255,7 +257,7 @@ def _clock(facts: Facts) -> Iterator[Alert]:
             WARNING,
             "clock_jump",
             f"the machine's clock was set {'forward' if facts.clock_jump_s > 0 else 'back'} by {abs(facts.clock_jump_s):.1f} s",
-            "let a time service (chrony, systemd-timesyncd) slew the clock; timestamps go by it",
+            "let a time service (chrony, systemd-timesyncd) slew the clock; timestamps depend on it",
             "/settings",
         )
     if facts.age_clock_behind_s >= AGE_CLOCK_BEHIND_S:
@@ -264,8 +266,8 @@ def _clock(facts: Facts) -> Iterator[Alert]:
             "retention_behind_clock",
             f"the clock was set forward, or the node was off: messages age {facts.age_clock_behind_s / 3600:.1f} h behind it, so "
             "that a wrong clock deletes nothing",
-            "set the clock right if it is wrong; if it is right, say so (penstock storage confirm-clock), or wait: it is caught "
-            "up with in as much time",
+            "set the clock if it is wrong; if it is right, confirm it (penstock storage confirm-clock), or wait as long as it is "
+            "behind",
             "/settings",
         )
 
@@ -275,8 +277,8 @@ def _loop(facts: Facts) -> Iterator[Alert]:
         yield Alert(
             CRITICAL if facts.loop_lag_max_s >= LOOP_LAG_CRITICAL_S else WARNING,
             "event_loop_lag",
-            f"the node was held up for {facts.loop_lag_max_s:.1f} s within the last minute",
-            "see whether the machine is short of CPU or memory (swapping), and what the log says of that time",
+            f"the event loop was late by {facts.loop_lag_max_s:.1f} s within the last minute",
+            "see whether the machine is short of CPU or memory (swapping), and what the log says about that time",
             "/",
         )
 
@@ -287,8 +289,8 @@ def _block(facts: Facts) -> Iterator[Alert]:
             CRITICAL if facts.loop_block_s >= LOOP_LAG_CRITICAL_S else WARNING,
             "event_loop_blocked",
             f"one call kept the node from answering any client for {facts.loop_block_s:.1f} s",
-            "look for 'the event loop is blocked' in the log: it has the stack of that call; if it is not the machine that stood "
-            "still (swapping, a suspended process), report it as a defect with that stack",
+            "look for 'the event loop is blocked' in the log: it has the stack of that call; unless the whole machine "
+            "stalled (swapping, a suspended process), report it as a bug with that stack",
             "/",
         )
 
@@ -310,7 +312,7 @@ def _listeners(facts: Facts) -> Iterator[Alert]:
             CRITICAL,
             "listener_down",
             f"the {name} listener does not answer: {why}",
-            "see what the log says of it; if it does not come back, restart the node: nothing acknowledged is lost",
+            "see the log; if it does not recover, restart the node: nothing acknowledged is lost",
             "/settings",
         )
 
@@ -321,7 +323,7 @@ def _guessing(facts: Facts) -> Iterator[Alert]:
             WARNING,
             "password_guessing",
             f"{facts.locked_out} addresses are locked out after too many wrong passwords",
-            "see in the log who tries which users from where; a client with an old password looks the same",
+            "see in the log which users are tried from which addresses; a client with an old password looks the same",
             "/settings",
         )
 

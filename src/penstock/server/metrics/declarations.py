@@ -11,7 +11,7 @@ _INTERNAL: Final = Tier.INTERNAL
 _FLOW_DOC: Final = "Of at most 100 topics each, those used first; the others are counted together as topic `_other`."
 
 # The process.
-BUILD_INFO = Metric("penstock_build_info", _GAUGE, "Always 1; says what runs.", ("version", "python"))
+BUILD_INFO = Metric("penstock_build_info", _GAUGE, "Always 1; the labels say what runs.", ("version", "python"))
 READY = Metric("penstock_ready", _GAUGE, "1 if the node is ready, as /readyz says; otherwise 0.")
 START_TIME = Metric("penstock_process_start_time_seconds", _GAUGE, "When the node started, since the epoch.")
 CPU = Metric("penstock_process_cpu_seconds_total", _COUNTER, "CPU time of the process, all its threads.")
@@ -19,12 +19,12 @@ RESIDENT = Metric("penstock_process_resident_memory_bytes", _GAUGE, "Memory that
 OPEN_FDS = Metric("penstock_process_open_fds", _GAUGE, "File descriptors that are open.")
 MAX_FDS = Metric("penstock_process_max_fds", _GAUGE, "File descriptors that may be open.")
 FDS_EXHAUSTED = Metric(
-    "penstock_process_fds_exhausted_total", _COUNTER, "How often no file descriptor was left for a connection or a file."
+    "penstock_process_fds_exhausted_total", _COUNTER, "How often no file descriptor was free for a connection or a file."
 )
 LOOP_LAG = Metric(
     "penstock_event_loop_lag_seconds",
     _HISTOGRAM,
-    "How late the event loop came to a timer, ten times a second.",
+    "How late the event loop ran a timer, sampled ten times a second.",
     (),
     _INTERNAL,
 )
@@ -34,7 +34,7 @@ LOOP_LAG_MAX = Metric(
 LOOP_BLOCKS = Metric(
     "penstock_event_loop_blocked_total",
     _COUNTER,
-    "How often the event loop did not turn for a second or more; the log has the stack of what held it up.",
+    "How often the event loop was blocked for a second or more; the log has the stack of the call.",
 )
 LOOP_BLOCK_LONGEST = Metric(
     "penstock_event_loop_blocked_longest_seconds",
@@ -49,20 +49,20 @@ AGE_CLOCK_BEHIND = Metric(
     _GAUGE,
     "How far the clock that messages age by is behind the machine's; it follows a jump at no more than twice the speed of time.",
 )
-ALERTS = Metric("penstock_alerts", _GAUGE, "What needs attention now, as the overview lists it.", ("code", "level"))
+ALERTS = Metric("penstock_alerts", _GAUGE, "Active alerts, as the overview lists them.", ("code", "level"))
 
 # Requests of clients.
 REQUEST_DURATION = Metric(
     "penstock_request_duration_seconds",
     _HISTOGRAM,
-    "From when a request was there to when its answer was; not the time that a fetch waits for messages. Outcomes: ok; refused, "
-    "answered with an error; gone, the client did not wait; failed, the node is at fault.",
+    "From the receipt of a request to its response, without the time that a fetch waits for messages. Outcomes: ok; refused, "
+    "answered with an error; gone, the client disconnected; failed, the node is at fault.",
     ("gateway", "api", "outcome"),
 )
 CONNECTIONS = Metric(
     "penstock_connections",
     _GAUGE,
-    "Clients that are connected; those of gRPC as far as they have a call under way: with ydb, open streams.",
+    "Connected clients; those of gRPC only while a call is in flight: with ydb, open streams.",
     ("gateway",),
 )
 CONNECTIONS_OPENED = Metric(
@@ -71,14 +71,12 @@ CONNECTIONS_OPENED = Metric(
 RECEIVED = Metric("penstock_gateway_received_bytes_total", _COUNTER, "Bytes of requests.", ("gateway",), _INTERNAL)
 SENT = Metric("penstock_gateway_sent_bytes_total", _COUNTER, "Bytes of answers.", ("gateway",), _INTERNAL)
 MEMORY = Metric(
-    "penstock_gateway_memory_bytes", _GAUGE, "Memory held for requests under way and answers not sent yet.", ("gateway",)
+    "penstock_gateway_memory_bytes", _GAUGE, "Memory for requests in flight and responses not sent yet.", ("gateway",)
 )
 THROTTLED = Metric(
-    "penstock_throttled_requests_total", _COUNTER, "Requests after which a client was held back by its quota.", ("gateway",)
+    "penstock_throttled_requests_total", _COUNTER, "Requests after which a client was throttled by its quota.", ("gateway",)
 )
-THROTTLED_TIME = Metric(
-    "penstock_throttled_seconds_total", _COUNTER, "For how long clients were held back.", ("gateway",), _INTERNAL
-)
+THROTTLED_TIME = Metric("penstock_throttled_seconds_total", _COUNTER, "How long clients were throttled.", ("gateway",), _INTERNAL)
 
 SIGN_IN_FAILURES = Metric(
     "penstock_sign_in_failures_total",
@@ -105,7 +103,7 @@ FETCH_MESSAGES = Metric(
 )
 FETCH_BYTES = Metric("penstock_fetch_bytes_total", _COUNTER, f"Bytes that were read. {_FLOW_DOC}", ("topic",))
 TOPICS_HIDDEN = Metric(
-    "penstock_topics_hidden", _GAUGE, "Topics in use that have no series of their own, being too many.", (), _INTERNAL
+    "penstock_topics_hidden", _GAUGE, "Topics in use without series of their own, because there are too many.", (), _INTERNAL
 )
 
 # What is there.
@@ -122,14 +120,14 @@ HEAD_BYTES = Metric("penstock_head_bytes", _GAUGE, "Bytes in the heads of all pa
 BODY_BYTES = Metric("penstock_body_bytes", _GAUGE, "Bytes in the bodies of all partitions.")
 HEAD_PIECES = Metric("penstock_head_pieces", _GAUGE, "Pieces that the heads are in.", (), _INTERNAL)
 BODIES = Metric("penstock_bodies", _GAUGE, "Bodies of all partitions.", (), _INTERNAL)
-TRANSACTIONS = Metric("penstock_transactions_open", _GAUGE, "Transactions of Kafka producers that are under way.")
-LEASES = Metric("penstock_leases", _GAUGE, "Leases by which readers hold deletion back for a while.", (), _INTERNAL)
-CACHE_HITS = Metric("penstock_cache_hits_total", _COUNTER, "Bodies that were wanted and in the cache.")
-CACHE_MISSES = Metric("penstock_cache_misses_total", _COUNTER, "Bodies that were wanted and not in the cache.")
+TRANSACTIONS = Metric("penstock_transactions_open", _GAUGE, "Open transactions of Kafka producers.")
+LEASES = Metric("penstock_leases", _GAUGE, "Leases by which readers delay deletion.", (), _INTERNAL)
+CACHE_HITS = Metric("penstock_cache_hits_total", _COUNTER, "Reads of bodies that were in the cache.")
+CACHE_MISSES = Metric("penstock_cache_misses_total", _COUNTER, "Reads of bodies that were not in the cache.")
 CACHE_BYTES = Metric("penstock_cache_bytes", _GAUGE, "Bytes that the cache holds.")
 
 # Consumers.
-CONSUMERS = Metric("penstock_consumers", _GAUGE, "Consumers that have a position, of whichever kind.")
+CONSUMERS = Metric("penstock_consumers", _GAUGE, "Consumers of any kind that have a committed offset.")
 GROUPS = Metric("penstock_groups", _GAUGE, "Kafka consumer groups.", ("kind", "state"))
 LAG_MESSAGES = Metric(
     "penstock_consumer_lag_messages",
@@ -149,7 +147,9 @@ RETENTION_RATIO = Metric(
     "How near the first unread message of a consumer is to being deleted: 0 when it is new, 1 when retention may take it.",
     ("consumer", "topic"),
 )
-LAGS_HIDDEN = Metric("penstock_consumer_lags_hidden", _GAUGE, "Consumers and topics that are not shown, being too many.")
+LAGS_HIDDEN = Metric(
+    "penstock_consumer_lags_hidden", _GAUGE, "Pairs of consumer and topic that are not shown, because there are too many."
+)
 TRIM_BLOCKED = Metric(
     "penstock_trimming_blocked_topics", _GAUGE, "Topics that keep more than they should, since a vital consumer needs it."
 )
@@ -171,13 +171,13 @@ STREAM_ORPHANS = Metric(
     "penstock_stream_orphans_removed_total", _COUNTER, "Payloads that a crash had left without a message, and that are removed."
 )
 STREAM_REDELIVERED = Metric(
-    "penstock_stream_redelivered_messages_total", _COUNTER, "Messages handed out again, since nobody acknowledged them in time."
+    "penstock_stream_redelivered_messages_total", _COUNTER, "Messages delivered again because they were not acknowledged in time."
 )
 STREAM_DEAD = Metric(
     "penstock_stream_dead_letters_total",
     _COUNTER,
-    "Messages that were not acknowledged however often they were handed out: moved to the dead-letter subject, or dropped where "
-    "there is none.",
+    "Messages that were not acknowledged after all their deliveries: moved to the dead-letter subject, or dropped if there is "
+    "none.",
 )
 
 # Tablets.
@@ -189,7 +189,11 @@ COMMIT_REQUESTS = Metric(
 )
 COMMIT_FAILURES = Metric("penstock_tablet_commit_failures_total", _COUNTER, "Commits that failed.")
 TABLET_STARTS = Metric(
-    "penstock_tablet_starts_total", _COUNTER, "Starts of topics' tablets; more than there are tells of trouble.", (), _INTERNAL
+    "penstock_tablet_starts_total",
+    _COUNTER,
+    "Starts of topics' tablets; more starts than tablets mean that some have restarted.",
+    (),
+    _INTERNAL,
 )
 
 # Storage.
@@ -205,11 +209,14 @@ VDISK_LIVE = Metric("penstock_vdisk_live_bytes", _GAUGE, "Bytes of parts that ar
 VDISK_CHUNKS = Metric("penstock_vdisk_chunks", _GAUGE, "Chunks of a VDisk.", ("vdisk",), _INTERNAL)
 VDISK_PARTS = Metric("penstock_vdisk_parts", _GAUGE, "Parts on a VDisk.", ("vdisk",), _INTERNAL)
 VDISK_TO_HEAL = Metric(
-    "penstock_vdisk_to_heal_parts", _GAUGE, "Parts that a VDisk lacks and could not be given last.", ("vdisk",)
+    "penstock_vdisk_to_heal_parts",
+    _GAUGE,
+    "Parts that a VDisk lacks and that could not be restored in the last round.",
+    ("vdisk",),
 )
-DISK_FREE = Metric("penstock_disk_free_bytes", _GAUGE, "Room on the disk of a VDisk.", ("vdisk",))
+DISK_FREE = Metric("penstock_disk_free_bytes", _GAUGE, "Free space on the disk of a VDisk.", ("vdisk",))
 DISK_SIZE = Metric("penstock_disk_size_bytes", _GAUGE, "The size of the disk of a VDisk.", ("vdisk",))
-DISK_FULL = Metric("penstock_disk_full", _GAUGE, "1 if the disk of a VDisk takes nothing more but what makes room.", ("vdisk",))
+DISK_FULL = Metric("penstock_disk_full", _GAUGE, "1 if the disk of a VDisk accepts only writes that free space.", ("vdisk",))
 SYNC_DURATION = Metric(
     "penstock_disk_sync_duration_seconds", _HISTOGRAM, "How long fdatasync of the disk of a VDisk took.", ("vdisk",)
 )
@@ -221,13 +228,17 @@ DISK_FAILURES = Metric("penstock_disk_failures_total", _COUNTER, "Writes that th
 REPLICATION_ROUNDS = Metric(
     "penstock_replication_rounds_total", _COUNTER, "Comparisons of a VDisk with its sisters.", (), _INTERNAL
 )
-PARTS_RESTORED = Metric("penstock_replication_restored_parts_total", _COUNTER, "Parts that were given back to a VDisk.")
+PARTS_RESTORED = Metric("penstock_replication_restored_parts_total", _COUNTER, "Parts that were restored to a VDisk.")
 PARTS_DROPPED = Metric(
-    "penstock_replication_dropped_parts_total", _COUNTER, "Parts that stood in for others, and were dropped.", (), _INTERNAL
+    "penstock_replication_dropped_parts_total",
+    _COUNTER,
+    "Handoff parts that were dropped because their own VDisk has them.",
+    (),
+    _INTERNAL,
 )
 PARTS_FAILED = Metric("penstock_replication_failed_parts_total", _COUNTER, "Parts that could not be restored when tried.")
 SCRUB_CHUNKS = Metric("penstock_scrub_chunks_total", _COUNTER, "Chunks that were read and verified.", (), _INTERNAL)
-SCRUB_DAMAGED = Metric("penstock_scrub_damaged_parts_total", _COUNTER, "Damaged parts that were found by verifying.")
+SCRUB_DAMAGED = Metric("penstock_scrub_damaged_parts_total", _COUNTER, "Damaged parts found by scrubbing.")
 SCRUB_FINISHED = Metric(
     "penstock_scrub_finished_time_seconds", _GAUGE, "When all of a disk had last been verified, since the epoch.", (), _INTERNAL
 )
@@ -235,17 +246,11 @@ SCRUB_FINISHED = Metric(
 # Upkeep of topics.
 COMPACTION_DURATION = Metric("penstock_compaction_duration_seconds", _HISTOGRAM, "Passes of compaction over a partition.")
 COMPACTION_READ = Metric("penstock_compaction_read_bytes_total", _COUNTER, "Bytes that compaction read.")
-COMPACTION_FREED = Metric("penstock_compaction_freed_bytes_total", _COUNTER, "Bytes that compaction gave back.")
-COMPACTION_FAILURES = Metric(
-    "penstock_compaction_failures_total", _COUNTER, "Passes of compaction that failed and are tried again."
-)
-DAMAGED_PARTITIONS = Metric(
-    "penstock_damaged_partitions", _GAUGE, "Partitions of which something that is stored is lost, as far as it was found."
-)
-RETENTION_MESSAGES = Metric("penstock_retention_messages_total", _COUNTER, "Messages that retention let go of.")
-RETENTION_FAILURES = Metric(
-    "penstock_retention_failures_total", _COUNTER, "Partitions where retention failed, to be tried again."
-)
+COMPACTION_FREED = Metric("penstock_compaction_freed_bytes_total", _COUNTER, "Bytes that compaction freed.")
+COMPACTION_FAILURES = Metric("penstock_compaction_failures_total", _COUNTER, "Passes of compaction that failed and are retried.")
+DAMAGED_PARTITIONS = Metric("penstock_damaged_partitions", _GAUGE, "Partitions known to have lost stored data.")
+RETENTION_MESSAGES = Metric("penstock_retention_messages_total", _COUNTER, "Messages that retention deleted.")
+RETENTION_FAILURES = Metric("penstock_retention_failures_total", _COUNTER, "Partitions where retention failed and is retried.")
 
 # Pipelines, as they report themselves; 100 at most.
 PIPELINES = Metric("penstock_pipelines", _GAUGE, "Pipelines.", ("state",))
@@ -262,9 +267,13 @@ PIPELINE_BATCH = Metric(
 # The watching itself.
 SCRAPE_DURATION = Metric("penstock_scrape_duration_seconds", _GAUGE, "How long the last scrape took.", (), _INTERNAL)
 SURVEY_DURATION = Metric(
-    "penstock_survey_duration_seconds", _GAUGE, "How long the last pass over partitions and positions took.", (), _INTERNAL
+    "penstock_survey_duration_seconds",
+    _GAUGE,
+    "How long the last pass over partitions and committed offsets took.",
+    (),
+    _INTERNAL,
 )
-SURVEY_AGE = Metric("penstock_survey_age_seconds", _GAUGE, "How old that is what the last such pass found.", (), _INTERNAL)
+SURVEY_AGE = Metric("penstock_survey_age_seconds", _GAUGE, "Age of the results of the last such pass.", (), _INTERNAL)
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 

@@ -118,7 +118,7 @@ class TopicFlows:
     def refresh(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
         """Take the counts as they are now, without a word on rates."""
         if flows is not self._listed:
-            self._list_anew(flows)
+            self._rebuild_list(flows)
         unshown: list[tuple[_Flow, Counts]] = []
         for flow in self._flows.values():
             activity = 0
@@ -158,7 +158,7 @@ class TopicFlows:
         )
         return [flow.name for flow in ranked[:count]]
 
-    def _list_anew(self, flows: Sequence[tuple[Topic, list[QueueProbe]]]) -> None:
+    def _rebuild_list(self, flows: Sequence[tuple[Topic, list[QueueProbe]]]) -> None:
         """Topics were made or deleted."""
         known = self._flows
         self._flows = {topic.id: known.get(topic.id) or _Flow(topic.name, probes) for topic, probes in flows}

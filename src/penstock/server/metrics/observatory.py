@@ -1,4 +1,4 @@
-"""What is known of a node by numbers: sampled once a second, surveyed now and then, told to whoever asks."""
+"""The measurements of a node: sampled once a second, surveyed in the background, served to scrapes and the console."""
 
 from __future__ import annotations
 

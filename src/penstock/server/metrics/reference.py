@@ -29,7 +29,7 @@ A node serves its metrics on its HTTP port, for Prometheus and all that reads it
 | `/metrics/internal` | the same and the internal tier, for a look into how it works |
 
 `GET /api/v1/metrics-catalogue` lists the same as JSON. Names are stable. Units are seconds and bytes; counters end in `_total`
-and begin at 0 when the node starts. How to collect, draw and be woken by them is told in [Monitoring](../how-to/monitoring.md).
+and begin at 0 when the node starts. How to collect, plot and alert on them: [Monitoring](../how-to/monitoring.md).
 """
 
 
@@ -65,7 +65,7 @@ However many topics there are, a scrape stays small and cheap:
   the scrape.
 - The history that the console draws is in memory, in {steps}. It has {kept}, of the node, and what of that they have of the
   {TOPIC_HISTORIES} busiest topics and {LAG_HISTORIES} largest lags: {SERIES_MAX} series of 22 KiB at most, so less than 9 MiB.
-  It begins anew when the node starts.
+  It is empty after a restart of the node.
 - Of each kind of alert, `penstock_alerts` and the overview show {EACH_MAX} at most.
 
 All histograms have the same bounds: {", ".join(f"{bound:g}" for bound in DURATION_BOUNDS_S)} seconds."""
