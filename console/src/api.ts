@@ -28,14 +28,16 @@ export type QueryOf<P extends Path> =
 type BodyOf<P extends Path, M extends Method> = Operation<P, M> extends { requestBody: Json<infer Body> } ? [Body] : [];
 
 type NameIn<P extends string> = P extends `${string}{${infer Name}}${infer Rest}` ? Name | NameIn<Rest> : never;
-type NamesOf<P extends string> = [NameIn<P>] extends [never] ? [] : [Readonly<Record<NameIn<P>, string | number>>];
+type PathWithNames = Extract<Path, `${string}{${string}`>;
+type NamesOf<P extends string> = Readonly<Record<NameIn<P>, string | number>>;
 /** A path with its names filled in, which still knows the path it was made from. */
 export type Address<P extends Path = Path> = string & { readonly madeFrom: P };
 
 /** apiPath("/topics/{name}", { name: "a/b" }) is /topics/a%2Fb. */
-export function apiPath<P extends Path>(path: P, ...[names]: NamesOf<P>): Address<P> {
-  const given: Readonly<Record<string, string | number>> = names ?? {};
-  return path.replace(/{(\w+)}/g, (_, name: string) => encodeURIComponent(given[name] ?? "")) as Address<P>;
+export function apiPath<P extends Exclude<Path, PathWithNames>>(path: P): Address<P>;
+export function apiPath<P extends PathWithNames>(path: P, names: NamesOf<P>): Address<P>;
+export function apiPath(path: Path, names: Readonly<Record<string, string | number>> = {}): Address {
+  return path.replace(/{(\w+)}/g, (_, name: string) => encodeURIComponent(names[name] ?? "")) as Address;
 }
 
 export class ApiError extends Error {

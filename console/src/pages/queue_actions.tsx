@@ -1,4 +1,4 @@
-// What is done to a queue: consumers registered and let go of, automatic trimming set.
+// What is done to a queue: consumers registered and unregistered, automatic trimming set.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { apiPath, errorOf, put, remove } from "../api";

@@ -23,7 +23,7 @@ const localTime = (ms: number) => {
   return `${dateOf(at)}T${clockOf(at)}`;
 };
 
-/** What is being typed into a field stays there until it is done, whatever is shown anew meanwhile. */
+/** What is being typed into a field stays there until it is done, though the page is drawn again meanwhile. */
 function useDraft(value: string | number) {
   const [draft, setDraft] = useState<string | null>(null);
   return { shown: draft ?? value, type: (event: FieldEvent) => setDraft(event.currentTarget.value), done: () => setDraft(null) };
