@@ -20,7 +20,9 @@ from penstock.blob.journal import Journal
 from penstock.blob.record import NO_ID, RecordKind
 from penstock.core.errors import ConfigError
 
-TIMEOUT_S = 0.2
+# Short for disks that are to hang; others get as long as a loaded machine may take.
+TIMEOUT_S = 0.5
+PATIENT_S = 60.0
 
 
 class Hang:
@@ -50,8 +52,8 @@ async def _store(disk: LocalDisk, name: str, data: bytes) -> None:
     await disk.flush(name)
 
 
-async def _open(path: Path, *, durable: bool = True) -> LocalDisk:
-    return await LocalDisk.open(path, durable=durable, timeout_s=TIMEOUT_S)
+async def _open(path: Path, *, durable: bool = True, timeout_s: float = PATIENT_S) -> LocalDisk:
+    return await LocalDisk.open(path, durable=durable, timeout_s=timeout_s)
 
 
 async def _come_back(threads: DiskThreads) -> None:
@@ -64,7 +66,7 @@ async def _come_back(threads: DiskThreads) -> None:
 
 def test_a_sync_that_hangs_fails_in_time_then_at_once_and_the_disk_comes_back(tmp_path: Path, hang_sync: Hang) -> None:
     async def run() -> None:
-        disk = await _open(tmp_path)
+        disk = await _open(tmp_path, timeout_s=TIMEOUT_S)
         with pytest.raises(TimeoutError, match="has not answered"):
             await asyncio.wait_for(_store(disk, "a", b"one"), 20)
         disk.append("b", [b"two"])
@@ -85,12 +87,12 @@ def test_a_sync_that_hangs_fails_in_time_then_at_once_and_the_disk_comes_back(tm
 
 def test_a_hung_disk_is_closed_in_time_and_keeps_its_lock(tmp_path: Path, hang_sync: Hang) -> None:
     async def run() -> None:
-        disk = await _open(tmp_path)
+        disk = await _open(tmp_path, timeout_s=TIMEOUT_S)
         with pytest.raises(TimeoutError):
             await _store(disk, "a", b"one")
         await asyncio.wait_for(disk.close(), 20)
         with pytest.raises(ConfigError, match="in use"):
-            await _open(tmp_path)
+            await _open(tmp_path, timeout_s=TIMEOUT_S)
 
     asyncio.run(run())
 
@@ -100,16 +102,16 @@ def test_a_hung_directory_is_an_error_in_time(tmp_path: Path, monkeypatch: pytes
 
     async def run() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(_open(tmp_path), 20)
+            await asyncio.wait_for(_open(tmp_path, timeout_s=TIMEOUT_S), 20)
         hang.released.set()
-        await (await _open(tmp_path)).close()
+        await (await _open(tmp_path, timeout_s=TIMEOUT_S)).close()
 
     asyncio.run(run())
 
 
 def test_reads_that_hang_fail_in_time_and_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        disk = await _open(tmp_path)
+        disk = await _open(tmp_path, timeout_s=TIMEOUT_S)
         await _store(disk, "a", b"one")
         disk._can_ask_at_hand = False
         hang = Hang(monkeypatch, "pread")
