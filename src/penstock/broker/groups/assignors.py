@@ -40,7 +40,7 @@ def uniform(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) ->
     loads = dict.fromkeys(members, 0)
     for share in shares:
         _keep(share, members, partitions, loads)
-    for share in sorted(shares, key=lambda one: len(one.subscribers)):
+    for share in sorted(shares, key=lambda share: len(share.subscribers)):
         _fill(share, partitions, loads)
     # Levelling one share may unbalance another; every move lowers the sum of squares of the loads, so that this ends.
     moving = True
@@ -101,7 +101,7 @@ def _keep(share: _Share, members: Mapping[str, Candidate], partitions: Mapping[U
 
 
 def _fill(share: _Share, partitions: Mapping[UUID, int], loads: dict[str, int]) -> None:
-    """Give what nobody holds to whoever has least."""
+    """Give each unassigned partition to the member with the fewest."""
     held = {queue for queues in share.given.values() for queue in queues}
     lightest = [(loads[member], member) for member in share.subscribers]
     heapify(lightest)

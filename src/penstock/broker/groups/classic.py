@@ -3,7 +3,7 @@
                  a member joins              all have joined, or their time is up
     Empty  ------------------->  Preparing  -------------------->  Completing
       ^                            |   ^                             |     |
-      |  nobody is left            |   |  a member joins or is gone  |     |  the leader's assignment is durable
+      |  no member is left         |   |  a member joins or is gone  |     |  the leader's assignment is durable
       +----------------------------+   +-----------------------------+     v
                                        +-------------------------------  Stable
 
@@ -59,14 +59,14 @@ class ClassicGroup:
         self._initial_delay_s = initial_delay_s
         self._members_max = members_max
         self._by_instance: dict[str, str] = {}
-        self._pending: dict[str, float] = {}  # ids that were given out, and until when they can be used
-        self._unsynced: set[str] = set()  # members of this generation that have not asked for their assignment
-        self._join_due: float | None = None  # when the generation begins without those who have not come
-        self._sync_due: float | None = None  # when those who have not asked for their assignment are put out
-        self._initial_until: float | None = None  # while a first generation is waited for, how long that may be drawn out
+        self._pending: dict[str, float] = {}  # ids handed out to clients that have not joined with them, and when they expire
+        self._unsynced: set[str] = set()  # members of this generation that have not sent SyncGroup
+        self._join_due: float | None = None  # when the generation begins without the members that have not rejoined
+        self._sync_due: float | None = None  # when members that have not sent SyncGroup are removed
+        self._initial_until: float | None = None  # while the first generation waits for more members: the latest time it begins
         self._newest_at = 0.0  # when the last new member came
         self._serial = 0
-        self._storing: int | None = None  # the assignment that is being made durable
+        self._storing: int | None = None  # serial of the assignment that is being written
         self._static_stores: dict[int, tuple[str, int, JoinResponse]] = {}
         self._effects: list[Effect] = []
 
@@ -74,7 +74,7 @@ class ClassicGroup:
     def restored(
         cls, name: str, record: GroupRecord, now: float, *, initial_delay_s: float = 0.0, members_max: int | None = None
     ) -> ClassicGroup:
-        """A group as it was stored; its members have their whole session timeouts to be heard of again."""
+        """Returns a group as it was stored. The session timeouts of its members start now."""
         group = cls(name, initial_delay_s=initial_delay_s, members_max=members_max)
         group.generation = record.generation
         group.protocol_type, group.protocol_name = record.protocol_type, record.protocol_name
@@ -90,18 +90,18 @@ class ClassicGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no members and none are about to join."""
+        """Whether it has no members, and no client was given a member id to join with."""
         return self.state is GroupState.EMPTY and not self._pending
 
     def record(self, empty_since_ms: int) -> GroupRecord:
-        """What must be kept of it."""
+        """Returns what is stored of it."""
         since = 0 if self.members else empty_since_ms
         return GroupRecord(
             self.generation, since, self.protocol_type, self.protocol_name, self.leader_id, tuple(self.members.values())
         )
 
     def join(self, ticket: int, request: JoinRequest, new_id: str, now: float) -> list[Effect]:
-        """A member joins; `new_id` is for it if it has none yet."""
+        """Add a member, or take it into the next generation. `new_id` becomes the id of a member that has none."""
         try:
             self._check_room(request)
             own = {request.member_id, self._by_instance.get(request.instance_id or "")}
@@ -130,7 +130,7 @@ class ClassicGroup:
         instance_id: str | None = None,
         protocol: tuple[str | None, str | None] = (None, None),
     ) -> list[Effect]:
-        """A member asks for its assignment; that of the leader brings them all."""
+        """Return the assignment of a member. The leader's request carries the assignments of all."""
         try:
             member = self._check_member(member_id, generation, instance_id)
             check_same_protocol(self.name, (self.protocol_type, self.protocol_name), protocol)
@@ -140,14 +140,14 @@ class ClassicGroup:
         return self._take_effects()
 
     def heartbeat(self, member_id: str, generation: int, now: float, instance_id: str | None = None) -> None:
-        """A member is alive. RebalanceError if it must join again."""
+        """Extend the session of a member. RebalanceError if it must join again."""
         member = self._check_member(member_id, generation, instance_id)
         self._renew(member, now)
         if self.state is GroupState.PREPARING:
-            raise RebalanceError(f"group {self.name!r} divides its partitions anew; join it again")
+            raise RebalanceError(f"group {self.name!r} is rebalancing; join it again")
 
     def leave(self, member_id: str, now: float, instance_id: str | None = None) -> list[Effect]:
-        """A member leaves, or is put out by its instance id alone."""
+        """Remove a member that leaves. An empty member id removes the member with the instance id."""
         if not member_id and instance_id is not None:
             member_id = self._by_instance.get(instance_id, "")
         if self._pending.pop(member_id, None) is None:
@@ -158,7 +158,7 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, generation: int, now: float, instance_id: str | None = None, *, in_transaction: bool = False
     ) -> None:
-        """Raise unless this member may set positions now; it counts as a heartbeat."""
+        """Raise unless this member may commit offsets now. It counts as a heartbeat."""
         if generation < 0 and self.state is GroupState.EMPTY:
             return
         if generation >= 0 or member_id or instance_id is not None:
@@ -166,10 +166,10 @@ class ClassicGroup:
         elif not in_transaction:
             raise UnknownMemberError(f"group {self.name!r} has members, so only they set its positions; join it")
         if self.state is GroupState.COMPLETING and not in_transaction:
-            raise RebalanceError(f"group {self.name!r} divides its partitions anew; ask for the assignment first")
+            raise RebalanceError(f"group {self.name!r} is rebalancing; sync first")
 
     def stored(self, serial: int, error: PenstockError | None, now: float) -> list[Effect]:
-        """What was to be made durable is so, or may not be."""
+        """Take the outcome of a `Store` effect: it is durable if there is no error."""
         if serial in self._static_stores:
             self._respond_static(*self._static_stores.pop(serial), error)
         elif serial == self._storing:
@@ -183,16 +183,16 @@ class ClassicGroup:
         return self._take_effects()
 
     def next_due(self) -> float | None:
-        """When `tick` has something to do, if nothing else happens before. Heartbeats only put it off."""
+        """Returns when `tick` must be called next, or None. Heartbeats only make it later."""
         times = list(self._pending.values())
         times += (member.expires_at for member in self.members.values() if member.can_expire)
         times += (due for due in (self._join_due, self._sync_due) if due is not None)
         return min(times, default=None)
 
     def tick(self, now: float) -> list[Effect]:
-        """Time has passed: put out those who were not heard of, and begin a generation whose time has come."""
+        """Remove members whose sessions have expired, and begin a generation whose deadline has passed."""
         self._pending = {member_id: expires_at for member_id, expires_at in self._pending.items() if expires_at > now}
-        for member in [one for one in self.members.values() if one.can_expire and one.expires_at <= now]:
+        for member in [member for member in self.members.values() if member.can_expire and member.expires_at <= now]:
             self._remove(member, now)
         if self._sync_due is not None and self._sync_due <= now:
             self._sync_due = None
@@ -207,7 +207,7 @@ class ClassicGroup:
         return self._take_effects()
 
     def release(self, error: PenstockError) -> list[Effect]:
-        """Answer all who wait with an error: the broker stops."""
+        """Fail all requests that wait: the broker stops."""
         for member in self.members.values():
             self._fail_waiting(member, error)
         return self._take_effects()
@@ -219,16 +219,16 @@ class ClassicGroup:
             return
         member = self.members.get(request.member_id)
         if self.state is GroupState.PREPARING:
-            # Those who wait are in; a member that has not come back yet has lost its place to them.
+            # Members that have rejoined are in; one that has not can lose its place to them.
             is_in = member is not None and member.join_ticket is not None
-            count = sum(one.join_ticket is not None for one in self.members.values())
+            count = sum(other.join_ticket is not None for other in self.members.values())
         else:
             is_in = member is not None or request.instance_id in self._by_instance
             count = len(self.members)
         if not is_in and count >= self._members_max:
             if member is not None:
                 self._drop(member)
-            raise GroupFullError(f"group {self.name!r} has {self._members_max} members, as many as it may have")
+            raise GroupFullError(f"group {self.name!r} is full: it has {self._members_max} members")
 
     def _join_new(self, ticket: int, request: JoinRequest, new_id: str, now: float) -> None:
         if request.instance_id is not None:
@@ -237,7 +237,7 @@ class ClassicGroup:
             else:
                 self._enter(ticket, request, new_id, now)
         elif request.takes_id_first:
-            # A client that gives up before it is answered would leave a member behind that nobody knows.
+            # A client that disconnects before the response would leave a member behind that no client owns.
             if len(self._pending) >= PENDING_MAX:
                 raise GroupFullError(f"{PENDING_MAX} members of group {self.name!r} were given an id and have not joined with it")
             self._pending[new_id] = now + request.session_timeout_ms / 1000
@@ -268,7 +268,7 @@ class ClassicGroup:
         is_same = member.protocols == request.protocols
         is_leader = member.id == self.leader_id
         if is_same and (self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)):
-            # It has missed the answer. A leader that joins a stable group wants it divided anew.
+            # It has missed the response. A leader that joins a stable group asks for a rebalance.
             self._renew(member, now)
             self._reply(ticket, self._join_response(member))
             return
@@ -285,10 +285,10 @@ class ClassicGroup:
             self.protocol_type = request.protocol_type
 
     def _replace(self, ticket: int, request: JoinRequest, new_id: str, now: float) -> None:
-        """An instance starts again: it takes the place of its older self, which is fenced, without a new generation if it can."""
+        """Give a static member that restarts the place of its old process, which is fenced; without a rebalance if possible."""
         old = self.members[self._by_instance[request.instance_id or ""]]
         self._fail_waiting(old, FencedInstanceError(f"instance {old.instance_id!r} has started again as {new_id!r}"))
-        told_leader = self.leader_id
+        old_leader_id = self.leader_id
         # Its place in the order of members stays, and with it the lead.
         self.members = {(new_id if member.id == old.id else member.id): member for member in self.members.values()}
         self._by_instance[request.instance_id or ""] = new_id
@@ -307,8 +307,8 @@ class ClassicGroup:
         if request.skips_assignment:
             response = response._replace(skip_assignment=bool(response.members))
         else:
-            # A leader under its new name would divide partitions for nobody; under the old one it does not know itself.
-            response = response._replace(leader_id=told_leader, members=())
+            # Told that it leads, it would assign partitions that are assigned already. Under its old id it does not see itself.
+            response = response._replace(leader_id=old_leader_id, members=())
         self._static_stores[self._store()] = (new_id, ticket, response)
 
     def _respond_static(self, member_id: str, ticket: int, response: JoinResponse, error: PenstockError | None) -> None:
@@ -322,10 +322,10 @@ class ClassicGroup:
     # Generations.
 
     def _prepare(self, now: float) -> None:
-        """Call all members together for a new generation."""
+        """Start a rebalance: all members must join again."""
         if self.state is GroupState.PREPARING:
             return
-        self._fail_syncs(RebalanceError(f"group {self.name!r} divides its partitions anew; join it again"), now)
+        self._fail_syncs(RebalanceError(f"group {self.name!r} is rebalancing; join it again"), now)
         rebalance_s = max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
         if self.state is GroupState.EMPTY and self._initial_delay_s:
             self._initial_until = now + rebalance_s
@@ -354,22 +354,22 @@ class ClassicGroup:
 
     def _join_time_is_up(self, now: float) -> None:
         if self._initial_until is not None:
-            # Whoever came last is waited after as the first was: others may follow it as closely.
+            # Each new member restarts the delay, since others may follow it closely.
             quiet_at = min(self._newest_at + self._initial_delay_s, self._initial_until)
             if now < quiet_at:
                 self._join_due = quiet_at
                 return
-        for member in [one for one in self.members.values() if one.join_ticket is None and one.instance_id is None]:
+        for member in [member for member in self.members.values() if member.join_ticket is None and member.instance_id is None]:
             self._drop(member)
         if self.members and all(member.join_ticket is None for member in self.members.values()):
-            # Only instances that may come back are left: wait until they do, or their sessions end.
+            # Only static members that have not rejoined are left: wait until they do, or their sessions expire.
             self._initial_until = None
             self._join_due = now + max(member.rebalance_timeout_ms for member in self.members.values()) / 1000
             return
         self._begin_generation(now)
 
     def _begin_generation(self, now: float) -> None:
-        """All who have joined are a generation; instances that have not are part of it too, and may still ask for their share."""
+        """Form a generation of all that have joined. Static members that have not are part of it too, and may still sync."""
         self._join_due = self._initial_until = None
         self.generation += 1
         if not self.members:
@@ -394,14 +394,14 @@ class ClassicGroup:
         listed: tuple[ListedMember, ...] = ()
         if member.id == self.leader_id:
             name = self.protocol_name
-            listed = tuple(ListedMember(one.id, one.instance_id, one.metadata(name)) for one in self.members.values())
+            listed = tuple(ListedMember(other.id, other.instance_id, other.metadata(name)) for other in self.members.values())
         return JoinResponse(member.id, self.generation, self.protocol_type, self.protocol_name, self.leader_id, listed)
 
     # Assignments.
 
     def _sync(self, ticket: int, member: Member, assignments: Mapping[str, bytes], now: float) -> None:
         if self.state is GroupState.PREPARING:
-            raise RebalanceError(f"group {self.name!r} divides its partitions anew; join it again")
+            raise RebalanceError(f"group {self.name!r} is rebalancing; join it again")
         self._unsynced.discard(member.id)
         self._renew(member, now)
         if self.state is GroupState.STABLE:
@@ -411,8 +411,8 @@ class ClassicGroup:
         self._fail_waiting(member, RebalanceError("the member has sent another request since"))
         member.sync_ticket = ticket
         if member.id == self.leader_id:
-            for one in self.members.values():
-                one.assignment = assignments.get(one.id, b"")
+            for other in self.members.values():
+                other.assignment = assignments.get(other.id, b"")
             self._storing = self._store()
 
     def _become_stable(self, now: float) -> None:
@@ -434,10 +434,10 @@ class ClassicGroup:
         if instance_id is not None:
             current = self._by_instance.get(instance_id)
             if current is not None and current != member_id:
-                raise FencedInstanceError(f"instance {instance_id!r} of group {self.name!r} is member {current!r} by now")
+                raise FencedInstanceError(f"instance {instance_id!r} of group {self.name!r} is now member {current!r}")
         member = self.members.get(member_id)
         if member is None or (instance_id is not None and member.instance_id != instance_id):
-            raise UnknownMemberError(f"group {self.name!r} has no member {member_id!r}; join it anew")
+            raise UnknownMemberError(f"group {self.name!r} has no member {member_id!r}; join it again")
         return member
 
     def _check_member(self, member_id: str, generation: int, instance_id: str | None) -> Member:
@@ -447,7 +447,7 @@ class ClassicGroup:
         return member
 
     def _remove(self, member: Member, now: float) -> None:
-        """A member is gone: the others divide its share."""
+        """Remove a member and start a rebalance."""
         removed = UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it again")
         self._fail_waiting(member, removed)
         self._drop(member)

@@ -1,7 +1,7 @@
 """The coordinator of groups that it assigns partitions to: it feeds their heartbeats and timers, and keeps what changes.
 
-Heartbeats of a group that arrive while one write is under way are carried out together and made durable by the next. A member is
-answered when everything it is told is durable; if that fails, nothing of it has happened.
+Heartbeats of a group that arrive during a write are processed together and stored by the next write. A member gets
+its response when everything in it is durable; if the write fails, the changes are rolled back.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Names(Protocol):
 
 
 class _PendingHeartbeat(NamedTuple):
-    """A heartbeat that waits for its turn."""
+    """A heartbeat that waits to be processed."""
 
     beat: Heartbeat
     response: asyncio.Future[HeartbeatResponse]
 
 
 class _Slot:
-    """A group and what goes on with it. The group itself may come and go."""
+    """A group, its pending heartbeats, its worker and its timer. `group` is None until a member joins, and after a deletion."""
 
     def __init__(self) -> None:
         self.group: ConsumerGroup | None = None
@@ -98,7 +98,7 @@ class ConsumerCoordinator:
         self._stopped = False
 
     def load(self) -> None:
-        """Take up the groups that the tablet holds; the sessions of their members start now."""
+        """Load the groups that are stored. The sessions of their members start now."""
         for name, group in self._stored(PREFIX, bytes([PREFIX[0] + 1])).items():
             slot = self._slots.setdefault(name, _Slot())
             slot.group = group
@@ -114,7 +114,7 @@ class ConsumerCoordinator:
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
     async def heartbeat(self, name: str, beat: Heartbeat) -> HeartbeatResponse:
-        """Take a member's heartbeat; what it is told is durable. Raises GroupError, FencedInstanceError, UnavailableError."""
+        """Process a heartbeat. The response is durable. Raises GroupError, FencedInstanceError or UnavailableError."""
         if self._stopped:
             raise NotCoordinatorError("the broker is stopping")
         _check_texts(name, beat)
@@ -125,7 +125,7 @@ class ConsumerCoordinator:
         return await response
 
     async def configure(self, name: str, own: Mapping[str, str]) -> None:
-        """Set all that is set for a group, whether or not it is there. InvalidConfigError if that cannot be had."""
+        """Replace the settings of a group, which need not exist. InvalidConfigError if they are invalid."""
         await self.configs.set(name, own)
         group = self.group(name)
         if group is not None:
@@ -161,7 +161,7 @@ class ConsumerCoordinator:
         try:
             self._group(name).check_commit(member_id, generation)
         except StaleMemberError as error:
-            # A transaction cannot be told to ask again after a heartbeat; it ends, as in a group of the older kind.
+            # A transaction cannot retry after a heartbeat: it fails, as in a classic group.
             raise StaleGenerationError(str(error)) if in_transaction else error from None
 
     def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
@@ -170,16 +170,16 @@ class ConsumerCoordinator:
             self._group(name).check_fetch(member_id, epoch)
 
     def release(self) -> None:
-        """Nobody waits for others here: a heartbeat is answered with what can be had at once."""
+        """Do nothing: in a group of this kind no request waits for other members."""
 
     def forget(self, name: str) -> tuple[Command, ...]:
-        """Let go of a group without members; the commands that erase what the tablet keeps of it."""
+        """Forget a group without members. Returns the commands that delete its records from the tablet."""
         assert not self._group(name).members
         self._slots[name].group = None
         return (DeleteRange(key_of(name), _past(name)),)
 
     async def stop(self) -> None:
-        """Answer nobody any more."""
+        """Cancel all work, and fail the heartbeats that wait."""
         self._stopped = True
         workers = [slot.worker for slot in self._slots.values() if slot.worker is not None]
         for worker in workers:
@@ -228,7 +228,7 @@ class ConsumerCoordinator:
             slot.worker = asyncio.create_task(self._work(name, slot), name=f"group-{name}")
 
     async def _work(self, name: str, slot: _Slot) -> None:
-        """Carry out what waits, batch by batch, until nothing does."""
+        """Process pending heartbeats, batch by batch, until there are none."""
         batch: list[_PendingHeartbeat] = []
         try:
             while slot.waiting or slot.is_late:
@@ -236,7 +236,7 @@ class ConsumerCoordinator:
                 try:
                     await self._carry_out(name, slot, batch)
                 except Exception:
-                    log.exception("group %s broke down; it is taken up again as it was last stored", name)
+                    log.exception("group %s failed; it continues from what was stored last", name)
                     slot.group = self._stored(key_of(name), _past(name)).get(name)
                     _fail(
                         batch,
@@ -260,7 +260,7 @@ class ConsumerCoordinator:
             if group is not None:
                 group.roll_back(changes)
             if not batch:
-                # Nobody who would try again asked for this: late members are removed at the next turn of the timer.
+                # No client retries this: the timer removes the late members when it fires next.
                 log.warning("members of group %s that are late cannot be removed now: %s", name, error)
         for waiting, response in responses:
             outcome = error or response
@@ -272,7 +272,7 @@ class ConsumerCoordinator:
     def _responses(
         self, name: str, slot: _Slot, batch: list[_PendingHeartbeat]
     ) -> list[tuple[_PendingHeartbeat, HeartbeatResponse | PenstockError]]:
-        """What to answer a batch, once it is durable."""
+        """Returns the responses to a batch, to be sent once they are durable."""
         if slot.group is None:
             refused = self._make_group(name, slot, batch)
             if refused is not None:
@@ -282,7 +282,7 @@ class ConsumerCoordinator:
         return list(zip(batch, answers, strict=True))
 
     async def _store(self, slot: _Slot, commands: tuple[Command, ...]) -> PenstockError | None:
-        """Make changes durable; the error to answer if they are not."""
+        """Make changes durable. Returns the error if that fails."""
         commands = slot.erasing + commands
         if not commands:
             return None
@@ -296,7 +296,7 @@ class ConsumerCoordinator:
         return None
 
     def _make_group(self, name: str, slot: _Slot, batch: list[_PendingHeartbeat]) -> PenstockError | None:
-        """Whoever joins makes the group, if need be out of an empty one of another kind. The error to answer if that fails."""
+        """Create the group for a member that joins, or convert an empty one of another kind. Returns the error if that fails."""
         if all(waiting.beat.epoch != JOIN_EPOCH for waiting in batch):
             return UnknownGroupError(f"there is no group {name!r} of kind {CONSUMER!r}; join it")
         try:
@@ -307,7 +307,7 @@ class ConsumerCoordinator:
         return None
 
     def _after_batch(self, name: str, slot: _Slot) -> None:
-        """After a batch: forget a group that never came to be, and see to the timer of one that is there."""
+        """Drop the slot of a group that was not created, or set the timer of one that exists."""
         if slot.group is not None and slot.group.record.epoch == 0:
             slot.group = None
         if slot.group is None and not slot.waiting and not slot.erasing:
@@ -353,6 +353,6 @@ def _check_texts(name: str, beat: Heartbeat) -> None:
     for text in (beat.member_id, beat.instance_id, beat.rack_id, beat.client_id, beat.client_host, beat.assignor):
         if text is not None and len(text.encode()) > TEXT_SIZE_MAX:
             raise GroupError(f"{text[:50]!r}... has {len(text.encode())} bytes, at most {TEXT_SIZE_MAX} are taken")
-    long = next((one for one in beat.names or () if len(one) > NAME_SIZE_MAX), None)
+    long = next((topic for topic in beat.names or () if len(topic) > NAME_SIZE_MAX), None)
     if long is not None:
         raise GroupError(f"{long[:50]!r}... cannot name a topic: names have at most {NAME_SIZE_MAX} characters")

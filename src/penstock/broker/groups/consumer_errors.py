@@ -6,7 +6,7 @@ from penstock.broker.groups.errors import GroupError
 
 
 class FencedMemberError(GroupError):
-    """The member's epoch is not the group's idea of it: it gives up all partitions and joins anew."""
+    """The member's epoch is not the one the group has for it: it must give up all partitions and join again."""
 
     code = "fenced_member"
 

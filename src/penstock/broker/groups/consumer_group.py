@@ -1,8 +1,8 @@
 """A group whose coordinator assigns partitions (KIP-848), as a pure state machine: heartbeats in, answers and records out.
 
-Three epochs tell who has come how far. The group's grows with every change that asks for another assignment: a member comes or
-goes, subscribes otherwise, a topic changes. The assignment's follows when the target of every member is computed. A member's
-follows when it has given up what the target takes from it. A partition is given to its new owner once the old one has let go.
+There are three epochs. The group's grows with every change that needs another assignment: a member joins or leaves, changes its
+subscription, or a topic changes. The assignment's follows when the target of every member is computed. A member's follows when it
+has given up what the target takes from it. A partition is assigned to its new owner once the old one has given it up.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ConsumerGroupOptions:
 
 
 class Heartbeat(NamedTuple):
-    """What a member says. None is "as before"; an empty pattern is none."""
+    """The heartbeat of a member. None is "as before"; an empty pattern is none."""
 
     member_id: str
     epoch: int
@@ -77,7 +77,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatResponse(NamedTuple):
-    """What a member is told: its epoch, when to speak again, and if that is news, all partitions it may use now."""
+    """The response to a heartbeat: the member's epoch, when to send the next, and its partitions (None: as before)."""
 
     member_id: str
     epoch: int
@@ -108,7 +108,7 @@ class ConsumerGroup:
         self._owners: dict[TopicPartition, str] = {}
         self._instances: dict[str, str] = {}
         self._sessions: dict[str, float] = {}
-        self._revocations: dict[str, float] = {}  # until when members may take to give up what they were told to
+        self._revocations: dict[str, float] = {}  # deadlines of members that must give up partitions
         self._subscriptions = Subscriptions()
         self._topics_version: int | None = None  # of the topics that the record was last compared with
         self._resubscribed = False  # whether a member has come or subscribes otherwise since the last assignment
@@ -125,7 +125,7 @@ class ConsumerGroup:
         members: Iterable[Member],
         targets: Mapping[str, frozenset[TopicPartition]],
     ) -> ConsumerGroup:
-        """A group as it was stored. Its members have all their time again to be heard of."""
+        """Returns a group as it was stored. The session timeouts of its members start now."""
         group = cls(name, options, clock)
         group._set_record(record)
         for member in members:
@@ -155,23 +155,25 @@ class ConsumerGroup:
         return max(order, key=lambda name: votes[name])  # the earlier one of those that are as popular
 
     def heartbeat(self, beat: Heartbeat, topics: Topics) -> HeartbeatResponse:
-        """What to answer a member. Raises a GroupError or FencedInstanceError, and then nothing has changed."""
+        """Process one heartbeat. Raises a GroupError or FencedInstanceError, and then nothing has changed."""
         (response,) = self.heartbeats([beat], topics)
         if isinstance(response, PenstockError):
             raise response
         return response
 
     def heartbeats(self, beats: Sequence[Heartbeat], topics: Topics) -> list[HeartbeatResponse | PenstockError]:
-        """What to answer members that speak at the same time: whatever they change, partitions are divided anew only once."""
+        """Process heartbeats that arrive together. Returns a response for each; partitions are assigned at most once for all."""
         updates = [self._update(beat, topics) for beat in beats]
-        if any(isinstance(one, Member) for one in updates):
+        if any(isinstance(update, Member) for update in updates):
             self._follow(topics)
             assert self.record.assignment_epoch == self.record.epoch, "members are answered by an outdated assignment"
-        responses = zip(beats, updates, strict=True)
-        return [self._reconciled(beat, one) if isinstance(one, Member) else one for beat, one in responses]
+        return [
+            self._reconciled(beat, update) if isinstance(update, Member) else update
+            for beat, update in zip(beats, updates, strict=True)
+        ]
 
     def expire(self) -> None:
-        """Remove the members that have not been heard of, or have not given up partitions, for too long."""
+        """Remove members whose session has expired, or that have not given up partitions in time."""
         now = self._clock.monotonic()
         late = [member for deadlines in (self._sessions, self._revocations) for member, at in deadlines.items() if at <= now]
         for member_id in dict.fromkeys(late):
@@ -190,7 +192,7 @@ class ConsumerGroup:
         """Raise unless this member is in this epoch."""
         member = self.members.get(member_id)
         if member is None:
-            raise UnknownMemberError(f"group {self.name!r} has no member {member_id!r}; join it anew")
+            raise UnknownMemberError(f"group {self.name!r} has no member {member_id!r}; join it again")
         if epoch != member.epoch:
             raise StaleMemberError(f"member {member_id!r} is in epoch {member.epoch}, not {epoch}; ask again after a heartbeat")
 
@@ -252,7 +254,7 @@ class ConsumerGroup:
             self._subscriptions.check(beat.pattern, topics)
 
     def _update(self, beat: Heartbeat, topics: Topics) -> Member | HeartbeatResponse | PenstockError:
-        """Take what a member says of itself. The member as it was before, unless the answer is clear already."""
+        """Update a member from its heartbeat. Returns the member as it was before, or the response if it is known already."""
         try:
             if beat.epoch in (LEAVE_EPOCH, PAUSE_EPOCH):
                 return self._leave(beat)
@@ -268,7 +270,7 @@ class ConsumerGroup:
         return before
 
     def _reconciled(self, beat: Heartbeat, before: Member) -> HeartbeatResponse | PenstockError:
-        """Bring a member closer to its target."""
+        """Move a member towards its target. Returns the response to its heartbeat."""
         member = self.members.get(before.id)
         if member is None:
             return UnknownMemberError(f"member {before.id!r} has left group {self.name!r} at the same time")
@@ -280,7 +282,7 @@ class ConsumerGroup:
         if member.revoking != before.revoking:
             self._revocations.pop(member.id, None)
         self._keep_time(member)
-        repeats = beat.epoch != before.epoch  # the last answer may not have arrived
+        repeats = beat.epoch != before.epoch  # the last response may not have arrived
         differs = beat.owned is not None and beat.owned != member.assigned
         is_news = member.assigned != before.assigned or beat.epoch == JOIN_EPOCH or beat.is_full or repeats or differs
         return HeartbeatResponse(member.id, member.epoch, self._interval_ms(member), member.assigned if is_news else None)
@@ -302,11 +304,11 @@ class ConsumerGroup:
         if known is not None:
             return replace(known, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH) if known.epoch == PAUSE_EPOCH else known
         if len(self.members) >= self.options.members_max:
-            raise GroupFullError(f"group {self.name!r} has {len(self.members)} members, as many as it may have")
+            raise GroupFullError(f"group {self.name!r} is full: it has {len(self.members)} members")
         return Member(beat.member_id)
 
     def _known(self, beat: Heartbeat) -> Member:
-        """The member that speaks, if it is in the epoch it says, or in the one before and missed the answer."""
+        """Returns the member of a heartbeat. FencedMemberError unless it is in its current epoch, or missed the last response."""
         member = self._member(beat)
         if beat.epoch == member.epoch:
             return member
@@ -315,7 +317,7 @@ class ConsumerGroup:
         if beat.epoch > member.epoch or not missed_the_answer:
             raise FencedMemberError(
                 f"member {member.id!r} of group {self.name!r} is in epoch {member.epoch}, not {beat.epoch}; "
-                "it must give up its partitions and join anew"
+                "it must give up its partitions and join again"
             )
         return member
 
@@ -323,12 +325,14 @@ class ConsumerGroup:
         if beat.instance_id is not None:
             holder = self._instances.get(beat.instance_id)
             if holder is None:
-                raise UnknownMemberError(f"group {self.name!r} has no member with instance id {beat.instance_id!r}; join it anew")
+                raise UnknownMemberError(
+                    f"group {self.name!r} has no member with instance id {beat.instance_id!r}; join it again"
+                )
             if holder != beat.member_id:
-                raise FencedInstanceError(f"instance id {beat.instance_id!r} is used by member {holder!r} by now")
+                raise FencedInstanceError(f"instance id {beat.instance_id!r} is now used by member {holder!r}")
         member = self.members.get(beat.member_id)
         if member is None:
-            raise UnknownMemberError(f"group {self.name!r} has no member {beat.member_id!r}; join it anew")
+            raise UnknownMemberError(f"group {self.name!r} has no member {beat.member_id!r}; join it again")
         return member
 
     def _leave(self, beat: Heartbeat) -> HeartbeatResponse:
@@ -345,7 +349,7 @@ class ConsumerGroup:
         return HeartbeatResponse(member.id, beat.epoch)
 
     def _interval_ms(self, member: Member) -> int:
-        """A member that waits for what others give up is asked back sooner, so that nobody is without partitions for long."""
+        """Returns when to send the next heartbeat: sooner if the member waits for partitions that others give up."""
         waits = member.state is MemberState.UNRELEASED
         return max(self.options.heartbeat_interval_ms // (10 if waits else 1), 1)
 
@@ -356,7 +360,7 @@ class ConsumerGroup:
         self._set_record(replace(self.record, epoch=self.record.epoch + 1, empty_since_ms=emptied_ms))
 
     def _forget_patterns(self) -> None:
-        """Keep what was found out about patterns for those that are in use."""
+        """Forget the cached matches of patterns that no member uses."""
         self._subscriptions.retain({member.pattern for member in self.members.values()})
 
     def _drop(self, member_id: str) -> None:
@@ -364,7 +368,7 @@ class ConsumerGroup:
         self._set_target(member_id, None)
 
     def _follow(self, topics: Topics) -> None:
-        """See whether another assignment is asked for, and if so, compute it."""
+        """Compute a new assignment if members, subscriptions, topics or the assignor have changed."""
         record = self.record
         resubscribed, self._resubscribed = self._resubscribed, False
         if resubscribed:

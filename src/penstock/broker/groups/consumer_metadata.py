@@ -34,7 +34,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 def assigned_partitions(assignment: bytes) -> dict[str, tuple[int, ...]] | None:
     """The partitions by topic in what a consumer was assigned, of whichever version; None if it is not of that form."""
-    found: dict[str, tuple[int, ...]] = {}
+    partitions: dict[str, tuple[int, ...]] = {}
     try:
         version, count = _HEADER.unpack_from(assignment)
         if version < 0 or not 0 <= count <= len(assignment):
@@ -49,8 +49,8 @@ def assigned_partitions(assignment: bytes) -> dict[str, tuple[int, ...]] | None:
             place += _COUNT.size
             if length < 0 or not 0 <= numbers <= len(assignment):
                 return None
-            found[topic] = Struct(f">{numbers}i").unpack_from(assignment, place)
+            partitions[topic] = Struct(f">{numbers}i").unpack_from(assignment, place)
             place += 4 * numbers
     except (error, UnicodeDecodeError):
         return None
-    return found
+    return partitions

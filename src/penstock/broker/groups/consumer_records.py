@@ -43,7 +43,7 @@ class MemberState(IntEnum):
     """How far a member has come towards its target."""
 
     STABLE = 0  # it has what it can have
-    UNREVOKED = 1  # it was told to give up partitions and has not said yet that it did
+    UNREVOKED = 1  # it must give up partitions and has not reported that it did
     UNRELEASED = 2  # it waits for partitions that others have not given up
 
 
@@ -76,7 +76,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member: what it asked for, and what it has been told so far. `assigned` it may use, `revoking` it must give up."""
+    """A member: its subscription, and what it was assigned last. It may use `assigned` and must give up `revoking`."""
 
     id: str
     instance_id: str | None = None
@@ -203,11 +203,11 @@ class _Reader:
         return UUID(bytes=topic_id), number
 
     def queues(self) -> frozenset[TopicPartition]:
-        found: list[TopicPartition] = []
+        partitions: list[TopicPartition] = []
         for _ in range(self.number()):
             topic_id, count = self.topic()
-            found += (TopicPartition(topic_id, self.number()) for _ in range(count))
-        return frozenset(found)
+            partitions += (TopicPartition(topic_id, self.number()) for _ in range(count))
+        return frozenset(partitions)
 
     def finish(self) -> None:
         if self._at != len(self._raw):

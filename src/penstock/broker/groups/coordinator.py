@@ -38,7 +38,7 @@ A = TypeVar("A", JoinResponse, SyncResponse)
 
 
 class _GroupSlot:
-    """A group, and what the loop holds for it."""
+    """A group and its timer."""
 
     __slots__ = ("due", "empty_since_ms", "group", "is_stored", "timer")
 
@@ -51,7 +51,7 @@ class _GroupSlot:
 
 
 class GroupCoordinator:
-    """All classic groups, once `load` has taken up those that are stored."""
+    """All classic groups. `load` must be called first."""
 
     def __init__(self, groups: Groups, tablet: KvTablet, options: GroupOptions, *, clock: Clock, random: Random) -> None:
         self._groups = groups
@@ -76,7 +76,7 @@ class GroupCoordinator:
         return coordinator
 
     async def load(self) -> None:
-        """Take up the groups that the tablet holds; the sessions of their members start now."""
+        """Load the groups that are stored. The sessions of their members start now."""
         options, now = self._options, self._clock.monotonic()
         for name, record in (await self._store.load()).items():
             group = ClassicGroup.restored(
@@ -88,7 +88,7 @@ class GroupCoordinator:
 
     async def join(self, name: str, request: JoinRequest) -> JoinResponse:
         """Join a group, and wait for the generation that this begins."""
-        # Clients go by what they are told first: it is the order in which Kafka looks.
+        # Clients depend on which error comes first: the checks are in Kafka's order.
         if self._is_stopped:
             raise NotCoordinatorError(STOPPED)
         check_group_name(name)
@@ -112,7 +112,7 @@ class GroupCoordinator:
         instance_id: str | None = None,
         protocol: tuple[str | None, str | None] = (None, None),
     ) -> SyncResponse:
-        """Ask for the assignment of a member, and wait for the leader to bring it; the leader brings all of them."""
+        """Return the assignment of a member, once the leader has sent it and it is durable. The leader sends all of them."""
         slot = self._known(name)
 
         def sync(ticket: int, now: float) -> list[Effect]:
@@ -121,7 +121,7 @@ class GroupCoordinator:
         return await self._wait(slot, sync)
 
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """A member is alive; raises what it must know."""
+        """Extend the session of a member. Raises RebalanceError if it must join again."""
         self._known(name).group.heartbeat(member_id, generation, self._clock.monotonic(), instance_id)
 
     def leave(self, name: str, member_id: str, instance_id: str | None = None) -> None:
@@ -151,8 +151,8 @@ class GroupCoordinator:
         return GroupDescription(name, group.state.value, group.protocol_type, protocol_name, members)
 
     def release(self) -> None:
-        """Answer all who wait for a generation or an assignment that they must ask elsewhere: the broker stops. No time passes
-        for the groups from here on; they go on as they were stored."""
+        """Fail all joins and syncs that wait, since the broker stops. The groups do nothing from here on; the next start
+        continues from what is stored."""
         self._is_stopped = True
         for slot in self._slots.values():
             if slot.timer is not None:
@@ -191,7 +191,7 @@ class GroupCoordinator:
         group = self._slots[name].group
         if group.protocol_type != CONSUMER_PROTOCOL:
             return bool(group.members)
-        offered = {one.metadata for member in group.members.values() for one in member.protocols}
+        offered = {protocol.metadata for member in group.members.values() for protocol in member.protocols}
         return any(topics is None or topic in topics for topics in map(subscribed_topics, offered))
 
     def check_commit(self, name: str, member_id: str, generation: int, instance_id: str | None, *, in_transaction: bool) -> None:
@@ -200,10 +200,10 @@ class GroupCoordinator:
         self._slots[name].group.check_commit(member_id, generation, now, instance_id, in_transaction=in_transaction)
 
     def check_fetch(self, name: str, member_id: str, epoch: int) -> None:
-        """Whoever asks is told the positions of a classic group."""
+        """Do nothing: any client may fetch the committed offsets of a classic group."""
 
     def forget(self, name: str) -> tuple[Command, ...]:
-        """Let go of a group without members; the commands that erase what the tablet keeps of it."""
+        """Forget a group without members. Returns the commands that delete its records from the tablet."""
         slot = self._slots.pop(name)
         if slot.timer is not None:
             slot.timer.cancel()
@@ -215,7 +215,7 @@ class GroupCoordinator:
         check_group_name(name)
         slot = self._slots.get(name)
         if slot is None:
-            raise UnknownMemberError(f"group {name!r} has no members; join it anew")
+            raise UnknownMemberError(f"group {name!r} has no members; join it again")
         return slot
 
     async def _known_or_new(self, name: str) -> _GroupSlot:
@@ -238,7 +238,7 @@ class GroupCoordinator:
         return self._slots.setdefault(name, slot)
 
     async def _wait(self, slot: _GroupSlot, ask: Callable[[int, float], list[Effect]]) -> A:
-        """Ask the group something, and wait for the answer."""
+        """Pass a request to the group, and wait for the response."""
         if self._is_stopped:
             raise NotCoordinatorError(STOPPED)
         ticket = next(self._tickets)
@@ -261,7 +261,7 @@ class GroupCoordinator:
 
     def _resolve(self, ticket: int, response: JoinResponse | SyncResponse | PenstockError) -> None:
         waiting = self._waiting.get(ticket)
-        # Whoever asked may have been cancelled; the group learns of that by the member's silence.
+        # The request may have been cancelled; the group notices when the member's session expires.
         if waiting is None or waiting.done():
             return
         if isinstance(response, PenstockError):
@@ -295,7 +295,7 @@ class GroupCoordinator:
         task.add_done_callback(self._tasks.discard)
 
     def _schedule(self, slot: _GroupSlot) -> None:
-        """Have the timer fire when the group is due; later is put right when it fires, as heartbeats are many."""
+        """Set the timer for when the group is due. A deadline that heartbeats have moved is noticed when the timer fires."""
         if self._slots.get(slot.group.name) is not slot or self._is_stopped:
             return
         due = slot.group.next_due()
@@ -309,7 +309,7 @@ class GroupCoordinator:
             delay_s = max(due - self._clock.monotonic(), 0.0)
             slot.timer = asyncio.get_running_loop().call_later(delay_s, self._tick, slot)
         elif slot.group.is_idle and not slot.is_stored:
-            # An id was given out and nobody came: there never was a group.
+            # A member id was given out and never used: there is no group.
             del self._slots[slot.group.name]
 
     def _tick(self, slot: _GroupSlot) -> None:

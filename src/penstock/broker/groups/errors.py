@@ -24,7 +24,7 @@ class UnknownGroupError(GroupError):
 
 
 class NonEmptyGroupError(GroupError):
-    """The group has members; it can be had once they have left."""
+    """The group has members; it can be deleted or changed once they have left."""
 
     code = "non_empty_group"
 
@@ -36,7 +36,7 @@ class SubscribedTopicError(GroupError):
 
 
 class UnknownMemberError(GroupError):
-    """The group has no such member: it must join anew."""
+    """The group has no such member: it must join again."""
 
     code = "unknown_member"
 
@@ -48,13 +48,13 @@ class FencedInstanceError(FencedError):
 
 
 class StaleGenerationError(GroupError):
-    """The member speaks of another generation than the group's."""
+    """The request names another generation than the group's."""
 
     code = "stale_generation"
 
 
 class RebalanceError(UnavailableError):
-    """The group is dividing its partitions anew: the member must join again, or wait."""
+    """The group is rebalancing: the member must join again, or wait."""
 
     code = "rebalance_in_progress"
 
@@ -84,6 +84,6 @@ class CoordinatorUnavailableError(UnavailableError):
 
 
 class NotCoordinatorError(UnavailableError):
-    """The broker is stopping; ask who coordinates the group by now."""
+    """The broker is stopping; look up the coordinator of the group again."""
 
     code = "not_coordinator"

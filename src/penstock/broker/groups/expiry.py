@@ -1,4 +1,4 @@
-"""Positions that nobody has needed for long: those of groups without members, and in topics that a group no longer reads."""
+"""Expiry of committed offsets: those of groups without members, and in topics that a group no longer reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Looks through all positions now and then."""
+    """Deletes expired offsets, a group at a time."""
 
     def __init__(self, groups: Groups, consumers: Consumers, catalog: Catalog, options: GroupOptions, clock: Clock) -> None:
         self._groups = groups
@@ -27,13 +27,13 @@ class Expiry:
         self._clock = clock
 
     async def run(self) -> None:
-        """Look through them for ever."""
+        """Sweep at each interval, until cancelled."""
         while True:
             await asyncio.sleep(self._options.expiry_interval_s)
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Let go of what is too old by now."""
+        """Delete the offsets that have expired."""
         names = {summary.name for summary in self._groups.listed()}
         for name in sorted(names):
             # One group at a time, so that others are served in between.
@@ -41,7 +41,7 @@ class Expiry:
             try:
                 await self._sweep_group(name)
             except PenstockError as error:
-                log.warning("positions of group %r will be looked through again: %s", name, error)
+                log.warning("committed offsets of group %r are not expired now, and will be at the next sweep: %s", name, error)
 
     async def _sweep_group(self, name: str) -> None:
         positions = self._consumers.positions(name)
@@ -49,7 +49,7 @@ class Expiry:
         expired = [queue for queue, position in positions.items() if self._is_expired(name, queue, position, before_ms)]
         if expired:
             await self._consumers.forget(name, expired)
-            log.info("group %r has let go of %d positions that were not used for long", name, len(expired))
+            log.info("group %r: %d committed offsets have expired", name, len(expired))
         empty_since_ms = self._groups.empty_since_ms(name)
         if len(expired) == len(positions) and empty_since_ms is not None and empty_since_ms <= before_ms:
             await self._groups.delete(name)

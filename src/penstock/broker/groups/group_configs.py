@@ -48,7 +48,7 @@ class GroupConfigs:
     def __init__(self, tablet: KvTablet, defaults: ConsumerGroupOptions) -> None:
         self._tablet = tablet
         self._defaults = defaults
-        self.changing = asyncio.Lock()  # held by whoever changes what it has read before
+        self.changing = asyncio.Lock()  # held from reading the settings to storing them
         self._own: dict[str, dict[str, str]] = {}
         self._options: dict[str, ConsumerGroupOptions] = {}
         for key in tablet.keys(PREFIX, bytes([PREFIX[0] + 1])):
@@ -67,7 +67,7 @@ class GroupConfigs:
         return self._options.get(name, self._defaults)
 
     def check(self, own: Mapping[str, str]) -> ConsumerGroupOptions:
-        """The options that some settings give. InvalidConfigError if they cannot be had."""
+        """Returns the options that settings give. InvalidConfigError if they are invalid."""
         changes: dict[str, int] = {}
         for name, value in own.items():
             key = GROUP_CONFIG_KEYS.get(name)

@@ -1,4 +1,4 @@
-"""Members of classic groups, what they ask and what they are answered."""
+"""Members of classic groups, their requests and the responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MemberIdRequiredError(GroupError):
 
 
 class OfferedProtocol(NamedTuple):
-    """A way to divide partitions, and what a member says to whoever divides them so. The broker looks into neither."""
+    """A protocol (assignor) that a member supports, and its metadata for the leader. Both are opaque to the broker."""
 
     name: str
     metadata: bytes
@@ -46,7 +46,7 @@ class OfferedProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """What a member says when it joins; an empty member id is that of a new one."""
+    """A request to join. The member id of a new member is empty."""
 
     member_id: str
     protocol_type: str
@@ -56,8 +56,8 @@ class JoinRequest:
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    takes_id_first: bool = True  # whether a new member can be told its id and asked to join again
-    skips_assignment: bool = True  # whether it understands that a leader need not assign anything
+    takes_id_first: bool = True  # whether a new member understands MEMBER_ID_REQUIRED
+    skips_assignment: bool = True  # whether it understands the flag SkipAssignment in the response
 
 
 class ListedMember(NamedTuple):
@@ -69,7 +69,7 @@ class ListedMember(NamedTuple):
 
 
 class JoinResponse(NamedTuple):
-    """A member is part of a generation. `members` are told to the leader alone, who divides the partitions among them."""
+    """The response to a join: the generation. Only the leader gets `members`, to assign partitions to them."""
 
     member_id: str
     generation: int
@@ -81,7 +81,7 @@ class JoinResponse(NamedTuple):
 
 
 class SyncResponse(NamedTuple):
-    """What the leader has assigned to a member."""
+    """The response to a sync: what the leader has assigned to a member."""
 
     protocol_type: str
     protocol_name: str
@@ -89,14 +89,14 @@ class SyncResponse(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a request that was waiting."""
+    """The response to a request."""
 
     ticket: int
     response: JoinResponse | SyncResponse | PenstockError
 
 
 class Store(NamedTuple):
-    """The group as it is now must be made durable; `ClassicGroup.stored` is told the outcome with this number."""
+    """The group as it is now must be made durable; then `ClassicGroup.stored` is called with this serial and the outcome."""
 
     serial: int
 
@@ -106,7 +106,7 @@ Effect = Reply | Store
 
 @dataclass(slots=True)
 class Member:
-    """A member. It is forgotten at `expires_at` unless it is heard of before; while it waits for others it cannot be heard of."""
+    """A member. Its session ends at `expires_at`, except while a request of it waits for other members."""
 
     id: str
     instance_id: str | None
@@ -136,7 +136,7 @@ class Member:
 
     @property
     def can_expire(self) -> bool:
-        """Whether it is forgotten if it is not heard of. One that waits is heard of again when it has its answer."""
+        """Whether its session can expire. It cannot while a join or sync waits, unless the member is new."""
         return self.is_new or (self.join_ticket is None and self.sync_ticket is None)
 
     def metadata(self, protocol_name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Which ways to divide partitions the members of a group have in common, and which of them is taken."""
+"""Which protocols (assignors) the members of a group have in common, and which of them is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.broker.groups.members import JoinRequest, Member
 
 
 def check_protocols(group: str, protocol_type: str, request: JoinRequest, others: Sequence[Member]) -> None:
-    """InconsistentProtocolError unless whoever joins has a protocol in common with all others. So all members have one always."""
+    """InconsistentProtocolError unless the member that joins has a protocol in common with all others."""
     if not request.protocol_type or not request.protocols:
         raise InconsistentProtocolError("a member names the type of its protocol and at least one way to divide partitions")
     if not others:
@@ -31,7 +31,7 @@ def check_same_protocol(group: str, own: tuple[str, str], named: tuple[str | Non
 
 
 def chosen_protocol(members: Sequence[Member]) -> str:
-    """What all members know and most like best; if several are liked as much, the one that the first member likes best."""
+    """Returns the protocol that all members support and most name first; of several, the one that the first member prefers."""
     common = [offered.name for offered in members[0].protocols if all(member.offers(offered.name) for member in members)]
-    votes = Counter(next(one.name for one in member.protocols if one.name in common) for member in members)
+    votes = Counter(next(offered.name for offered in member.protocols if offered.name in common) for member in members)
     return max(common, key=lambda name: votes[name])

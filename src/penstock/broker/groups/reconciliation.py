@@ -29,16 +29,16 @@ def reconcile(
     kept = member.assigned & target
     revoking = member.assigned - target
     if revoking and (owned is None or not revoking.isdisjoint(owned)):
-        return _told(member, epoch, MemberState.UNREVOKED, kept, revoking)
+        return _moved(member, epoch, MemberState.UNREVOKED, kept, revoking)
     wanted = target - member.assigned
     free = frozenset(filter(is_free, wanted))
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED
-    return _told(member, target_epoch, state, kept | free, NO_QUEUES)
+    return _moved(member, target_epoch, state, kept | free, NO_QUEUES)
 
 
-def _told(
+def _moved(
     member: Member, epoch: int, state: MemberState, assigned: frozenset[TopicPartition], revoking: frozenset[TopicPartition]
 ) -> Member:
-    """The member as it is told to be. Should that not arrive, it will speak in the epoch it was told before."""
+    """Returns the member with its next assignment. It may still use its previous epoch, if the response gets lost."""
     previous_epoch = member.previous_epoch if epoch == member.epoch else member.epoch
     return replace(member, epoch=epoch, previous_epoch=previous_epoch, state=state, assigned=assigned, revoking=revoking)

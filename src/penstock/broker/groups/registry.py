@@ -1,6 +1,7 @@
 """All groups of a broker: their names are one namespace, and each is of one kind at a time.
 
-A group without members is not bound to its kind: whoever joins it next, by whichever protocol, takes it over with its positions.
+A group without members is not bound to its kind: the next member that joins it, by either protocol, takes it over with its
+committed offsets.
 A name that only has positions is a group of no kind, of consumers that assign partitions to themselves.
 """
 
@@ -88,7 +89,7 @@ class GroupsOfOneKind(Protocol):
         ...
 
     def forget(self, name: str) -> tuple[Command, ...]:
-        """Let go of a group without members; the commands that erase what the tablet keeps of it."""
+        """Forget a group without members. Returns the commands that delete its records from the tablet."""
         ...
 
     def release(self) -> None:
@@ -143,12 +144,12 @@ class Groups:
 
     def listed(self) -> list[GroupSummary]:
         """Every group, by name."""
-        found = {name: groups.summary(name) for groups in self._kinds.values() for name in groups.names()}
+        summaries = {name: groups.summary(name) for groups in self._kinds.values() for name in groups.names()}
         for name in self._consumers.consumers():
             if name.startswith(OBJECT_PREFIX):
                 continue
-            found.setdefault(name, GroupSummary(name, CLASSIC, EMPTY_STATE, ""))
-        return [found[name] for name in sorted(found)]
+            summaries.setdefault(name, GroupSummary(name, CLASSIC, EMPTY_STATE, ""))
+        return [summaries[name] for name in sorted(summaries)]
 
     def check_commit(
         self, name: str, member_id: str, generation: int, instance_id: str | None = None, *, in_transaction: bool = False
@@ -159,7 +160,7 @@ class Groups:
         if kind is not None:
             self._kinds[kind].check_commit(name, member_id, generation, instance_id, in_transaction=in_transaction)
         elif generation >= 0:
-            raise StaleGenerationError(f"group {name!r} has no members, so none in generation {generation}; join it anew")
+            raise StaleGenerationError(f"group {name!r} has no members, so none in generation {generation}; join it again")
         else:
             self._check_room(name)
 

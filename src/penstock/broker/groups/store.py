@@ -40,19 +40,19 @@ class GroupStore:
     async def load(self) -> dict[str, GroupRecord]:
         """Every group, by name."""
         keys = list(self._tablet.keys(_PREFIX, b"h"))
-        found: dict[str, GroupRecord] = {}
+        records: dict[str, GroupRecord] = {}
         for begin in range(0, len(keys), READS_AT_ONCE):
             some = keys[begin : begin + READS_AT_ONCE]
             for key, raw in zip(some, await asyncio.gather(*map(self._tablet.read, some)), strict=True):
-                found[key[1:].decode()] = unpack_group(bytes(raw or b""))
-        return found
+                records[key[1:].decode()] = unpack_group(bytes(raw or b""))
+        return records
 
     async def save(self, name: str, packed: bytes) -> None:
         """Keep a group, durably when this returns."""
         await self._tablet.execute(Request((Write(_key(name), packed),), makes_room=True))
 
     def forget(self, name: str) -> tuple[Command, ...]:
-        """The commands that let go of a group."""
+        """Returns the commands that delete a group."""
         key = _key(name)
         return (DeleteRange(key, key + b"\0"),)
 
@@ -94,17 +94,17 @@ class _Reader:
 
     def take(self, kind: Struct) -> tuple[int, ...]:
         """The next numbers."""
-        found = kind.unpack_from(self._raw, self._place)
+        numbers = kind.unpack_from(self._raw, self._place)
         self._place += kind.size
-        return found
+        return numbers
 
     def octets(self, length: int) -> bytes:
         """The next bytes."""
-        found = self._raw[self._place : self._place + length]
-        if len(found) < length:
-            raise CorruptionError(f"the stored form of a group ends {length - len(found)} bytes too soon")
+        octets = self._raw[self._place : self._place + length]
+        if len(octets) < length:
+            raise CorruptionError(f"the stored form of a group ends {length - len(octets)} bytes too soon")
         self._place += length
-        return found
+        return octets
 
     def text(self) -> str:
         """The next text."""

@@ -30,7 +30,7 @@ class Topics(NamedTuple):
 
 
 class TopicsOfCatalog:
-    """The topics of a catalog, put together anew only when they have changed."""
+    """The topics of a catalog, read again only when they have changed."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -46,7 +46,7 @@ class TopicsOfCatalog:
 
 
 class Subscriptions:
-    """The patterns of one group, compiled, and what they match. What was found for a name is not looked for again."""
+    """The patterns of one group, compiled, and what they match. Each name is matched once."""
 
     def __init__(self) -> None:
         self._patterns: dict[str, TopicPattern] = {}
@@ -78,8 +78,8 @@ class Subscriptions:
         if self._version != topics.version:
             self._version = topics.version
             self._names.clear()
-        found = self._names.get(pattern)
-        if found is None:
+        matching = self._names.get(pattern)
+        if matching is None:
             compiled = self._patterns.get(pattern)
             if compiled is None:
                 compiled = self._patterns[pattern] = TopicPattern(pattern)
@@ -88,8 +88,8 @@ class Subscriptions:
             names = topics.by_name.keys() - INTERNAL_TOPICS
             verdicts = {name: before[name] if name in before else _matches(compiled, name) for name in names}
             self._verdicts[pattern] = verdicts
-            found = self._names[pattern] = frozenset(name for name, fits in verdicts.items() if fits)
-        return found
+            matching = self._names[pattern] = frozenset(name for name, fits in verdicts.items() if fits)
+        return matching
 
 
 def _matches(pattern: TopicPattern, name: str) -> bool:

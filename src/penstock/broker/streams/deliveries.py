@@ -1,7 +1,8 @@
-"""Handing messages to the members of a durable name, each to one of them, and again if it is not acknowledged in time.
+"""Delivery of messages to the members of a durable name: each to one member, and again if it is not acknowledged in time.
 
-What is stored is the position, below which all is acknowledged, and single acknowledgements beyond it. Who has what until when,
-and the how manieth time, is in memory: after a restart whatever is not acknowledged is handed out anew, and tries count from one.
+What is stored is the position, below which all is acknowledged, and single acknowledgements beyond it. Deliveries
+in flight, with their deadlines and attempts, are in memory: after a restart what is not acknowledged is delivered again, and
+attempts count from one.
 """
 
 from __future__ import annotations
@@ -23,43 +24,43 @@ DeadLetter = Callable[[str, StreamMessage, str, int], Awaitable[None]]
 
 
 class Delivery(NamedTuple):
-    """That a message is with someone: until when, and the how manieth time."""
+    """A message in flight: its deadline, and how often it was delivered."""
 
-    until: float
+    deadline: float
     tries: int
 
 
 class SubjectDeliveries:
-    """What is out of one subject for one durable name. Pure."""
+    """The deliveries in flight of one subject to one durable name. Pure."""
 
     def __init__(self, position: int, acknowledged: set[int]) -> None:
-        self.in_flight: dict[int, Delivery] = {}  # by sequence, in order: what is handed out again keeps its place
+        self.in_flight: dict[int, Delivery] = {}  # by sequence, in order: a redelivery keeps its place
         self.acknowledged = acknowledged  # beyond the position
-        self.next_sequence = position + 1  # everything before it was handed out, or is not there
+        self.next_sequence = position + 1  # everything before it was delivered, or is deleted
         self.changing = asyncio.Lock()
 
     def overdue(self, now: float) -> list[tuple[int, Delivery]]:
-        """What was not acknowledged in time."""
-        return [(sequence, delivery) for sequence, delivery in self.in_flight.items() if delivery.until <= now]
+        """Returns deliveries whose deadline has passed."""
+        return [(sequence, delivery) for sequence, delivery in self.in_flight.items() if delivery.deadline <= now]
 
     def acknowledge(self, sequence: int) -> None:
-        """A message was dealt with."""
+        """Note that a message is acknowledged."""
         self.in_flight.pop(sequence, None)
         self.acknowledged.add(sequence)
 
     @property
     def position(self) -> int:
-        """The sequence up to which all is acknowledged, or not there."""
+        """The sequence up to which all messages are acknowledged or deleted."""
         return next(iter(self.in_flight), self.next_sequence) - 1
 
     def settled(self) -> list[int]:
-        """Single acknowledgements that the position has reached."""
+        """Returns the single acknowledgements that the position has reached."""
         position = self.position
         return [sequence for sequence in self.acknowledged if sequence <= position]
 
 
 class DeliveryTracker:
-    """What is out of every subject for every durable name that has a rule of delivery."""
+    """The deliveries in flight of every subject, for every durable name with a delivery rule."""
 
     def __init__(self, positions: Positions, reader: Reader, dead_letter: DeadLetter, clock: Clock, probe: EngineProbe) -> None:
         self._positions = positions
@@ -70,37 +71,37 @@ class DeliveryTracker:
         self._by_subject: dict[tuple[str, str], SubjectDeliveries] = {}
 
     async def reload(self, _tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Start over after a restart of the tablet: writes that failed may be stored."""
         self._by_subject.clear()
 
     def forget(self, durable_name: str, subject: str) -> None:
-        """Begin anew, from the position that is stored."""
+        """Start over from the stored position."""
         self._by_subject.pop((durable_name, subject), None)
 
     async def take(
         self, durable_name: str, subject: Subject, rule: DeliveryRule, limit: int, bytes_max: int
     ) -> list[StreamMessage]:
-        """Messages that nobody has: first those that someone had for too long, then new ones."""
+        """Returns messages that are not in flight: first those whose deadline has passed, then new ones."""
         deliveries = self._deliveries_of(durable_name, subject.name)
         async with deliveries.changing:
-            found = await self._overdue(deliveries, durable_name, subject, rule, limit)
-            size = sum(len(message.data) for message in found)
+            messages = await self._overdue(deliveries, durable_name, subject, rule, limit)
+            size = sum(len(message.data) for message in messages)
             room = min(limit, IN_FLIGHT_MAX - len(deliveries.in_flight))
-            while len(found) < room and (not found or size < bytes_max):
-                read = await self._reader.of_subject(subject, deliveries.next_sequence, room - len(found), bytes_max - size)
+            while len(messages) < room and (not messages or size < bytes_max):
+                read = await self._reader.of_subject(subject, deliveries.next_sequence, room - len(messages), bytes_max - size)
                 for message in read.messages:
                     if message.sequence not in deliveries.acknowledged:
                         deliveries.in_flight[message.sequence] = Delivery(self._clock.monotonic() + rule.ack_wait_s, 1)
-                        found.append(message)
+                        messages.append(message)
                         size += len(message.data)
                 if read.next_sequence <= deliveries.next_sequence:
                     break
                 deliveries.next_sequence = read.next_sequence
                 await asyncio.sleep(0)  # many that are acknowledged already are read from memory without suspending
-        return found
+        return messages
 
     async def acknowledge(self, durable_name: str, subject: Subject, sequence: int) -> int:
-        """A message was dealt with; the position then."""
+        """Acknowledge a message. Returns the position after it."""
         stored = self._positions.position(durable_name, subject.name)
         if sequence <= stored:
             return stored
@@ -114,23 +115,23 @@ class DeliveryTracker:
         return self._positions.position(durable_name, subject.name)
 
     def _deliveries_of(self, durable_name: str, subject: str) -> SubjectDeliveries:
-        found = self._by_subject.get((durable_name, subject))
-        if found is None:
+        deliveries = self._by_subject.get((durable_name, subject))
+        if deliveries is None:
             acknowledged = set(self._positions.acknowledged_beyond(durable_name, subject))
-            found = SubjectDeliveries(self._positions.position(durable_name, subject), acknowledged)
-            self._by_subject[durable_name, subject] = found
-        return found
+            deliveries = SubjectDeliveries(self._positions.position(durable_name, subject), acknowledged)
+            self._by_subject[durable_name, subject] = deliveries
+        return deliveries
 
     async def _overdue(
         self, deliveries: SubjectDeliveries, durable_name: str, subject: Subject, rule: DeliveryRule, limit: int
     ) -> list[StreamMessage]:
-        found: list[StreamMessage] = []
+        messages: list[StreamMessage] = []
         now = self._clock.monotonic()
         for sequence, delivery in deliveries.overdue(now):
-            if len(found) >= limit:
+            if len(messages) >= limit:
                 break
             message = await self._reader.by_sequence(sequence)
-            if message is None:  # its time is over
+            if message is None:  # deleted by retention
                 await self.acknowledge(durable_name, subject, sequence)
             elif rule.tries_max and delivery.tries >= rule.tries_max:
                 if rule.dead_letter:
@@ -140,5 +141,5 @@ class DeliveryTracker:
             elif sequence in deliveries.in_flight:  # not acknowledged while it was read
                 deliveries.in_flight[sequence] = Delivery(now + rule.ack_wait_s, delivery.tries + 1)
                 self._probe.redelivered += 1
-                found.append(message)
-        return found
+                messages.append(message)
+        return messages

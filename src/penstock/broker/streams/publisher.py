@@ -1,7 +1,7 @@
-"""Publishing to the logs of subjects: what is published to a subject within one turn of the loop goes there as one batch.
+"""Publishing to the logs of subjects: messages published to a subject within one turn of the event loop become one batch.
 
-So many publishers at once cost little more than one. Whoever publishes alone waits for no one: a turn ends as soon as nothing
-more is at hand.
+So many concurrent publishers cost little more than one, and a single publisher does not wait: a turn ends as soon as the loop has
+nothing more to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_BYTES: Final = 40  # of a record, besides what is in it
 
 
 class _OpenBatch:
-    """A batch that takes more messages until it is sent."""
+    """A batch that collects messages until it is sent."""
 
     def __init__(self, route: Route, pending: PendingWrite) -> None:
         self.route = route
@@ -72,5 +72,5 @@ class Publisher:
         try:
             batch = batch_of(open_batch.contents, int(self._broker.clock.wall() * 1000))
             self._broker.begin_produce(open_batch.route, batch, open_batch.pending)
-        except Exception as error:  # noqa: BLE001 - nobody else would tell the publishers
+        except Exception as error:  # noqa: BLE001 - the publishers must get every error
             open_batch.pending.set_exception(error)

@@ -1,8 +1,8 @@
 """The transaction coordinator: keeps transactional ids, decides how transactions end, and sees that they do.
 
 Requests for one transactional id are served one after another. A decision is durable before its first marker is written; after a
-crash, whatever was decided is carried out. Whoever asks for an end is answered when readers see it, or after a while in any case:
-from the decision on it will come.
+crash, whatever was decided is finished. The response to an end comes when readers see it, or after a timeout: once decided, it
+will happen.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TransactionOptions:
 
 
 class CommitOutcome(Enum):
-    """What became of a commit with a record."""
+    """Whether `commit_together` has committed now, or found that it was done before."""
 
     NOW = "now"
     BEFORE = "before"
@@ -94,7 +94,7 @@ class TransactionCoordinator:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Take up what is stored: carry out what was decided, and look after the rest."""
+        """Load what is stored, finish what was decided, and start the tasks for timeouts and expiry."""
         for transaction in self._store.load():
             slot = self._slots[transaction.transactional_id] = TransactionSlot(transaction)
             self._track_ongoing(slot)
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         self._spawn(self._watch_expiry(), "transactional-id-expiry")
 
     async def stop(self) -> None:
-        """Leave everything as it is; the next start takes it up."""
+        """Cancel all tasks. The next start continues from what is stored."""
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
@@ -121,13 +121,13 @@ class TransactionCoordinator:
 
     @property
     def ongoing(self) -> int:
-        """How many transactions are under way."""
+        """How many transactions are open."""
         return len(self._ongoing)
 
-    # What producers ask.
+    # Requests of producers.
 
     async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer | None = None) -> Producer:
-        """Give a transactional id to a producer. Whoever had it before is fenced, and its running transaction aborted."""
+        """Give a transactional id to a producer. The previous producer is fenced, and its open transaction aborted."""
         check_id(transactional_id)
         if not 0 < timeout_ms <= self._options.timeout_max_s * 1000:
             longest = int(self._options.timeout_max_s * 1000)
@@ -181,7 +181,7 @@ class TransactionCoordinator:
             await self._offsets.stage(producer.id, group, positions)
 
     async def end(self, transactional_id: str, producer: Producer, *, commit: bool, version: int) -> Producer:
-        """Commit or abort; who the producer is from then on."""
+        """Commit or abort. Returns the producer with its next epoch."""
         slot = self._find(transactional_id)
         async with slot.lock:
             self._check_alive(slot)
@@ -192,7 +192,7 @@ class TransactionCoordinator:
         await slot.wait_ended(self._options.end_wait_s)
         return new.owner
 
-    # What the way of a write asks: at once, from memory.
+    # Checks on the path of a write, in memory.
 
     def check_write(self, transactional_id: str | None, producer: Producer, queue: TopicPartition) -> None:
         """Raise unless the partition is part of the producer's running transaction."""
@@ -215,9 +215,9 @@ class TransactionCoordinator:
         slot.adding.setdefault(place, []).append(then)
         if not slot.is_adding:
             slot.is_adding = True
-            self._spawn(self._add_asked(slot), "transaction-add")
+            self._spawn(self._add_pending(slot), "transaction-add")
 
-    # What is asked about transactions.
+    # The state of transactions.
 
     def transaction(self, transactional_id: str) -> Transaction:
         """The state of a transactional id. UnknownProducerError if there is none."""
@@ -237,14 +237,14 @@ class TransactionCoordinator:
         self, ends: Iterable[TransactionCommit], record: tuple[str, bytes], *, expected: bytes | None
     ) -> tuple[CommitOutcome, dict[str, Producer]]:
         """Commit all of these transactions and set an application's record, all or nothing; an empty value removes it. If the
-        record is the one given already, nothing changes: it was done BEFORE. Ids that were initialised and wrote nothing are let
-        pass. Who the producers are from then on comes with the answer, by transactional id.
+        record is the one given already, nothing changes: it was done BEFORE. Ids that were initialised and wrote nothing are
+        skipped. Returns also the producers' next epochs, by transactional id.
 
-        RecordConflictError if the record is not the one expected, ProducerFencedError if a transaction is not to be had any more;
+        RecordConflictError if the record is not the one expected, ProducerFencedError if a producer was fenced;
         then nothing is committed."""
         key, value = record
         ordered = sorted(set(ends))
-        if len({one.transactional_id for one in ordered}) < len(ordered):
+        if len({commit.transactional_id for commit in ordered}) < len(ordered):
             raise InvalidRequestError("two producers of one transactional id cannot commit together")
         async with _lock_of(self._records, key), AsyncExitStack() as locks:
             stored = self.application_record(key)
@@ -272,8 +272,6 @@ class TransactionCoordinator:
                 for slot, _ in changes:
                     await slot.ended.wait()
         return CommitOutcome.NOW, owners
-
-    # Within.
 
     def _find(self, transactional_id: str | None) -> TransactionSlot:
         slot = None if transactional_id is None else self._slots.get(transactional_id)
@@ -313,8 +311,8 @@ class TransactionCoordinator:
             await self._store.put([new])
             self._set(slot, new)
 
-    async def _add_asked(self, slot: TransactionSlot) -> None:
-        """Add the partitions that writes wait for, all that have gathered at a time."""
+    async def _add_pending(self, slot: TransactionSlot) -> None:
+        """Add the partitions that writes wait for, as many as there are at a time."""
         try:
             while slot.adding:
                 async with slot.lock:
@@ -322,10 +320,10 @@ class TransactionCoordinator:
                     for producer in {producer: None for producer, _ in asked}:
                         queues = frozenset(queue for other, queue in asked if other == producer)
                         error = await self._try_to_add(slot, producer, queues)
-                        slot.answer(producer, queues, error)
+                        slot.notify(producer, queues, error)
         finally:
             slot.is_adding = False
-            slot.answer_all(ConcurrentTransactionsError("the coordinator stopped; try again"))
+            slot.fail_all(ConcurrentTransactionsError("the coordinator stopped; try again"))
 
     async def _try_to_add(
         self, slot: TransactionSlot, producer: Producer, queues: frozenset[TopicPartition]
@@ -343,7 +341,7 @@ class TransactionCoordinator:
         return old.ended(producer, self._now_ms(), commit=commit, version=version, new_producer_id=new_id)
 
     async def _decide(self, changes: list[tuple[TransactionSlot, Transaction]], record: tuple[str, bytes] | None = None) -> None:
-        """Make ends durable, in one step, and begin to carry them out. From here on nothing else can become of them."""
+        """Store decisions in one request, and start to write their markers. They cannot change from here on."""
         await self._store.put([new for _, new in changes], record=record, makes_room=True)
         for slot, new in changes:
             self._set(slot, new)
@@ -364,7 +362,7 @@ class TransactionCoordinator:
     def _start_finishing(self, slot: TransactionSlot) -> None:
         slot.ended.clear()
         if not self._is_stopped:
-            # Whoever comes next carries it out. Were it done here too, a late marker could end the transaction after this one.
+            # After a stop the next start does it. If both did, a late marker could end the next transaction.
             self._spawn(self._finish(slot), "transaction-end")
 
     async def _finish(self, slot: TransactionSlot) -> None:
@@ -374,10 +372,14 @@ class TransactionCoordinator:
         self._set(slot, decided.completed(self._now_ms()))
         slot.ended.set()
         try:
-            # Nobody waits for this: if it is lost, the same end is carried out once more at the next start.
+            # No request waits for this: if it is lost, the next start finishes the transaction once more.
             await self._store.put([slot.transaction], makes_room=True)
         except PenstockError as error:
-            log.info("that %r has ended is not stored: %s", slot.transaction.transactional_id, error)
+            log.info(
+                "the end of %r is not stored, and is repeated at the next start: %s",
+                slot.transaction.transactional_id,
+                error,
+            )
 
     async def _watch_timeouts(self) -> None:
         while True:

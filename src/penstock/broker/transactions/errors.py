@@ -6,7 +6,7 @@ from penstock.core.errors import FencedError, InvalidRequestError, UnavailableEr
 
 
 class ProducerFencedError(FencedError):
-    """A newer producer has taken the transactional id over, or the transaction took too long: this producer is done."""
+    """A newer producer has taken over the transactional id, or the transaction timed out."""
 
     code = "producer_fenced"
 
@@ -18,7 +18,7 @@ class UnknownProducerError(InvalidRequestError):
 
 
 class ConcurrentTransactionsError(UnavailableError):
-    """The transaction before is still being ended; ask again in a moment."""
+    """The previous transaction is still being ended; retry."""
 
     code = "concurrent_transactions"
 
@@ -30,7 +30,7 @@ class InvalidTransactionStateError(InvalidRequestError):
 
 
 class NotInTransactionError(InvalidTransactionStateError):
-    """The producer has no transaction running that this partition or group is part of; it has to abort and begin anew."""
+    """The partition or group is not part of an open transaction of the producer, which must abort and start over."""
 
     code = "not_in_transaction"
 

@@ -1,6 +1,6 @@
-"""Carrying out what was decided: a marker in every partition of the transaction, and its positions set or dropped.
+"""The end of a transaction that is decided: a marker in each of its partitions, and its staged offsets committed or dropped.
 
-Each step may be repeated without harm, so whoever takes over after a crash simply does all of them again.
+Each step is idempotent, so after a crash all of them are simply done again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 NAMED_UUID = 5
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 2.0
-MARKED_MAX = 10_000  # last transactions of producers in partitions of which it is remembered who ended them
+MARKED_MAX = 10_000  # (partition, producer) pairs whose last coordinator epoch is kept
 
 PartitionOf = Callable[[TopicPartition], Partition]
 """A partition that is served now. UnknownTopicError if its topic is gone; other errors pass."""
 
 
 class MarkerWriter:
-    """Ends transactions in the partitions and consumers they have touched."""
+    """Writes the markers of decided transactions, and commits or drops their staged offsets."""
 
     def __init__(self, partition_of: PartitionOf, offsets: TransactionalOffsets, clock: Clock) -> None:
         self._partition_of = partition_of
@@ -45,7 +45,7 @@ class MarkerWriter:
         return self._marked.get((queue, producer_id))
 
     async def finish(self, transaction: Transaction, coordinator_epoch: int) -> None:
-        """Return once readers everywhere see the end; what is out of reach is waited for."""
+        """Write all markers and settle the offsets. Retries until all of it is done."""
         assert transaction.is_prepared, f"the end of {transaction.transactional_id!r} is not decided: {transaction.state.value}"
         work = [self._mark(transaction, queue, coordinator_epoch) for queue in sorted(transaction.queues)]
         if transaction.groups:

@@ -123,7 +123,9 @@ class TransactionStore:
         self, transactions: Iterable[Transaction], *, record: tuple[str, bytes] | None = None, makes_room: bool = False
     ) -> None:
         """Store states, and a record with them, which an empty value removes: all of it, durably, or nothing."""
-        commands: list[Command] = [Write(_id_key(one.transactional_id), b"", head=pack(one)) for one in transactions]
+        commands: list[Command] = [
+            Write(_id_key(transaction.transactional_id), b"", head=pack(transaction)) for transaction in transactions
+        ]
         if record is not None:
             key, value = record
             if len(value) > RECORD_SIZE_MAX:
@@ -133,8 +135,8 @@ class TransactionStore:
         await self._tablet.execute(Request(tuple(commands), makes_room=makes_room))
 
     async def forget(self, transactional_ids: Iterable[str]) -> None:
-        """Let go of transactional ids."""
-        keys = [_id_key(one) for one in transactional_ids]
+        """Delete transactional ids."""
+        keys = [_id_key(transactional_id) for transactional_id in transactional_ids]
         await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys), makes_room=True))
 
     def record(self, key: str) -> bytes | None:

@@ -3,7 +3,7 @@
      Empty ----> Ongoing ----> PrepareCommit ----> CompleteCommit --.
        ^            |                                               |--> Ongoing, or Empty when a producer initialises
        |            '--------> PrepareAbort -----> CompleteAbort ---'
-       '-- a producer initialises; that it fences the one before is told by a higher epoch
+       '-- a producer initialises and gets a higher epoch, which fences the one before
 
 What is prepared is decided: it is stored before the first marker is written, and from then on can only be completed. Producers
 speak one of two versions of the protocol. In version 1 they keep their epoch from transaction to transaction. In version 2
@@ -70,8 +70,8 @@ class Transaction:
     transactional_id: str
     producer_id: int
     epoch: int = NO_EPOCH
-    last_producer_id: int = NO_PRODUCER  # before the epochs of that one were used up
-    last_epoch: int = NO_EPOCH  # the one that an answer which got lost has replaced
+    last_producer_id: int = NO_PRODUCER  # the previous producer id, whose epochs are used up
+    last_epoch: int = NO_EPOCH  # the previous epoch, which the producer still uses if the last response got lost
     next_producer_id: int = NO_PRODUCER  # while prepared, if the next transaction needs another
     timeout_ms: int = 0
     state: State = State.EMPTY
@@ -128,14 +128,14 @@ class Transaction:
         """Whether the producer may write to this queue as part of the transaction."""
         return self.state is State.ONGOING and producer == (self.producer_id, self.epoch) and queue in self.queues
 
-    # A producer initialises.
+    # InitProducerId.
 
     def needs_producer(self, expected: Producer | None) -> bool:
         """Whether `initialised` needs a new producer id."""
         return self.is_exhausted and (expected is None or expected.epoch == self.epoch)
 
     def check_expected(self, expected: Producer | None) -> None:
-        """ProducerFencedError unless a producer that says who it was may go on under this id."""
+        """ProducerFencedError unless the producer with this id and epoch may continue."""
         if expected is None or self.epoch == NO_EPOCH:
             return
         is_last = expected.id == self.last_producer_id and expected.epoch >= EPOCH_MAX - 1
@@ -145,8 +145,8 @@ class Transaction:
             raise self._fenced(expected)
 
     def initialised(self, timeout_ms: int, now_ms: int, expected: Producer | None, new_producer_id: int) -> Transaction:
-        """A producer takes the id over, or goes on after an error; all before it are fenced. `new_producer_id` is taken if
-        `needs_producer`."""
+        """Returns the state after InitProducerId: a producer takes over, or continues after an error, and all before it are
+        fenced. `new_producer_id` is used if `needs_producer`."""
         self.check_expected(expected)
         if self.is_prepared:
             raise self._concurrent()
@@ -159,16 +159,16 @@ class Transaction:
         if expected is None:
             return replace(own, epoch=self.epoch + 1, last_epoch=NO_EPOCH)
         if self.epoch not in (NO_EPOCH, expected.epoch):
-            return own  # it was done before, and the answer got lost
+            return own  # a retry: the response got lost
         return replace(own, epoch=self.epoch + 1, last_epoch=self.epoch)
 
     def fenced(self, now_ms: int) -> Transaction:
-        """The running transaction is aborted against the will of its producer, which is shut out."""
+        """Returns the state after the coordinator aborts the open transaction and fences its producer."""
         if self.state is not State.ONGOING:
             raise InvalidTransactionStateError(f"there is nothing to abort: {self.transactional_id!r} is {self.state.value}")
         return replace(self, state=State.PREPARE_ABORT, epoch=self.epoch + 1, last_epoch=NO_EPOCH, updated_ms=now_ms)
 
-    # Its transaction grows.
+    # AddPartitionsToTxn, AddOffsetsToTxn.
 
     def added(
         self,
@@ -204,14 +204,14 @@ class Transaction:
         if group not in self.groups:
             raise NotInTransactionError(f"group {group!r} was not added to the transaction of {self.transactional_id!r}")
 
-    # It ends.
+    # EndTxn.
 
     def needs_producer_after(self, version: int) -> bool:
         """Whether `ended` needs a new producer id."""
         return version >= V2 and self.is_exhausted and not self.is_prepared
 
     def ended(self, producer: Producer, now_ms: int, *, commit: bool, version: int, new_producer_id: int) -> Transaction:
-        """Commit or abort, as the producer asks: decided, and still to be carried out. The same state if it is done already."""
+        """Returns the state after EndTxn: decided, with the markers still to be written. Returns itself if it is done already."""
         is_repeat = self._is_repeat(producer, version)
         if not is_repeat:
             self._check_owner(producer)
@@ -235,7 +235,7 @@ class Transaction:
         raise InvalidTransactionStateError(f"cannot {asked}: the transaction of {self.transactional_id!r} is {self.state.value}")
 
     def completed(self, now_ms: int) -> Transaction:
-        """All markers are written, all offsets set or dropped."""
+        """Returns the state after all markers are written and all offsets committed or dropped."""
         owner = self.owner
         is_next = owner.id != self.producer_id
         return replace(
@@ -266,7 +266,7 @@ class Transaction:
         )
 
     def _is_repeat(self, producer: Producer, version: int) -> bool:
-        """Whether this may be the same request once more, by a producer that has not learned of its next epoch."""
+        """Whether this is a retry by a producer that missed the response with its next epoch."""
         if version < V2 or self.version < V2 or self.last_epoch != producer.epoch:
             return False
         if producer.id == self.producer_id:

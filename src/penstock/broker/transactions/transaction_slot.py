@@ -1,4 +1,4 @@
-"""A transactional id in the coordinator's memory: its state, whose turn it is, and who waits for what."""
+"""A transactional id in the coordinator's memory: its state, its lock, and the writes that wait for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.broker.transactions.transaction import Producer, Transaction
 from penstock.core.errors import PenstockError
 
 AddCallback = Callable[[PenstockError | None], None]
-"""Told that a partition is part of a transaction, or why it is not. It must not raise: others wait behind it."""
+"""Called when a partition is part of a transaction, or with the error. It must not raise: others wait behind it."""
 
 
 class TransactionSlot:
@@ -21,15 +21,15 @@ class TransactionSlot:
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
         self.lock = asyncio.Lock()  # one request at a time
-        self.ended = asyncio.Event()  # not set while a decided end is carried out
+        self.ended = asyncio.Event()  # clear while the markers of a decided end are written
         self.ended.set()
         self.adding: dict[
             tuple[Producer, TopicPartition], list[AddCallback]
         ] = {}  # writes that wait for their partition to be added
-        self.is_adding = False  # whether somebody is at it
+        self.is_adding = False  # whether a task adds them
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until the end that was decided is carried out; whether it is."""
+        """Wait until the decided end is finished. Returns False on timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.ended.wait()
@@ -37,14 +37,14 @@ class TransactionSlot:
             return False
         return True
 
-    def answer(self, producer: Producer, queues: frozenset[TopicPartition], error: PenstockError | None) -> None:
-        """Tell the writes that wait for these partitions, in their order."""
+    def notify(self, producer: Producer, queues: frozenset[TopicPartition], error: PenstockError | None) -> None:
+        """Call back the writes that wait for these partitions, in order."""
         for queue in queues:
             for callback in self.adding.pop((producer, queue), ()):
                 callback(error)
 
-    def answer_all(self, error: PenstockError) -> None:
-        """Tell every write that still waits."""
+    def fail_all(self, error: PenstockError) -> None:
+        """Call back every write that still waits, with an error."""
         while self.adding:
             for callback in self.adding.pop(next(iter(self.adding))):
                 callback(error)
