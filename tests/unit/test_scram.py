@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker import Credential, Mechanism
-from penstock.gateway.kafka.security.scram import AuthenticationError, ScramServer
-from penstock.kafka.scram import ScramClient
+from penstock.kafka.scram import AuthenticationError, ScramClient, ScramServer
 
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -34,7 +33,7 @@ FINAL = f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE},p={PROOF}".encode()
 
 
 def server(password: str = "pencil", mechanism: Mechanism = Mechanism.SCRAM_SHA_256) -> ScramServer:
-    return ScramServer(lambda _: Credential.of_password(mechanism, 4096, SALT, password), SERVER_NONCE)
+    return ScramServer(mechanism.sasl_name, lambda _: Credential.of_password(mechanism, 4096, SALT, password), SERVER_NONCE)
 
 
 def proof_of(password: str, bare: str, first: str, without_proof: str, mechanism: Mechanism) -> str:
@@ -131,7 +130,7 @@ def test_a_command_signs_in_whatever_its_name_and_password(name: str, password: 
         users.append(user)
         return Credential.of_password(Mechanism.SCRAM_SHA_256, 1, SALT, password)
 
-    exchange = ScramServer(credential_of, SERVER_NONCE)
+    exchange = ScramServer("SCRAM-SHA-256", credential_of, SERVER_NONCE)
     client = ScramClient("SCRAM-SHA-256", name, password, "nonce")
     client.check(exchange.step(client.answer(exchange.step(client.first()))))
     assert exchange.is_complete

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.security.sasl import MECHANISMS
-from penstock.gateway.kafka.security.scram import AuthenticationError
 from penstock.kafka.protocol import errors
 from penstock.kafka.protocol.sasl import (
     SaslAuthenticateRequest,
@@ -12,6 +11,7 @@ from penstock.kafka.protocol.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from penstock.kafka.scram import AuthenticationError
 
 FRAMED_FROM = 1
 

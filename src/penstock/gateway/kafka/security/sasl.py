@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.broker import Credential, Mechanism, SignIn, TooManyAttemptsError, Users, WrongPasswordError
 from penstock.core.errors import InvalidRequestError
-from penstock.gateway.kafka.security.scram import AuthenticationError, ScramServer
+from penstock.kafka.scram import AuthenticationError, ScramServer
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (*(mechanism.sasl_name for mechanism in Mechanism), PLAIN)
@@ -21,7 +21,7 @@ _SCRAM: Final = {mechanism.sasl_name: mechanism for mechanism in Mechanism}
 
 
 class SaslStateError(InvalidRequestError):
-    """A request that cannot come before the client has said who it is."""
+    """A request that is not allowed before authentication."""
 
     code = "illegal_sasl_state"
 
@@ -37,15 +37,15 @@ class SaslExchange:
         self._mechanism = ""
         self._scram: ScramServer | None = None
         self.takes_tokens = False  # whether what comes next are bare tokens, as after the first version of the handshake
-        self.user: str | None = None  # who it is, once that is proven
+        self.user: str | None = None  # set once the client is authenticated
 
     def choose(self, mechanism: str, *, bare_tokens: bool) -> None:
-        """The client names its mechanism, which must be one there is."""
+        """Starts the exchange with the mechanism that the client names; it must be one of MECHANISMS."""
         self._mechanism = mechanism
         self.takes_tokens = bare_tokens
         if mechanism in _SCRAM:
             nonce = b64encode(self._random.randbytes(NONCE_SIZE)).decode()
-            self._scram = ScramServer(self._credential, nonce)
+            self._scram = ScramServer(mechanism, self._credential, nonce)
 
     @property
     def is_chosen(self) -> bool:
@@ -53,7 +53,7 @@ class SaslExchange:
         return bool(self._mechanism)
 
     async def step(self, token: bytes) -> bytes:
-        """Answer the client's next token. AuthenticationError if that is the end of it."""
+        """Returns the answer to the client's next token. Raises AuthenticationError if the exchange has failed."""
         try:
             return await (self._check_plain(token) if self._scram is None else self._check_scram(self._scram, token))
         except (WrongPasswordError, TooManyAttemptsError) as error:
@@ -63,7 +63,7 @@ class SaslExchange:
         try:
             answer = scram.step(token)
         except AuthenticationError:
-            # What is no SCRAM message counts as well: it comes from those who try something out.
+            # A malformed message counts as a failed attempt as well.
             await self._sign_in.refuse(scram.user, self.host, GATEWAY)
             raise
         if scram.is_complete:
@@ -82,7 +82,7 @@ class SaslExchange:
         return b""
 
     def _credential(self, user: str) -> Credential:
-        """What is known of a user; something that fits no password for one who is not known."""
+        """Returns the credential of a user; for an unknown user, one that fits no password."""
         self._sign_in.check_allowed(user, self.host, GATEWAY)
         mechanism = _SCRAM[self._mechanism]
         decoy = self._users.decoy(user, mechanism)  # also if it is not needed: the time tells nothing then
