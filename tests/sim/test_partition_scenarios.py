@@ -123,7 +123,7 @@ def test_a_partition_that_breaks_down_in_the_midst_of_a_write_writes_nothing_mor
         with pytest.raises(PenstockError):
             await sent[1]
         assert queue.stopped.is_set()
-        with pytest.raises(ClosedError, match="must be started anew"):
+        with pytest.raises(ClosedError, match="must be restarted"):
             await _write(partition, b"3", 3)
         partition = (await node.queue(2)).partition(0)
         for seqno in (1, 2, 3):
@@ -150,7 +150,7 @@ def test_a_change_whose_asker_went_away_before_its_answer_leaves_no_partition_th
         held.set()
         await turns()
         node.hooked.on(LOG, Fate())
-        with pytest.raises(ClosedError, match="must be started anew"):
+        with pytest.raises(ClosedError, match="must be restarted"):
             await _write(partition, b"1", 1)
         partition = (await node.queue(2)).partition(0)
         await _write(partition, b"1", 1)

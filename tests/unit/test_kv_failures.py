@@ -224,7 +224,7 @@ def test_what_a_read_was_asked_for_may_go_while_it_is_read() -> None:
         await _do(tablet, DeleteRange(b"a", b"b"))
         await tablet.collect_garbage()
         gate.set()
-        with pytest.raises(UnavailableError, match="let go while it was read"):
+        with pytest.raises(UnavailableError, match="deleted while it was read"):
             await reading
 
     on_node(scenario)

@@ -174,7 +174,7 @@ class Broker:
         self._start_background_tasks()
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
-        """A new topic; it can be written to when this returns."""
+        """Create a topic; it can be written to when this returns."""
         check_not_internal(name)
         count = self.options.default_partitions if partitions is None else partitions
         topic = await self.catalog.create(name, count, config or TopicConfig())
@@ -182,7 +182,7 @@ class Broker:
         return topic
 
     async def internal_topic(self, name: str) -> Topic:
-        """A topic that the broker keeps for itself; it is made when it is asked for first."""
+        """Returns one of the broker's own topics, and creates it on first use."""
         try:
             return self.catalog.topic(name)
         except UnknownTopicError:
@@ -215,7 +215,7 @@ class Broker:
         self._apply(self.catalog.topics())
 
     def _apply(self, topics: list[Topic]) -> None:
-        """Have partitions go by what the configuration of their topics says now."""
+        """Apply the configuration of topics to their partitions."""
         self._routes.clear()
         for topic in topics:
             for tablet_id in set(topic.tablets):
@@ -236,31 +236,31 @@ class Broker:
         return self._tablets.partition(topic.tablets[number], number, topic.name)
 
     async def examine(self, topic: Topic) -> TabletDamage:
-        """Read all that is stored of a topic, and tell what is lost. UnavailableError if it cannot be told now."""
+        """Read all stored data of a topic and report what is lost. UnavailableError if part of the storage cannot answer now."""
         return TabletDamage.of_all([await self._tablets.examine(tablet_id) for tablet_id in sorted(set(topic.tablets))])
 
     async def give_up_lost(self, topic: Topic) -> TabletDamage:
-        """Have the damaged partitions of a topic serve again without what is lost; what that was."""
-        found: list[TabletDamage] = []
+        """Have the damaged partitions of a topic serve again without what is lost. Returns what was lost."""
+        damages: list[TabletDamage] = []
         for tablet_id in sorted(set(topic.tablets)):
-            found.append(await self._tablets.examine(tablet_id))
-            if not found[-1].is_none:
+            damages.append(await self._tablets.examine(tablet_id))
+            if not damages[-1].is_none:
                 await self._tablets.give_up_lost(tablet_id)
-        return TabletDamage.of_all(found)
+        return TabletDamage.of_all(damages)
 
     def route(self, topic: str | bytes, number: int) -> Route:
         """A partition to write to, by the name or the id of its topic. Raises what `partition` and the catalog raise."""
-        found = self._routes.get((topic, number))
-        if found is None:
+        route = self._routes.get((topic, number))
+        if route is None:
             catalog = self.catalog
-            named = catalog.topic(topic) if isinstance(topic, str) else catalog.topic_by_id(UUID(bytes=topic))
-            check_not_internal(named.name)
-            found = Route.to(named, self.partition(named, number))
-            self._routes[topic, number] = found
-        return found
+            known_topic = catalog.topic(topic) if isinstance(topic, str) else catalog.topic_by_id(UUID(bytes=topic))
+            check_not_internal(known_topic.name)
+            route = Route.to(known_topic, self.partition(known_topic, number))
+            self._routes[topic, number] = route
+        return route
 
     def reading(self) -> BrokerReading:
-        """What it can be asked for in passing, for those who watch it."""
+        """Returns a cheap view of the broker for metrics and health checks."""
         return BrokerReading(self)
 
     def data_directories(self) -> list[Path]:
@@ -351,7 +351,7 @@ class Broker:
         self._catch_up_task = asyncio.create_task(self._catch_up(), name="catch-up")
 
     async def _catch_up(self) -> None:
-        """Carry out changes of topics that are stored though whoever asked for them was told otherwise."""
+        """Carry out changes of topics that are stored although their clients were told that they failed."""
         while True:
             try:
                 for topic in self.catalog.deleting():
@@ -466,7 +466,7 @@ class Broker:
         await self.groups.consumer.stop()
 
     async def _host(self, topics: list[Topic], *, are_new: bool = False) -> None:
-        """Bring up the tablets of some topics, not too many at a time. Those of a new topic were never started."""
+        """Start the tablets of some topics, not too many at a time. Those of a new topic have nothing to read."""
         wanted: list[tuple[int, set[int], PartitionConfig]] = []
         for topic in topics:
             by_tablet: dict[int, set[int]] = {}
@@ -476,7 +476,7 @@ class Broker:
             wanted += ((tablet_id, numbers, config) for tablet_id, numbers in by_tablet.items())
         at_once = NEW_STARTS_AT_ONCE if are_new else STARTS_AT_ONCE
         for begin in range(0, len(wanted), at_once):
-            await asyncio.gather(*(self._tablets.host(*one, is_new=are_new) for one in wanted[begin : begin + at_once]))
+            await asyncio.gather(*(self._tablets.host(*tablet, is_new=are_new) for tablet in wanted[begin : begin + at_once]))
 
     async def _finish_deleting(self, topic: Topic) -> None:
         await self._tablets.erase_all(sorted(set(topic.tablets)))

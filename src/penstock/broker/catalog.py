@@ -20,8 +20,8 @@ from penstock.broker.topic_config import NO_DEFAULTS, TopicConfig
 from penstock.tablet import DeleteRange, Request, Write
 
 FIRST_TABLET = 1000
-# What one tablet has to write goes into one entry of its log: fewer tablets write fewer entries, and start sooner. But all of a
-# tablet stands still while it starts anew.
+# Writes to the partitions of one tablet share a log entry: fewer tablets write fewer entries and start sooner. But all of them
+# are unavailable while their tablet restarts.
 PARTITIONS_PER_TABLET = 16
 PRODUCER_BLOCK = 1000
 
@@ -68,22 +68,22 @@ class Catalog:
         return sorted((topic for topic in self._by_name.values() if not topic.deleting), key=lambda topic: topic.name)
 
     def deleting(self) -> list[Topic]:
-        """Topics whose data is still to be let go of."""
+        """Topics whose data is still to be deleted."""
         return [topic for topic in self._by_name.values() if topic.deleting]
 
     def topic(self, name: str) -> Topic:
         """A topic by name."""
-        found = self._by_name.get(name)
-        if found is None or found.deleting:
+        topic = self._by_name.get(name)
+        if topic is None or topic.deleting:
             raise UnknownTopicError(f"there is no topic {name!r}")
-        return found
+        return topic
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
         """A topic by id."""
-        found = self._by_id.get(topic_id)
-        if found is None or found.deleting:
+        topic = self._by_id.get(topic_id)
+        if topic is None or topic.deleting:
             raise UnknownTopicError(f"there is no topic with id {topic_id}")
-        return found
+        return topic
 
     def check_new(self, name: str, partitions: int) -> None:
         """Raise what `create` would for these, without creating anything."""
@@ -96,7 +96,7 @@ class Catalog:
         self._check_room(partitions)
 
     async def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
-        """A new topic with an id that it keeps."""
+        """Create a topic with a new id."""
         async with self._changing:
             self.check_new(name, partitions)
             topic_id = UUID(int=self._random.getrandbits(128), version=4)
@@ -131,14 +131,14 @@ class Catalog:
             return topic
 
     async def mark_deleting(self, name: str) -> Topic:
-        """From now on the topic is gone for everyone, though its data may take a while."""
+        """Hide a topic from all clients; its data is deleted afterwards."""
         async with self._changing:
             topic = self.topic(name)._replace(deleting=True)
             await self._store(topic)
             return topic
 
     async def forget(self, topic: Topic) -> None:
-        """The data of a deleted topic is gone: so is the topic, and its name is free."""
+        """Remove a topic whose data is deleted; its name is free again."""
         async with self._changing:
             if topic.id not in self._by_id:
                 return  # another request has got there first, and the name may be a new topic's by now
@@ -161,10 +161,10 @@ class Catalog:
 
     def _check_room(self, more: int) -> None:
         """LimitReachedError unless there may be so many more partitions."""
-        there = sum(topic.partitions for topic in self._by_name.values())
-        if there + more > self._limits.partitions:
+        count = sum(topic.partitions for topic in self._by_name.values())
+        if count + more > self._limits.partitions:
             raise LimitReachedError(
-                f"there are {there} partitions in all, {more} more are asked for, and {self._limits.partitions} may be; delete "
+                f"there are {count} partitions in all, {more} more are asked for, and {self._limits.partitions} may be; delete "
                 "topics, or raise partitions_max"
             )
 

@@ -1,4 +1,4 @@
-"""Compaction: now and then the partitions of compacted topics let go of messages that later ones of their key supersede."""
+"""Compaction: periodically removes messages of compacted topics that later ones with the same key supersede."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class Compaction:
         self._random = random
 
     async def run(self) -> None:
-        """Again and again, until cancelled."""
+        """Run every `interval_s` until cancelled."""
         while True:
             await asyncio.sleep(self._options.interval_s)
             await self.once()
 
     async def once(self) -> None:
-        """Every compacted partition that is served now, the dirtiest first; one that fails is left for the next time."""
+        """Compact every partition that is due and served now, the dirtiest first; one that fails is retried on the next run."""
         now_ms = int(self._clock.wall() * 1000)
-        found = self._compacted()
-        found.sort(key=lambda item: dirt_of(item[1], now_ms).ratio, reverse=True)
-        for topic, partition in found:
+        compacted = self._compacted()
+        compacted.sort(key=lambda item: dirt_of(item[1], now_ms).ratio, reverse=True)
+        for topic, partition in compacted:
             try:
                 await self._compact(topic, partition)
             except PenstockError as error:
@@ -74,16 +74,16 @@ class Compaction:
                 log.warning("compaction of %s-%d will be tried again: %s", topic.name, partition.number, error)
 
     def _compacted(self) -> list[tuple[Topic, Partition]]:
-        found: list[tuple[Topic, Partition]] = []
+        compacted: list[tuple[Topic, Partition]] = []
         for topic in self._catalog.topics():
             if not topic.config.is_compacted:
                 continue
             for number, tablet_id in enumerate(topic.tablets):
                 try:
-                    found.append((topic, self._tablets.partition(tablet_id, number)))
+                    compacted.append((topic, self._tablets.partition(tablet_id, number)))
                 except PartitionUnavailableError:
                     continue
-        return found
+        return compacted
 
     async def _compact(self, topic: Topic, partition: Partition) -> None:
         options = self._options

@@ -34,7 +34,7 @@ class TopicPartition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a consumer stands in a queue: the offset of the next message it wants."""
+    """The committed offset of a consumer in a partition: that of the next message it wants."""
 
     offset: int
     leader_epoch: int = -1
@@ -55,18 +55,18 @@ class Consumers:
         return (consumer, queue) in self.pending
 
     def position(self, consumer: str, queue: TopicPartition) -> Position | None:
-        """Where a consumer stands; None if it never committed there."""
+        """The position of a consumer; None if it never committed there."""
         raw = self._tablet.head(_key(consumer, queue))
         return None if raw is None else unpack_position(raw)
 
     def positions(self, consumer: str) -> dict[TopicPartition, Position]:
         """All positions of a consumer."""
         begin = _prefix(consumer)
-        found: dict[TopicPartition, Position] = {}
+        positions: dict[TopicPartition, Position] = {}
         for key in self._tablet.keys(begin, begin[:-1] + b"\1"):
             topic_id, partition = _TOPIC_PARTITION.unpack(key[len(begin) :])
-            found[TopicPartition(UUID(bytes=topic_id), partition)] = unpack_position(self._tablet.head(key) or b"")
-        return found
+            positions[TopicPartition(UUID(bytes=topic_id), partition)] = unpack_position(self._tablet.head(key) or b"")
+        return positions
 
     def has_positions(self, consumer: str) -> bool:
         """Whether a consumer has any position."""
@@ -78,25 +78,25 @@ class Consumers:
         return sorted({key[1 : -_TOPIC_PARTITION.size - 1].decode() for key in self._tablet.keys(b"o", b"p")})
 
     def page(self, after: bytes, limit: int) -> tuple[list[tuple[str, TopicPartition, Position]], bytes]:
-        """Some positions of all consumers, in the order of the table, and where the next ones begin: after that, again with this.
-        Empty at the end; begin with b""."""
-        found: list[tuple[str, TopicPartition, Position]] = []
+        """Returns up to `limit` positions of all consumers, and the `after` of the next page, which is b"" at the end. Start with
+        b""."""
+        entries: list[tuple[str, TopicPartition, Position]] = []
         for key in self._tablet.keys(max(after, b"o"), b"p"):
-            if len(found) == limit:
-                return found, key
+            if len(entries) == limit:
+                return entries, key
             topic_id, partition = _TOPIC_PARTITION.unpack(key[-_TOPIC_PARTITION.size :])
             position = unpack_position(self._tablet.head(key) or b"")
-            found.append(
+            entries.append(
                 (key[1 : -_TOPIC_PARTITION.size - 1].decode(), TopicPartition(UUID(bytes=topic_id), partition), position)
             )
-        return found, b""
+        return entries, b""
 
     async def commit(self, consumer: str, positions: Iterable[tuple[TopicPartition, Position]]) -> None:
         """Set positions, all of them durably or none."""
         await self.commit_all((consumer, queue, position) for queue, position in positions)
 
     async def commit_all(self, positions: Iterable[tuple[str, TopicPartition, Position]]) -> None:
-        """The same, of several consumers."""
+        """Set positions of several consumers, all of them durably or none."""
         now_ms = int(self._clock.wall() * 1000)
         writes = tuple(position_write(consumer, queue, position, now_ms) for consumer, queue, position in positions)
         if writes:
@@ -114,7 +114,7 @@ class Consumers:
         return (DeleteRange(begin, begin[:-1] + b"\1"),) if self.has_positions(consumer) else ()
 
     async def forget_topic(self, topic_id: UUID) -> None:
-        """A topic is gone: so are all positions in it."""
+        """Delete all positions in a topic."""
         keys = [key for key in self._tablet.keys(b"o", b"p") if key[-_TOPIC_PARTITION.size : -4] == topic_id.bytes]
         for begin in range(0, len(keys), 1000):
             commands = tuple(DeleteRange(key, key + b"\0") for key in keys[begin : begin + 1000])

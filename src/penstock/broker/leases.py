@@ -42,7 +42,7 @@ Positions = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class LeaseOptions:
-    """How much can be held back."""
+    """Limits of leases."""
 
     leases_max: int = 10_000
     partitions_max: int = 10_000  # of one lease
@@ -106,7 +106,7 @@ class LeaseBook:
         self._put(key, lease)
 
     def renew(self, key: LeaseKey, now_s: float) -> Lease:
-        """Let it live on from now. Raises UnknownLeaseError if it is over, LeaseSpentError if it may not live on."""
+        """Extend a lease from now. UnknownLeaseError if it has expired, LeaseSpentError if it may not be extended."""
         known = self._leases.get(key)
         if known is None or (now_s >= known.expires_s and not self._is_spent(known, now_s)):
             raise UnknownLeaseError(f"lease {key.id} is not there: it was released, or not renewed in time; take another")
@@ -114,7 +114,7 @@ class LeaseBook:
         return self._put(key, self._prolonged(known, now_s))
 
     def drop(self, key: LeaseKey) -> bool:
-        """End it; whether it was there."""
+        """End a lease. Returns False if it does not exist."""
         known = self._leases.pop(key, None)
         if known is None:
             return False
@@ -174,7 +174,7 @@ class LeaseBook:
 
 
 class Leases:
-    """The leases of a broker. One is durable when `take` returns; nobody lets go of what it holds from when it is called."""
+    """The leases of a broker. A lease protects its messages from the call of `take` on, and is durable when that returns."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Leases:
         self._load(tablet)
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done. What is in memory is newer than that."""
+        """Load what is stored after a restart of the tablet, where a failed request may have been committed; memory is newer."""
         self._stored.clear()
         self._load(tablet)
 
@@ -210,17 +210,17 @@ class Leases:
         return lease
 
     def renew(self, key: LeaseKey) -> Lease:
-        """Let a lease live on from now."""
+        """Extend a lease by its duration from now."""
         return self._book.renew(key, self._clock.monotonic())
 
     async def release(self, key: LeaseKey) -> bool:
-        """End a lease; whether there was one."""
+        """End a lease. Returns False if it does not exist."""
         was_there = self._book.drop(key)
         await self._forget([key])
         return was_there
 
     async def sweep(self) -> None:
-        """Forget those that are over."""
+        """Delete expired leases."""
         keys = self._book.expired(self._clock.monotonic())
         for key in keys:
             self._book.drop(key)
@@ -228,8 +228,8 @@ class Leases:
 
     def needed_from(self, queue: TopicPartition) -> int | None:
         """The first offset of a partition that a lease holds; None if there is none, or none counts now."""
-        found = self.holder(queue)
-        return None if found is None else found.positions[queue]
+        lease = self.holder(queue)
+        return None if lease is None else lease.positions[queue]
 
     def holder(self, queue: TopicPartition) -> Lease | None:
         """The lease that holds most of a partition."""
@@ -257,8 +257,10 @@ class Leases:
         async with self._changing:
             gone = [key for key in dict.fromkeys(keys) if key in self._stored and key not in self._book]
             if gone:
-                packed = [_pack_key(key) for key in gone]
-                await self._tablet.execute(Request(tuple(DeleteRange(one, one + b"\0") for one in packed), makes_room=True))
+                packed_keys = [_pack_key(key) for key in gone]
+                await self._tablet.execute(
+                    Request(tuple(DeleteRange(packed_key, packed_key + b"\0") for packed_key in packed_keys), makes_room=True)
+                )
                 for key in gone:
                     del self._stored[key]
 
@@ -270,7 +272,7 @@ class Leases:
 
 
 def is_short_of_room(life: LocalGroup) -> bool:
-    """Whether a disk of the group is nearly full: then what can go has to."""
+    """Whether a disk of the group is nearly full; leases do not count then."""
     spaces = [vdisk.space for vdisk in life.vdisks.values()]
     is_full = any(vdisk.full for vdisk in life.vdisks.values())
     return is_full or any(space is not None and space.free < FREE_LEAST * space.total for space in spaces)

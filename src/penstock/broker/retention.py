@@ -1,5 +1,4 @@
-"""Retention: now and then every partition lets go of what its topic does not ask for, no important consumer needs and no lease
-holds."""
+"""Retention: periodically deletes messages beyond their topic's retention that no important consumer needs and no lease holds."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from penstock.broker.topic import Topic
 from penstock.core.errors import PenstockError
 
 NeededFrom = Callable[[Topic, int], int | None]
-"""The first offset of a partition that is needed by somebody; None if by nobody."""
+"""The first offset of a partition that is still needed; None if no offset is."""
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +47,13 @@ class Retention:
         self._interval_s = interval_s
 
     async def run(self) -> None:
-        """Again and again, until cancelled."""
+        """Run every `interval_s` until cancelled."""
         while True:
             await asyncio.sleep(self._interval_s)
             await self.once()
 
     async def once(self) -> None:
-        """Every partition that is served now; one that fails is left for the next time."""
+        """Apply retention to every partition that is served now; one that fails is retried on the next run."""
         await self._sweep_leases()
         await self._store_time()
         now_ms = int(self._ages.wall() * 1000)
@@ -89,4 +88,4 @@ class Retention:
         try:
             await self._leases.sweep()
         except PenstockError as error:
-            log.warning("leases that are over will be forgotten later: %s", error)
+            log.warning("expired leases will be deleted later: %s", error)

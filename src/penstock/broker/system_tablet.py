@@ -1,9 +1,9 @@
 """A tablet that the broker itself cannot do without: it is booted, watched, and booted again with a new generation if it stops.
 
-Whoever keeps a table in it holds the `SystemTablet`: calls go to the generation that serves. Whoever keeps something in memory
-as well asks by `on_restart` to be told of each new generation before it serves, and reads it anew: what was asked of the last one
-and failed may have been done all the same. A state machine whose requests may outlive a restart works on one `KvTablet` instead,
-and is made anew with the next, so that what is left of it is fenced together with its tablet.
+A table holds the `SystemTablet`, and its calls go to the generation that serves. A component that also caches state in memory
+registers a hook by `on_restart`; the hook reloads the state from each new generation before that serves, because a request that
+failed on the old one may still have been committed. A state machine whose requests may outlive a restart works on one `KvTablet`
+and is replaced with the next, so that what is left of it is fenced together with its tablet.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SystemTablet:
 
     @property
     def serves(self) -> bool:
-        """Whether a generation serves here. While it does, none does elsewhere for long: it would fence this one."""
+        """Whether a generation serves here. Another node that starts one fences this one."""
         return self._serving is not None and not self._serving.stopped.is_set()
 
     async def execute(self, request: Request) -> list[Result]:
@@ -133,12 +133,12 @@ class SystemTablet:
         return self._live().keys(begin, end)
 
     async def stop_restarting(self) -> None:
-        """Serve on, but if the tablet stops, leave it so: the broker is about to stop."""
+        """Serve on, but do not restart the tablet if it stops: the broker is shutting down."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Finish what is under way and stop for good."""
+        """Finish what is in flight and stop for good."""
         await self.stop_restarting()
         self._serving = None
         await self.latest.stop()
@@ -150,7 +150,7 @@ class SystemTablet:
         return tablet
 
     async def _keep(self) -> None:
-        """Whenever the tablet has stopped, boot it with a new generation, and let that serve once everyone knows of it."""
+        """Whenever the tablet has stopped, boot a new generation, and let it serve once all hooks have run."""
         pause_s = RETRY_FIRST_S
         while True:
             began = self._clock.monotonic()

@@ -47,9 +47,9 @@ class TabletDamage(NamedTuple):
 
     @classmethod
     def of_all(cls, several: Sequence[TabletDamage]) -> TabletDamage:
-        """That of several tablets with different partitions of one topic."""
-        offsets = {number: lost for one in several for number, lost in one.offsets.items()}
-        return cls(tuple(loss for one in several for loss in one.log), offsets)
+        """Merge the damage of several tablets with different partitions of one topic."""
+        offsets = {number: lost for damage in several for number, lost in damage.offsets.items()}
+        return cls(tuple(loss for damage in several for loss in damage.log), offsets)
 
     @property
     def is_none(self) -> bool:
@@ -97,8 +97,8 @@ class Tablets:
         self._hosted: dict[int, _Hosted] = {}
 
     async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
-        """See to it that a tablet runs here with these partitions; returns once that was tried. One that is new was never
-        started, and is waited for until it runs."""
+        """Keep a tablet running here with these partitions. Returns after the first attempt to boot it; a tablet that `is_new`
+        was never started, and this waits until it runs."""
         hosted = self._hosted.get(tablet_id)
         if hosted is None:
             hosted = _Hosted(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
@@ -111,7 +111,7 @@ class Tablets:
         await (hosted.up if is_new else hosted.tried).wait()
 
     def configure(self, tablet_id: int, config: PartitionConfig) -> None:
-        """The topic's configuration has changed."""
+        """Apply a new configuration of the topic."""
         hosted = self._hosted[tablet_id]
         hosted.config = config
         if hosted.tablet is not None:
@@ -151,7 +151,7 @@ class Tablets:
 
     @property
     def serves(self) -> bool:
-        """Whether any tablet serves, or there is none that could: one that is damaged says so itself."""
+        """Whether any tablet serves, or none exists that could. Damaged tablets are not counted: they report their own errors."""
         could = [hosted.tablet for hosted in self._hosted.values() if not isinstance(hosted.trouble, CorruptionError)]
         return not could or any(tablet is not None and not tablet.stopped.is_set() for tablet in could)
 
@@ -161,7 +161,7 @@ class Tablets:
         return len(tablets), sum(tablet is not None and not tablet.stopped.is_set() for tablet in tablets)
 
     async def examine(self, tablet_id: int) -> TabletDamage:
-        """Read all that is stored of a tablet, and tell what is lost; UnavailableError if it cannot be told now."""
+        """Read all stored data of a tablet and report what is lost. UnavailableError if the storage cannot answer now."""
         hosted = self._hosted[tablet_id]
         losses: list[str] = []
         if hosted.tablet is not None and not hosted.tablet.stopped.is_set():
@@ -183,7 +183,7 @@ class Tablets:
             self._start_keeper(tablet_id, hosted)
 
     async def erase(self, tablet_id: int) -> None:
-        """Stop a tablet and let go of all its data."""
+        """Stop a tablet and delete all its data."""
         hosted = self._hosted.pop(tablet_id, None)
         self._on_change()
         if hosted is not None:
@@ -191,7 +191,7 @@ class Tablets:
         self._probes.pop(tablet_id, None)
         reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
         if reply.status is not Status.OK:
-            raise UnavailableError(f"the data of tablet {tablet_id} cannot be let go of now: {reply.reason}")
+            raise UnavailableError(f"the data of tablet {tablet_id} cannot be deleted now: {reply.reason}; try again")
 
     async def erase_all(self, tablet_ids: Sequence[int]) -> None:
         """Erase tablets, some at a time. Raises what the first that failed did, after all that were begun with it are through."""

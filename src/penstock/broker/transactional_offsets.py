@@ -56,23 +56,23 @@ class TransactionalOffsets:
         if not commands:
             return
         await self._tablet.execute(Request(tuple(commands)))
-        for one in staged:
-            self._note(one)
+        for entry in staged:
+            self._note(entry)
 
     async def finish(self, producer_id: int, *, commit: bool, is_known: Callable[[UUID], bool]) -> None:
         """The transaction ends: in one step its positions become those of their consumers, or nothing is left of them. Done once
         more it changes nothing."""
         begin, end = _PREFIX.pack(b"x", producer_id), _PREFIX.pack(b"x", producer_id + 1)
-        found = list(self._tablet.keys(begin, end))
+        staged_keys = list(self._tablet.keys(begin, end))
         now_ms = int(self._clock.wall() * 1000)
         commands: list[Command] = []
-        for key in found if commit else ():
+        for key in staged_keys if commit else ():
             _, consumer, queue = _unpack_key(key)
             if is_known(queue.topic_id):
                 commands.append(position_write(consumer, queue, unpack_position(self._tablet.head(key) or b""), now_ms))
         # Even if nothing is there: what was staged in vain could else be found again after a crash, and taken for the next one's.
         await self._tablet.execute(Request((*commands, DeleteRange(begin, end)), makes_room=True))
-        for key in found:
+        for key in staged_keys:
             self._forget(_unpack_key(key))
 
     def _load(self, tablet: TableTablet) -> None:

@@ -78,14 +78,14 @@ async def _read_log(storage: TabletStorage) -> dict[Place, LogEntry | str]:
     tablet = storage.info.tablet
     first = BlobId(tablet, LOG, 0, 0, 0, 0)
     last = BlobId(tablet, LOG, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
-    found = await storage.range(first, last, with_data=True, with_unreadable=True)
-    if found.status is not Status.OK:
-        raise UnavailableError(f"the log of tablet {tablet} cannot be read: {found.status.value}: {found.reason}")
+    listing = await storage.range(first, last, with_data=True, with_unreadable=True)
+    if listing.status is not Status.OK:
+        raise UnavailableError(f"the log of tablet {tablet} cannot be read: {listing.status.value}: {listing.reason}")
     log: dict[Place, LogEntry | str] = {}
-    for blob in found.unreadable:
+    for blob in listing.unreadable:
         if await _is_lost(storage, blob):
             log[blob.generation, blob.step] = f"log entry {blob} is damaged"
-    for blob, data in found.blobs:
+    for blob, data in listing.blobs:
         place = (blob.generation, blob.step)
         try:
             log[place] = decode_entry(data or b"", place)
@@ -142,7 +142,7 @@ def _holes(start: Place, log: dict[Place, LogEntry]) -> list[str]:
     for place, entry in log.items():
         generation, step = place
         first = before[1] + 1 if generation == before[0] else 1
-        lacking = [one for one in range(first, step) if one not in entry.aborted]
+        lacking = [number for number in range(first, step) if number not in entry.aborted]
         if lacking:
             missed.append(f"log entries {generation}:{lacking[0]} to {generation}:{lacking[-1]} are not there")
         if generation != before[0] and entry.boot != before:
@@ -167,9 +167,9 @@ async def _data_blobs(storage: TabletStorage, place: Place) -> set[BlobId]:
     tablet = storage.info.tablet
     first = BlobId(tablet, DATA, *place, 0, 0)
     last = BlobId(tablet, DATA, *place, COOKIE_MAX, SIZE_FIELD_MAX)
-    found = await storage.range(first, last, with_unreadable=True)
-    if found.status is not Status.OK:
-        raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {found.status.value}: {found.reason}")
+    listing = await storage.range(first, last, with_unreadable=True)
+    if listing.status is not Status.OK:
+        raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {listing.status.value}: {listing.reason}")
     # One that is damaged was written.
-    damaged = {blob for blob in found.unreadable if await _is_lost(storage, blob)}
-    return damaged | {blob for blob, _ in found.blobs}
+    damaged = {blob for blob in listing.unreadable if await _is_lost(storage, blob)}
+    return damaged | {blob for blob, _ in listing.blobs}

@@ -1,4 +1,4 @@
-"""Letting go of a KV tablet's data: which blobs BlobStorage must keep below the barrier, and which it may drop.
+"""Garbage collection of a KV tablet's data: which blobs BlobStorage must keep below the barrier, and which it may drop.
 
 A blob that dies before the barrier reaches it needs no flag at all. One that lives when the barrier passes it is flagged Keep,
 and DoNotKeep when it dies. Where it is not certain whether a blob was flagged Keep, it is taken to be. What is still
@@ -60,11 +60,11 @@ class Garbage:
         first = BlobId(tablet, DATA, 0, 0, 0, 0)
         last = BlobId(tablet, DATA, self._generation - 1, STEP_MAX, 0, 0)
         # One that cannot be read is left: if nothing refers to it, the barrier ends it, unless it was flagged Keep.
-        found = await self._storage.range(first, last, with_unreadable=True)
-        if found.status is Status.OK:
+        listing = await self._storage.range(first, last, with_unreadable=True)
+        if listing.status is Status.OK:
             known = set(live)
-            self.died(blob for blob, _ in found.blobs if blob not in known)
-        return found.status
+            self.died(blob for blob, _ in listing.blobs if blob not in known)
+        return listing.status
 
     async def collect(self, upto: Place) -> Reply:
         """Flag what needs it and move the barrier over all data up to a place that is settled."""

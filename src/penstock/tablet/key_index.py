@@ -65,7 +65,7 @@ class KeyIndex:
     def apply(self, changes: Iterable[Change]) -> list[BlobId]:
         """Make changes that belong together; the blobs that nothing refers to any more."""
         changes = list(changes)
-        # All that is new is counted before anything old is let go: a blob may only change hands.
+        # New references are counted before old ones are released: a blob may move from one key to another.
         for _, value in changes:
             for ref in refs_of(value):
                 self.references[ref.blob] = self.references.get(ref.blob, 0) + 1
@@ -91,7 +91,7 @@ class KeyIndex:
                 self.values[key] = value
 
     def count_references(self) -> None:
-        """Count anew, after loading."""
+        """Recount all references, after loading."""
         self.references.clear()
         self.value_bytes = 0
         for value in self.values.values():
@@ -148,9 +148,9 @@ class Overlay:
 
     def keys(self, begin: bytes, end: bytes) -> list[bytes]:
         """Keys with begin <= key < end, in order."""
-        found = {key for key in self._below.keys(begin, end) if self._changes.get(key, b"") is not None}
-        found.update(key for key, value in self._changes.items() if value is not None and begin <= key < end)
-        return sorted(found)
+        names = {key for key in self._below.keys(begin, end) if self._changes.get(key, b"") is not None}
+        names.update(key for key, value in self._changes.items() if value is not None and begin <= key < end)
+        return sorted(names)
 
     def apply(self, command: Command) -> None:
         """Carry out a command that moves no data. InvalidRequestError if a key it needs is not there."""

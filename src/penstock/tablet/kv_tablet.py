@@ -52,12 +52,12 @@ PAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KvOptions:
-    """When a tablet tidies up after itself."""
+    """When a tablet takes snapshots and collects garbage."""
 
     snapshot_entries: int = 2_000  # of log, at least, between two snapshots
-    snapshot_bytes: int = 16 << 20  # likewise, and never less than twice the size of the last snapshot
+    snapshot_bytes: int = 16 << 20  # as above, and never less than twice the size of the last snapshot
     garbage_bytes: int = 32 << 20  # dead data that is worth a collection
-    garbage_blobs: int = 2_000  # likewise
+    garbage_blobs: int = 2_000  # as above
     idle_garbage_s: float = 5.0  # how long less than that may wait
 
 
@@ -179,12 +179,12 @@ class KvTablet:
         return self._reader.pieces(key, offset, length)
 
     def break_down(self, reason: str) -> None:
-        """Stop at once, because whoever works on the tablet cannot go on: a new generation must take up what is stored."""
+        """Stop at once because the tablet's user cannot continue; a new generation must recover from what is stored."""
         log.error("tablet %d is stopped: %s", self._storage.info.tablet, reason)
-        self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped: {reason}; it must be started anew"))
+        self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped: {reason}; it must be restarted"))
 
     async def stop(self) -> None:
-        """Finish what is under way and stop."""
+        """Finish what is in flight and stop."""
         self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped"))
         for task in self._tasks[1:]:
             task.cancel()
@@ -213,11 +213,11 @@ class KvTablet:
             pending.fail(self._stop_cause)
 
     async def _commit_safely(self, group: list[Pending]) -> None:
-        """Whatever goes wrong that nobody thought of, nobody is left waiting, and nothing more is written."""
+        """Commit; on an unexpected error fail all waiting requests and write nothing more."""
         try:
             await self._commit(group)
         except BaseException as error:
-            broken = ClosedError(f"tablet {self._storage.info.tablet} broke down: {error!r}; start it anew")
+            broken = ClosedError(f"tablet {self._storage.info.tablet} failed: {error!r}; it must be restarted")
             self._stop(broken)
             for pending in (*group, *self._queue):
                 pending.fail(broken)
@@ -245,7 +245,11 @@ class KvTablet:
         asking = group if answers is not None else group[1:]
         # One that is wrong must leave no trace among those it is committed with; alone, it disturbs nobody.
         alone = len(asking) == 1
-        staged = [one for one in asking if self._stage(one, overlay if alone else Overlay(overlay), overlay, puts)]
+        staged = [
+            pending_request
+            for pending_request in asking
+            if self._stage(pending_request, overlay if alone else Overlay(overlay), overlay, puts)
+        ]
         if group and not staged:
             self._step -= 1
             return
@@ -394,7 +398,7 @@ class KvTablet:
             except FencedError as error:
                 self._stop(error)
             except (UnavailableError, OutOfSpaceError) as error:
-                log.warning("tablet %d: tidying up will be tried again: %s", self._storage.info.tablet, error)
+                log.warning("tablet %d: snapshots and garbage collection will be retried: %s", self._storage.info.tablet, error)
                 await asyncio.sleep(self.options.idle_garbage_s)
 
     async def _wait_for_tidying(self) -> None:
@@ -417,7 +421,7 @@ class KvTablet:
         return enough_entries or self._log_bytes >= max(self.options.snapshot_bytes, 2 * self._snapshot_size)
 
     async def collect_garbage(self) -> None:
-        """Let BlobStorage drop what no key refers to."""
+        """Have BlobStorage delete blobs that no key refers to."""
         async with self._tidying:
             self.check_open()
             _check(await self._garbage.collect(self._settled), "garbage cannot be collected")

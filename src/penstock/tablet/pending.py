@@ -1,4 +1,4 @@
-"""Requests that wait for their commit, and who is told how it went."""
+"""Requests that wait for their commit, and the receivers of their outcomes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ QUESTIONS = frozenset({Read, ReadRange, GetStatus})
 
 
 class Outcome(Protocol):
-    """Whoever is told what becomes of a request; a future is one. It must not raise: others wait behind it."""
+    """Receives the outcome of a request; a future is one. It must not raise: other requests wait behind it."""
 
     def done(self) -> bool:
-        """Whether it has been told, or has gone away."""
+        """Whether it has the outcome already, or was cancelled."""
         ...
 
     def set_result(self, result: list[Result], /) -> None:

@@ -30,13 +30,13 @@ class ValueReader:
         value = self._index.values.get(key)
         if not isinstance(value, Chain):
             return None
-        found: list[FilePiece] = []
+        file_pieces: list[FilePiece] = []
         for piece in _cut(value, offset, length):
             files = None if isinstance(piece, bytes) else self._storage.pieces(*piece)
             if files is None:
                 return None
-            found.extend(files)
-        return found
+            file_pieces.extend(files)
+        return file_pieces
 
     async def read(self, command: Read) -> ReadResult:
         """The answer to a read. InvalidRequestError if it is outside the value."""
@@ -64,13 +64,13 @@ class ValueReader:
                 cut = True
                 break
             chosen.append((key, value))
-        found: list[KeyInfo] = []
+        infos: list[KeyInfo] = []
         for key, value in chosen:
             size = value_size(value)
             data = await self._fetch(value, 0, min(size, READ_BYTES_MAX)) if command.with_values else None
             cut = cut or (data is not None and len(data) < size)
-            found.append(KeyInfo(key, size, data))
-        return RangeResult(tuple(found), cut)
+            infos.append(KeyInfo(key, size, data))
+        return RangeResult(tuple(infos), cut)
 
     async def _fetch(self, value: Value, offset: int, length: int) -> bytes | memoryview:
         if isinstance(value, bytes):
@@ -90,23 +90,25 @@ class ValueReader:
             await self._check_owner()
             raise CorruptionError(f"{piece.blob} is referred to and not there")
         if result.status is Status.NODATA:
-            raise UnavailableError(f"{piece.blob} was let go while it was read; read again")
+            raise UnavailableError(f"{piece.blob} was deleted while it was read; read again")
         if result.damaged:
             raise CorruptionError(f"{piece.blob} is damaged, and there is no sound copy of it: {result.reason}")
         raise UnavailableError(f"{piece.blob} cannot be read: {result.status.value}: {result.reason}")
 
     async def _check_owner(self) -> None:
-        """FencedError if a newer generation runs: it may have let go of what this one still refers to."""
-        found = await self._storage.discover(with_data=False)
-        if found.status not in (Status.OK, Status.NODATA):
-            raise UnavailableError(f"whether a newer generation runs cannot be told: {found.status.value}: {found.reason}")
-        if found.blocked_generation >= self._generation:
-            raise FencedError(f"generation {self._generation} cannot read what a newer one has let go")
+        """FencedError if a newer generation runs: it may have deleted what this one still refers to."""
+        discovery = await self._storage.discover(with_data=False)
+        if discovery.status not in (Status.OK, Status.NODATA):
+            raise UnavailableError(
+                f"whether a newer generation runs cannot be told: {discovery.status.value}: {discovery.reason}"
+            )
+        if discovery.blocked_generation >= self._generation:
+            raise FencedError(f"generation {self._generation} cannot read what a newer one has deleted")
 
 
 def _cut(value: Chain, offset: int, length: int) -> list[Piece]:
     """The pieces of a range of a chain."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for piece in value.pieces:
         if length <= 0:
             break
@@ -114,11 +116,11 @@ def _cut(value: Chain, offset: int, length: int) -> list[Piece]:
         if offset < size:
             count = min(size - offset, length)
             if isinstance(piece, bytes):
-                found.append(piece[offset : offset + count])
+                pieces.append(piece[offset : offset + count])
             else:
-                found.append(BlobRef(piece.blob, piece.offset + offset, count))
+                pieces.append(BlobRef(piece.blob, piece.offset + offset, count))
             length -= count
             offset = 0
         else:
             offset -= min(offset, size)
-    return found
+    return pieces
