@@ -15,14 +15,12 @@ from penstock.core.errors import FencedError, InvalidRequestError
 from penstock.tablet import (
     Command,
     Concat,
-    CopyRange,
     DeleteRange,
     KvTablet,
     RangeResult,
     Read,
     ReadRange,
     ReadResult,
-    Rename,
     Request,
     Result,
     Write,
@@ -34,7 +32,6 @@ T = TypeVar("T")
 State = dict[bytes, bytes]
 
 keys = st.sampled_from([b"a", b"ab", b"b", b"ba", b"c"])
-prefixes = st.sampled_from([b"", b"a", b"b", b"c"])
 ends = st.sampled_from([b"a", b"b", b"c", b"d"])
 values = st.builds(content, st.sampled_from([0, 7, 1000, 1001, 3000]), st.integers(0, 3))
 commands: st.SearchStrategy[Command] = st.one_of(
@@ -43,8 +40,6 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(Read, keys),
     st.builds(ReadRange, keys, st.one_of(st.none(), ends), st.booleans()),
     st.builds(DeleteRange, keys, ends),
-    st.builds(Rename, keys, keys),
-    st.builds(CopyRange, keys, ends, prefixes, prefixes),
     st.builds(Concat, st.lists(keys, min_size=1, max_size=3).map(tuple), keys, st.just(b""), st.booleans()),
 )
 requests = st.lists(commands, min_size=1, max_size=4).map(tuple)
@@ -82,13 +77,6 @@ def change(state: State, command: Command) -> None:
         case DeleteRange(begin, end):
             for key in [key for key in state if begin <= key < end]:
                 del state[key]
-        case Rename(old, new):
-            state[new] = take(state, old)
-        case CopyRange(begin, end, remove, add):
-            copies = {key: value for key, value in state.items() if begin <= key < end}
-            if not all(key.startswith(remove) and add + key[len(remove) :] for key in copies):
-                raise RefusedError
-            state.update({add + key[len(remove) :]: value for key, value in copies.items()})
         case Concat(sources, target, _, keep):
             if not all(key in state for key in sources):
                 raise RefusedError
@@ -96,13 +84,6 @@ def change(state: State, command: Command) -> None:
             for key in () if keep else set(sources):
                 del state[key]
             state[target] = joined
-
-
-def take(state: State, key: bytes) -> bytes:
-    """Remove a key that must be there."""
-    if key not in state:
-        raise RefusedError
-    return state.pop(key)
 
 
 class KvMachine(RuleBasedStateMachine):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.blob import BlobId
 from penstock.core.errors import InvalidRequestError
-from penstock.tablet import Command, Concat, CopyRange, DeleteRange, Rename
+from penstock.tablet import Command, Concat, DeleteRange
 from penstock.tablet.key_index import BlobRef, Chain, Change, KeyIndex, Overlay, Value, refs_of, value_size
 
 
@@ -41,7 +41,7 @@ def test_the_size_of_a_value_is_that_of_its_pieces_and_not_of_its_head() -> None
 
 def test_a_blob_dies_with_its_last_reference_and_not_before() -> None:
     index = _index({b"a": _chain(1)})
-    assert _apply(index, CopyRange(b"a", b"b", b"a", b"copy/")) == []
+    assert _apply(index, Concat((b"a",), b"copy/", keep_sources=True)) == []
     assert index.references == {_blob(1): 2}
     assert _apply(index, DeleteRange(b"a", b"b")) == []
     assert index.references == {_blob(1): 1}
@@ -51,7 +51,7 @@ def test_a_blob_dies_with_its_last_reference_and_not_before() -> None:
 
 def test_a_blob_that_only_changes_hands_lives_on() -> None:
     index = _index({b"z": _chain(1)})
-    assert _apply(index, Rename(b"z", b"a")) == []
+    assert _apply(index, Concat((b"z",), b"a")) == []
     assert index.references == {_blob(1): 1}
     assert index.values == {b"a": _chain(1)}
 
@@ -84,23 +84,17 @@ def test_concat_onto_one_of_its_sources_keeps_the_result() -> None:
     assert index.values == {b"a": _chain(1, 2)}
 
 
-def test_renaming_a_key_to_itself_changes_nothing() -> None:
+def test_concat_of_a_key_onto_itself_changes_nothing() -> None:
     index = _index({b"a": _chain(1)})
-    assert _apply(index, Rename(b"a", b"a")) == []
+    assert _apply(index, Concat((b"a",), b"a")) == []
     assert index.values == {b"a": _chain(1)}
     assert index.references == {_blob(1): 1}
 
 
-def test_rename_takes_the_place_of_what_the_new_key_held() -> None:
+def test_concat_takes_the_place_of_what_the_target_held() -> None:
     index = _index({b"a": _chain(1), b"b": _chain(2)})
-    assert _apply(index, Rename(b"a", b"b")) == [_blob(2)]
+    assert _apply(index, Concat((b"a",), b"b")) == [_blob(2)]
     assert index.values == {b"b": _chain(1)}
-
-
-def test_copy_range_copies_what_was_there_and_not_its_own_copies() -> None:
-    index = _index({b"a": b"1", b"ab": b"2"})
-    _apply(index, CopyRange(b"a", b"b", b"a", b"aa"))
-    assert index.values == {b"a": b"1", b"ab": b"2", b"aa": b"1", b"aab": b"2"}
 
 
 def test_a_range_excludes_its_end_and_a_reversed_one_is_empty() -> None:
@@ -119,18 +113,17 @@ def test_the_range_of_one_key_is_that_key_alone() -> None:
 
 def test_later_commands_see_earlier_ones_of_the_request() -> None:
     index = _index({b"a": b"1"})
-    _apply(index, Rename(b"a", b"b"), CopyRange(b"b", b"c", b"b", b"c"), DeleteRange(b"b", b"c"))
-    assert index.values == {b"c": b"1"}
+    _apply(index, Concat((b"a",), b"b"), Concat((b"b",), b"c", keep_sources=True), DeleteRange(b"b", b"c"))
+    assert index.values == {b"c": Chain(b"", (b"1",))}
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        Rename(b"gone", b"x"),
+        Concat((b"gone",), b"x"),
         Concat((b"a", b"gone"), b"x"),
-        CopyRange(b"a", b"b", b"other", b"x"),
-        Rename(b"a", b"k" * 4001),
-        Rename(b"a", b""),
+        Concat((b"a",), b"k" * 4001),
+        Concat((b"a",), b""),
     ],
 )
 def test_a_command_that_cannot_be_is_refused(command: Command) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.blob import BlobId, Status
 from penstock.core.errors import ConfigError, CorruptionError, FencedError, UnavailableError
-from penstock.tablet import Command, DeleteRange, KvTablet, RangeResult, ReadRange, Rename, Request, Write
+from penstock.tablet import Command, Concat, DeleteRange, KvTablet, RangeResult, ReadRange, Request, Write
 from penstock.tablet.key_index import BlobRef, Chain
 from penstock.tablet.log_format import LogEntry, encode_entry
 from penstock.testing.sim_loop import ProcessDiedError, SimProcess, current_loop
@@ -49,7 +49,7 @@ def test_a_new_tablet_is_empty_and_a_second_generation_finds_what_the_first_wrot
         first = await node.kv(1)
         assert await _state(first) == {}
         await _do(first, Write(b"a", LARGE, head=b"head"), Write(b"b", b"small"))
-        await _do(first, Rename(b"b", b"c"))
+        await _do(first, Concat((b"b",), b"c"))
         second = await node.kv(2)
         assert await _state(second) == {b"a": LARGE, b"c": b"small"}
         assert second.head(b"a") == b"head"
@@ -302,12 +302,12 @@ def test_a_storage_that_cannot_be_read_is_unavailable() -> None:
 
 
 def test_a_reference_to_a_blob_of_an_older_entry_needs_no_proof() -> None:
-    """Rename moves no data: the last entry refers to a blob that an older one wrote, and counts."""
+    """Concat moves no data: the last entry refers to a blob that an older one wrote, and counts."""
 
     async def scenario(node: SimNode) -> None:
         tablet = await node.kv(1)
         await _do(tablet, Write(b"a", LARGE))
-        await _do(tablet, Rename(b"a", b"b"))
+        await _do(tablet, Concat((b"a",), b"b"))
         assert tablet.index.values[b"b"] == Chain(b"", (BlobRef(BlobId(TABLET, DATA, 1, 2, 0, 5000), 0, 5000),))
         assert await _state(await node.kv(2)) == {b"b": LARGE}
 

@@ -13,7 +13,6 @@ from penstock.core.errors import (
 from penstock.tablet import (
     Command,
     Concat,
-    CopyRange,
     DeleteRange,
     GetStatus,
     KeyInfo,
@@ -22,7 +21,6 @@ from penstock.tablet import (
     Read,
     ReadRange,
     ReadResult,
-    Rename,
     Request,
     Result,
     TabletStatus,
@@ -99,11 +97,11 @@ def test_each_command_changes_what_it_says() -> None:
     async def scenario(node: SimNode) -> None:
         tablet = await node.kv(1)
         await _do(tablet, Write(b"a1", LARGE), Write(b"a2", b"two"), Write(b"b", OTHER))
-        await _do(tablet, CopyRange(b"a", b"b", b"a", b"c"))
+        await _do(tablet, Concat((b"a1",), b"c1", keep_sources=True), Concat((b"a2",), b"c2", keep_sources=True))
         assert await _state(tablet) == {b"a1": LARGE, b"a2": b"two", b"b": OTHER, b"c1": LARGE, b"c2": b"two"}
         await _do(tablet, DeleteRange(b"a", b"b"))
         assert await _state(tablet) == {b"b": OTHER, b"c1": LARGE, b"c2": b"two"}
-        await _do(tablet, Rename(b"b", b"c2"))
+        await _do(tablet, Concat((b"b",), b"c2"))
         assert await _state(tablet) == {b"c1": LARGE, b"c2": OTHER}
         await _do(tablet, Concat((b"c2", b"c1"), b"d"))
         assert await _state(tablet) == {b"d": OTHER + LARGE}
@@ -119,7 +117,13 @@ def test_moving_commands_put_no_data() -> None:
         tablet = await node.kv(1)
         await _do(tablet, Write(b"a", LARGE), Write(b"b", OTHER))
         node.hooked.puts.clear()
-        await _do(tablet, CopyRange(b"a", b"c", b"", b"x"), Rename(b"a", b"y"), Concat((b"xa", b"xb"), b"z", keep_sources=True))
+        await _do(
+            tablet,
+            Concat((b"a",), b"xa", keep_sources=True),
+            Concat((b"b",), b"xb", keep_sources=True),
+            Concat((b"a",), b"y"),
+            Concat((b"xa", b"xb"), b"z", keep_sources=True),
+        )
         assert [blob.channel for blob in node.hooked.puts] == [LOG]
         assert await _state(tablet) == {b"b": OTHER, b"xa": LARGE, b"xb": OTHER, b"y": LARGE, b"z": LARGE + OTHER}
 
@@ -148,7 +152,7 @@ def test_reads_of_a_request_see_all_requests_before_it_even_in_one_commit() -> N
         under_way = asyncio.create_task(_do(tablet, Write(b"x", b"1")))
         await turns()
         before = asyncio.create_task(_do(tablet, Write(b"a", LARGE)))
-        asking = asyncio.create_task(_do(tablet, Read(b"a"), Rename(b"a", b"b")))
+        asking = asyncio.create_task(_do(tablet, Read(b"a"), Concat((b"a",), b"b")))
         await turns()
         gate.set()
         assert await asking == [ReadResult(LARGE), None]
@@ -161,9 +165,7 @@ def test_reads_of_a_request_see_all_requests_before_it_even_in_one_commit() -> N
 @pytest.mark.parametrize(
     "wrong",
     [
-        Rename(b"gone", b"x"),
         Concat((b"gone",), b"x"),
-        CopyRange(b"b", b"c", b"q", b"x"),
         Write(b"k" * 4001, b"v"),
         Write(b"", b"v"),
     ],
@@ -185,7 +187,7 @@ def test_one_wrong_command_refuses_the_whole_request(wrong: Command) -> None:
 def test_a_wrong_request_does_not_hurt_those_committed_with_it() -> None:
     async def scenario(node: SimNode) -> None:
         tablet = await node.kv(1)
-        asked = [_do(tablet, Write(b"a", LARGE)), _do(tablet, Rename(b"none", b"x")), _do(tablet, Rename(b"a", b"b"))]
+        asked = [_do(tablet, Write(b"a", LARGE)), _do(tablet, Concat((b"none",), b"x")), _do(tablet, Concat((b"a",), b"b"))]
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert results[0] == results[2] == [None]
         assert isinstance(results[1], InvalidRequestError)

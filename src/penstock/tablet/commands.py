@@ -54,24 +54,6 @@ class DeleteRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
-    """Give a value another key, in place of what that key held."""
-
-    old: bytes
-    new: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CopyRange:
-    """Give the values of begin <= key < end a second key each, with one prefix in place of another. No data moves."""
-
-    begin: bytes
-    end: bytes
-    remove_prefix: bytes
-    add_prefix: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Concat:
     """Set a key to the values of others, one after another, behind a `head` if given. No data moves; the sources' heads are left
     out, and the sources go unless they are to be kept."""
@@ -87,7 +69,7 @@ class GetStatus:
     """How the tablet is."""
 
 
-Command = Write | Read | ReadRange | DeleteRange | Rename | CopyRange | Concat | GetStatus
+Command = Write | Read | ReadRange | DeleteRange | Concat | GetStatus
 
 
 class Request(NamedTuple):

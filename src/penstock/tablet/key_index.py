@@ -13,7 +13,7 @@ from sortedcontainers import SortedDict
 
 from penstock.blob import BlobId
 from penstock.core.errors import InvalidRequestError
-from penstock.tablet.commands import KEY_SIZE_MAX, PIECES_MAX, Command, Concat, CopyRange, DeleteRange, Rename
+from penstock.tablet.commands import KEY_SIZE_MAX, PIECES_MAX, Command, Concat, DeleteRange
 
 
 class BlobRef(NamedTuple):
@@ -160,34 +160,15 @@ class Overlay:
                 only = [begin] if self.get(begin) is not None else []
                 for key in only if end == begin + b"\0" else self.keys(begin, end):
                     self.set(key, None)
-            case Rename(old, new):
-                value = self._needed(old, "renamed")
-                self.set(old, None)
-                self.set(new, value)
-            case CopyRange():
-                self._copy(command)
             case Concat():
                 self._concat(command)
-
-    def _needed(self, key: bytes, what: str) -> Value:
-        value = self.get(key)
-        if value is None:
-            raise InvalidRequestError(f"key {key!r} is to be {what}, but it is not there")
-        return value
-
-    def _copy(self, command: CopyRange) -> None:
-        copies: list[tuple[bytes, Value]] = []
-        for key in self.keys(command.begin, command.end):
-            if not key.startswith(command.remove_prefix):
-                raise InvalidRequestError(f"key {key!r} in the range to copy does not start with {command.remove_prefix!r}")
-            copies.append((command.add_prefix + key[len(command.remove_prefix) :], self._needed(key, "copied")))
-        for key, value in copies:
-            self.set(key, value)
 
     def _concat(self, command: Concat) -> None:
         pieces: list[Piece] = []
         for key in command.sources:
-            value = self._needed(key, "joined to others")
+            value = self.get(key)
+            if value is None:
+                raise InvalidRequestError(f"key {key!r} is to be joined to others, but it does not exist")
             if isinstance(value, Chain):
                 pieces.extend(value.pieces)
             else:
