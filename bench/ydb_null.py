@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import uvloop
 
-from penstock.gateway.ydb.plain_request import plain_request
+from penstock.gateway.ydb.plain_request import parse_plain_request
 from penstock.gateway.ydb.protos import RAW, Status, discovery, operation, timestamp, topic
 from penstock.gateway.ydb.write_acks import write_response
 from penstock.queue import WriteResult
@@ -69,7 +69,7 @@ async def _serve_write(_: Any, context: Any) -> None:
     codecs = topic.SupportedCodecs(codecs=[RAW])
     await context.write(_Write.FromServer(status=Status.SUCCESS, init_response=_Write.InitResponse(supported_codecs=codecs)))
     while (raw := await context.read()) is not grpc.aio.EOF:
-        request = plain_request(raw)
+        request = parse_plain_request(raw)
         assert request is not None
         result = WriteResult(int(request.seqnos[0]), duplicate=False)
         await context.write(write_response(request.seqnos, 0, [(len(request.seqnos), result)], partition=0, waited_s=0.0))

@@ -10,9 +10,9 @@ import pytest
 from penstock.broker import Topic, TopicConfig
 from penstock.core.errors import ConfigError
 from penstock.gateway.ydb.protos import RAW, timestamp, topic
-from penstock.gateway.ydb.stored_messages import Message, messages_of
+from penstock.gateway.ydb.stored_messages import Message, decode_messages
 from penstock.gateway.ydb.topic_settings import KEY, ConsumerSettings, TopicSettings, settings_of, with_consumers
-from penstock.gateway.ydb.written_batch import Writer, batches_of
+from penstock.gateway.ydb.written_batch import WriteSession, encode_batches
 
 FOLDER = Path(__file__).parent
 SETTINGS = TopicSettings(
@@ -32,14 +32,14 @@ def test_a_batch_of_messages() -> None:
     messages[0].metadata_items.add(key="__key", value=b"key")
     messages[0].metadata_items.add(key="color", value=b"red")
     messages.append(sent(seq_no=9, data=b"second", created_at=timestamp(1_700_000_000_456)))
-    writer = Writer.of("source", "group", {"host": "here"})
-    (batch,) = batches_of(writer, messages, [message.data for message in messages], RAW)
+    writer = WriteSession.of("source", "group", {"host": "here"})
+    (batch,) = encode_batches(writer, messages, [message.data for message in messages], RAW)
     assert batch.data == _golden("ydb_batch_marked.hex")
     origin = ("source", (("host", "here"),))
     # What was written before batches were marked is read as well, up to where marks begin.
     assert (
-        messages_of(memoryview(_golden("ydb_batch.hex")), 0, marked_from=2)
-        == messages_of(memoryview(batch.data), 0)
+        decode_messages(memoryview(_golden("ydb_batch.hex")), 0, marked_from=2)
+        == decode_messages(memoryview(batch.data), 0)
         == [
             Message(0, 7, 1_700_000_000_123, b"first", "group", origin, (("__key", b"key"), ("color", b"red"))),
             Message(1, 9, 1_700_000_000_456, b"second", "group", origin, ()),

@@ -12,8 +12,8 @@ from penstock.broker.weights import pack_weights, weights_of
 from penstock.core.checksum import crc32c
 from penstock.core.record_format import CRC_FROM, FROM_STREAMS, FROM_YDB, FROM_YT, Header, framed, packed_record
 from penstock.gateway.kafka.own_headers import without_own_headers
-from penstock.gateway.ydb.read_answers import answers
-from penstock.gateway.ydb.stored_messages import messages_of
+from penstock.gateway.ydb.read_responses import encode_responses
+from penstock.gateway.ydb.stored_messages import decode_messages
 from penstock.gateway.yt.row_batch import read_row_batch
 from penstock.queue import Partition
 from penstock.queue.origins import NONE_YET, Origins
@@ -35,28 +35,28 @@ def _batch(headers: list[Header], *, value: bytes = b"value", key: bytes | None 
 def test_no_seqno_keeps_a_reader_of_ydb_from_a_message(seqno: bytes) -> None:
     for attributes in (0, FROM_YDB):
         raw = _batch([(b"ydb.producer", b"someone"), (b"ydb.seqno", seqno)], attributes=attributes)
-        (message,) = messages_of(memoryview(raw), 0)
+        (message,) = decode_messages(memoryview(raw), 0)
         assert 0 < message.seqno < 1 << 63
         assert message.data == b"value"
-        assert len(list(answers(1, raw, 0, []))) == 1
+        assert len(list(encode_responses(1, raw, 0, []))) == 1
 
 
 def test_a_producer_of_kafka_cannot_write_as_a_producer_of_ydb() -> None:
     headers: list[Header] = [(b"ydb.producer", b"bank"), (b"ydb.seqno", b"7"), (b"ydb.session.host", b"vault")]
-    (message,) = messages_of(memoryview(_batch(headers)), 0)
+    (message,) = decode_messages(memoryview(_batch(headers)), 0)
     assert (message.origin, message.group, message.seqno) == (("", ()), "", 1)
     assert message.items == (
         ("kafka.header.ydb.producer", b"bank"),
         ("kafka.header.ydb.seqno", b"7"),
         ("kafka.header.ydb.session.host", b"vault"),
     )
-    (own,) = messages_of(memoryview(_batch(headers, attributes=FROM_YDB)), 0)
+    (own,) = decode_messages(memoryview(_batch(headers, attributes=FROM_YDB)), 0)
     assert (own.origin, own.seqno) == (("bank", (("host", "vault"),)), 7)
 
 
 def test_a_header_is_not_taken_for_the_key_of_a_message() -> None:
     raw = _batch([(b"__key", b"forged"), (b"kafka.key", b"forged")], key=b"real")
-    assert messages_of(memoryview(raw), 0)[0].items == (
+    assert decode_messages(memoryview(raw), 0)[0].items == (
         ("__key", b"real"),
         ("kafka.header.__key", b"forged"),
         ("kafka.key", b"forged"),
@@ -99,8 +99,8 @@ def test_a_batch_that_compaction_has_emptied_keeps_no_reader_from_what_follows(c
     emptied = bytearray(framed(b"", 1, (5, 5), attributes=origin | codec))
     emptied[57:61] = bytes(4)
     emptied[17:21] = crc32c(memoryview(emptied)[CRC_FROM:]).to_bytes(4, "big")
-    assert list(answers(1, bytes(emptied), 0, [])) == []
-    assert messages_of(memoryview(emptied), 0) == []
+    assert list(encode_responses(1, bytes(emptied), 0, [])) == []
+    assert decode_messages(memoryview(emptied), 0) == []
     assert list(stream_messages_of(memoryview(emptied), 0, 1)) == []
     assert weights_of(emptied) is None
     batch = read_row_batch(emptied)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.broker import TopicPartition
-from penstock.gateway.ydb.balancer import Balancer, Effect, Start, Stop
+from penstock.gateway.ydb.balancer import Assign, Balancer, Effect, Revoke
 
 A, B = UUID(int=1), UUID(int=2)
 
 
 def _starts(effects: list[Effect]) -> dict[int, str]:
-    assert all(isinstance(effect, Start) for effect in effects), effects
+    assert all(isinstance(effect, Assign) for effect in effects), effects
     return {effect.queue.partition: effect.reader for effect in effects}
 
 
@@ -29,17 +29,17 @@ def test_the_second_is_given_half_once_the_first_has_let_go() -> None:
     balancer = Balancer()
     balancer.join("x", {A: None}, {A: 4})
     stops = balancer.join("y", {A: None}, {A: 4})
-    assert [type(effect) for effect in stops] == [Stop, Stop]
+    assert [type(effect) for effect in stops] == [Revoke, Revoke]
     assert {effect.reader for effect in stops} == {"x"}
     for effect in stops:
-        assert balancer.released("x", effect.queue) == [Start("y", effect.queue)]
+        assert balancer.release("x", effect.queue) == [Assign("y", effect.queue)]
 
 
 def test_what_a_reader_leaves_goes_to_the_others() -> None:
     balancer = Balancer()
     balancer.join("x", {A: None}, {A: 2})
     (stop,) = balancer.join("y", {A: None}, {A: 2})
-    balancer.released("x", stop.queue)
+    balancer.release("x", stop.queue)
     assert _starts(balancer.leave("x")) == {1 - stop.queue.partition: "y"}
 
 
@@ -48,14 +48,14 @@ def test_a_partition_on_its_way_goes_to_who_is_left() -> None:
     balancer.join("x", {A: None}, {A: 2})
     (stop,) = balancer.join("y", {A: None}, {A: 2})
     assert balancer.leave("y") == []
-    assert balancer.released("x", stop.queue) == [Start("x", stop.queue)]
+    assert balancer.release("x", stop.queue) == [Assign("x", stop.queue)]
 
 
 def test_more_readers_than_partitions_leave_some_without() -> None:
     balancer = Balancer()
     balancer.join("x", {A: None}, {A: 1})
     assert balancer.join("y", {A: None}, {A: 1}) == []
-    assert balancer.leave("x") == [Start("y", TopicPartition(A, 0))]
+    assert balancer.leave("x") == [Assign("y", TopicPartition(A, 0))]
 
 
 def test_a_reader_is_given_only_partitions_it_asked_for() -> None:
@@ -80,12 +80,12 @@ class Balance(RuleBasedStateMachine):
         self.counts = {A: 3, B: 5}
         self.readers: dict[str, set[UUID]] = {}
         self.held: dict[TopicPartition, str] = {}
-        self.asked: list[Stop] = []
+        self.asked: list[Revoke] = []
         self.names = 0
 
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Start):
+            if isinstance(effect, Assign):
                 assert effect.queue not in self.held, "a partition is given while another has it"
                 assert effect.queue.topic_id in self.readers[effect.reader]
                 self.held[effect.queue] = effect.reader
@@ -114,7 +114,7 @@ class Balance(RuleBasedStateMachine):
     def let_go(self, data: st.DataObject) -> None:
         stop = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         del self.held[stop.queue]
-        self._apply(self.balancer.released(stop.reader, stop.queue))
+        self._apply(self.balancer.release(stop.reader, stop.queue))
 
     @rule(topic=st.sampled_from([A, B]))
     def grow(self, topic: UUID) -> None:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import PenstockError
-from penstock.gateway.ydb.plain_request import plain_request
+from penstock.gateway.ydb.plain_request import parse_plain_request
 from penstock.gateway.ydb.protos import GZIP, RAW, ZSTD, Status, timestamp, topic
-from penstock.gateway.ydb.read_answers import answers
-from penstock.gateway.ydb.stored_messages import Message, messages_of
+from penstock.gateway.ydb.read_responses import encode_responses
+from penstock.gateway.ydb.stored_messages import Message, decode_messages
 from penstock.gateway.ydb.write_acks import write_response
-from penstock.gateway.ydb.written_batch import Writer, batches_of, plain_data
+from penstock.gateway.ydb.written_batch import WriteSession, decompress_data, encode_batches
 from penstock.kernels import ack_pack, message_pack, message_scan
 from penstock.kernels.record_scan import FIELDS, scan_records
 from penstock.queue import WriteResult, check_batch
@@ -33,10 +33,10 @@ def _sent(seqno: int, data: bytes, time_ms: int = TIME_MS, **items: bytes) -> An
     return made
 
 
-def _stored(messages: list[Any], *, writer: Writer | None = None, codec: int = RAW, base_offset: int = 0) -> bytes:
-    who = writer or Writer.of("source", "source", {})
+def _stored(messages: list[Any], *, writer: WriteSession | None = None, codec: int = RAW, base_offset: int = 0) -> bytes:
+    who = writer or WriteSession.of("source", "source", {})
     made = bytearray()
-    for batch in batches_of(who, messages, [message.data for message in messages], codec):
+    for batch in encode_batches(who, messages, [message.data for message in messages], codec):
         check_batch(batch.data, 1 << 30)
         made += base_offset.to_bytes(8, "big") + batch.data[8:]
         base_offset += batch.messages
@@ -46,7 +46,7 @@ def _stored(messages: list[Any], *, writer: Writer | None = None, codec: int = R
 def _read(data: bytes, from_offset: int = 0) -> list[Message]:
     """What a reader gets, as it is decoded from the answers."""
     found: list[Message] = []
-    for answer in answers(7, data, from_offset, []):
+    for answer in encode_responses(7, data, from_offset, []):
         response = topic.StreamReadMessage.FromServer.FromString(answer.encoded).read_response
         assert response.bytes_size == answer.size
         (partition_data,) = response.partition_data
@@ -73,7 +73,7 @@ def test_plain_messages_come_back(codec: int) -> None:
 
 
 def test_messages_with_more_to_them_come_back() -> None:
-    writer = Writer.of("a source", "a group", {"host": "here", "file": "there"})
+    writer = WriteSession.of("a source", "a group", {"host": "here", "file": "there"})
     found = _read(_stored([_sent(9, b"", color=b"\0red", __key=b"key"), _sent(11, b"bare")], writer=writer))
     origin = ("a source", (("file", "there"), ("host", "here")))
     assert found[0] == Message(0, 9, TIME_MS, b"", "a group", origin, (("__key", b"key"), ("color", b"\0red")))
@@ -100,7 +100,7 @@ def test_a_large_batch_is_answered_in_parts() -> None:
     data = _stored([_sent(number + 1, bytes(600_000)) for number in range(10)]) + make_keyed_batch(
         [(bytes(3 << 20), b"1"), (bytes(3 << 20), b"2"), (b"", b"3")], timestamps=[TIME_MS]
     )
-    sizes = [len(answer.encoded) for answer in answers(1, data, 0, [])]
+    sizes = [len(answer.encoded) for answer in encode_responses(1, data, 0, [])]
     assert len(sizes) == 4
     assert max(sizes) < 5 << 20
 
@@ -118,14 +118,14 @@ def test_whatever_is_written_is_read(rows: list[tuple[int, bytes, int, bytes | N
     for step, data, time_ms, key in rows:
         seqno += step
         sent.append(_sent(seqno, data, time_ms, **({} if key is None else {"__key": key})))
-    found = _read(_stored(sent, writer=Writer.of(producer, "", {})))
+    found = _read(_stored(sent, writer=WriteSession.of(producer, "", {})))
     assert [message.seqno for message in found] == [message.seq_no for message in sent]
     assert [message.data for message in found] == [message.data for message in sent]
     assert [message.time_ms for message in found] == [row[2] for row in rows]
     assert [dict(message.items).get("__key") for message in found] == [row[3] for row in rows]
     assert {message.origin for message in found} == {(producer, ())}
-    stored = _stored(sent, writer=Writer.of(producer, "", {}))
-    assert messages_of(memoryview(stored), 0) == found
+    stored = _stored(sent, writer=WriteSession.of(producer, "", {}))
+    assert decode_messages(memoryview(stored), 0) == found
 
 
 def test_the_kernel_does_the_same_uncompiled() -> None:
@@ -163,24 +163,26 @@ def _request(messages: list[Any], **fields: Any) -> bytes:
 @given(
     st.lists(st.tuples(st.integers(1, 1 << 40), st.binary(max_size=300), st.integers(0, 1 << 41)), min_size=1, max_size=20),
     st.integers(0, 25),
-    st.sampled_from([Writer.of("source", "", {}), Writer.of("", "", {}), Writer.of("a" * 100, "group", {"host": "here"})]),
+    st.sampled_from(
+        [WriteSession.of("source", "", {}), WriteSession.of("", "", {}), WriteSession.of("a" * 100, "group", {"host": "here"})]
+    ),
 )
 def test_a_plain_request_gives_the_same_batches_as_a_decoded_one(
-    rows: list[tuple[int, bytes, int]], skipped: int, writer: Writer
+    rows: list[tuple[int, bytes, int]], skipped: int, writer: WriteSession
 ) -> None:
     sent = [_sent(*row) for row in rows]
-    found = plain_request(_request(sent))
+    found = parse_plain_request(_request(sent))
     assert found is not None
     assert found.seqnos.tolist() == [row[0] for row in rows]
     new = sent[skipped:]
     assert found.size(skipped) == sum(len(message.data) for message in new)
-    assert list(found.batches(writer, skipped)) == list(batches_of(writer, new, [message.data for message in new], RAW))
+    assert list(found.batches(writer, skipped)) == list(encode_batches(writer, new, [message.data for message in new], RAW))
 
 
 def test_a_large_plain_request_is_several_batches() -> None:
-    found = plain_request(_request([_sent(number + 1, bytes(300_000)) for number in range(10)]))
+    found = parse_plain_request(_request([_sent(number + 1, bytes(300_000)) for number in range(10)]))
     assert found is not None
-    made = list(found.batches(Writer.of("source", "", {}), 0))
+    made = list(found.batches(WriteSession.of("source", "", {}), 0))
     assert [batch.messages for batch in made] == [3, 3, 3, 1]
     for batch in made:
         check_batch(batch.data, 1 << 30)
@@ -189,40 +191,40 @@ def test_a_large_plain_request_is_several_batches() -> None:
 @pytest.mark.parametrize("size", [1, 50, 400])
 def test_no_batch_is_larger_than_the_topic_takes(size: int) -> None:
     sent = [_sent(number + 1, b"d" * size) for number in range(300)]
-    writer = Writer.of("a source of some length", "group", {})
-    found = plain_request(_request(sent))
+    writer = WriteSession.of("a source of some length", "group", {})
+    found = parse_plain_request(_request(sent))
     assert found is not None
     with_items = [_sent(number + 1, b"d" * size, color=b"c" * 30) for number in range(300)]
     for made in (
         list(found.batches(writer, 0, 4096)),
-        list(batches_of(writer, sent, [message.data for message in sent], RAW, 4096)),
-        list(batches_of(writer, with_items, [message.data for message in with_items], RAW, 4096)),
+        list(encode_batches(writer, sent, [message.data for message in sent], RAW, 4096)),
+        list(encode_batches(writer, with_items, [message.data for message in with_items], RAW, 4096)),
     ):
         assert max(len(batch.data) for batch in made) <= 4096
         assert sum(batch.messages for batch in made) == 300
 
 
 def test_what_is_not_plain_is_left_to_others() -> None:
-    assert plain_request(_request([_sent(1, b"data", color=b"red")])) is None
-    assert plain_request(_request([_sent(1, b"data")], codec=GZIP)) is None
-    assert plain_request(_request([_sent(1, b"data")], tx={"id": "some"})) is None
-    assert plain_request(_request([])) is None
-    assert plain_request(_request([Sent(seq_no=1, partition_id=3)])) is None
-    assert plain_request(_request([_sent(-1, b"data")])) is None
-    assert plain_request(_request([Sent(seq_no=1, created_at=timestamp(-5000))])) is None
+    assert parse_plain_request(_request([_sent(1, b"data", color=b"red")])) is None
+    assert parse_plain_request(_request([_sent(1, b"data")], codec=GZIP)) is None
+    assert parse_plain_request(_request([_sent(1, b"data")], tx={"id": "some"})) is None
+    assert parse_plain_request(_request([])) is None
+    assert parse_plain_request(_request([Sent(seq_no=1, partition_id=3)])) is None
+    assert parse_plain_request(_request([_sent(-1, b"data")])) is None
+    assert parse_plain_request(_request([Sent(seq_no=1, created_at=timestamp(-5000))])) is None
     init = topic.StreamWriteMessage.FromClient(init_request={"path": "path"})
-    assert plain_request(init.SerializeToString()) is None
+    assert parse_plain_request(init.SerializeToString()) is None
 
 
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_no_bytes_break_the_scan(noise: bytes, cut: int) -> None:
-    plain_request(noise)
-    plain_request(b"\x12" + bytes([len(noise)]) + noise)
+    parse_plain_request(noise)
+    parse_plain_request(b"\x12" + bytes([len(noise)]) + noise)
     whole = bytearray(_request([_sent(5, b"data"), _sent(6, b"more data")]))
     whole[min(cut, len(whole) - 1)] ^= 0xFF
-    found = plain_request(bytes(whole))
+    found = parse_plain_request(bytes(whole))
     if found is not None:
-        list(found.batches(Writer.of("source", "", {}), 0))
+        list(found.batches(WriteSession.of("source", "", {}), 0))
 
 
 def test_the_scan_does_the_same_uncompiled() -> None:
@@ -240,11 +242,11 @@ def test_the_scan_does_the_same_uncompiled() -> None:
 
 def test_what_is_not_compressed_as_it_claims_is_refused() -> None:
     with pytest.raises(PenstockError, match="is not gzip"):
-        plain_data([_sent(1, b"plain")], GZIP)
+        decompress_data([_sent(1, b"plain")], GZIP)
     with pytest.raises(PenstockError, match="is not zstd"):
-        plain_data([_sent(1, b"plain")], ZSTD)
-    with pytest.raises(PenstockError, match="codec 3 is not known"):
-        plain_data([_sent(1, b"plain")], 3)
+        decompress_data([_sent(1, b"plain")], ZSTD)
+    with pytest.raises(PenstockError, match="codec 3 is not supported"):
+        decompress_data([_sent(1, b"plain")], 3)
 
 
 @given(

@@ -31,8 +31,8 @@ def _init_read(path: str, **more: Any) -> dict[str, Any]:
 
 WRONG_WRITES: list[tuple[list[dict[str, Any]], str]] = [
     ([_write(1)], "begins with init_request"),
-    ([_init("PATH"), _init("PATH")], "has no place"),
-    ([_init("PATH"), {}], "has no place"),
+    ([_init("PATH"), _init("PATH")], "is not expected"),
+    ([_init("PATH"), {}], "is not expected"),
     ([_init("PATH"), _write()], "without messages"),
     ([_init("PATH"), _write(2, 1)], "numbers begin with 1 and rise"),
     ([_init("PATH"), _write(0)], "numbers begin with 1 and rise"),
@@ -59,8 +59,8 @@ WRONG_READS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"read_request": {"bytes_size": 1}}], "begins with init_request"),
     ([{"init_request": {"consumer": "reader"}}], "at least one topic"),
     ([_init_read("PATH"), {"read_request": {"bytes_size": -5}}], "a read_request for -5 bytes"),
-    ([_init_read("PATH"), {}], "has no place"),
-    ([_init_read("PATH", consumer="")], "names the partitions"),
+    ([_init_read("PATH"), {}], "is not expected"),
+    ([_init_read("PATH", consumer="")], "must name its partitions"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What every call comes with: who makes it, and in which database."""
+"""The context of a call: its caller, its database, and what handlers need."""
 
 from __future__ import annotations
 

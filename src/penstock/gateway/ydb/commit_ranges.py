@@ -1,4 +1,4 @@
-"""Commits by ranges: the committed offset moves on over ranges without a gap, in whatever order they come. Pure."""
+"""Commits by ranges: the committed offset advances over ranges without a gap, in whatever order they arrive. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ RANGES_MAX = 10_000
 
 
 class TooManyRangesError(InvalidRequestError):
-    """So many ranges wait for one before them to be committed that no more are remembered."""
+    """Too many ranges wait for an earlier one to be committed."""
 
     code = "too_many_commit_ranges"
 
 
 class CommitRanges:
-    """What is committed, and what is said to be done beyond it."""
+    """The committed offset, and the ranges beyond a gap after it."""
 
     def __init__(self, committed: int) -> None:
         self.committed = committed
         self._ahead: list[tuple[int, int]] = []  # sorted, not touching one another
 
     def add(self, start: int, end: int) -> bool:
-        """Offsets start <= offset < end are done; whether the committed offset moved."""
+        """Commit offsets start <= offset < end. Returns whether the committed offset advanced."""
         if end < start:
             raise InvalidRequestError(f"the range to commit ends at {end}, before its start {start}")
         if start > self.committed:

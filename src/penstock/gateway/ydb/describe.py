@@ -8,9 +8,7 @@ from typing import Any, Final
 from penstock.broker import Broker, Operation, PartitionUnavailableError, Topic, TopicPartition
 from penstock.core.record_format import BASE_MS
 from penstock.gateway.ydb.call import Call
-from penstock.gateway.ydb.partition_read import PartitionRead
 from penstock.gateway.ydb.protos import Status, scheme, timestamp, topic
-from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.statuses import StatusError
 from penstock.gateway.ydb.topic_settings import settings_of
 from penstock.queue import Partition, joined
@@ -39,7 +37,7 @@ async def describe_topic(broker: Broker, call: Call, request: Any) -> Any:
             result.topic_stats.store_size_bytes += info.partition_stats.store_size_bytes
     for consumer in settings.consumers.values():
         shown = result.consumers.add()
-        shown.CopyFrom(consumer.shown(important=consumer.name in config.important_consumers))
+        shown.CopyFrom(consumer.to_proto(important=consumer.name in config.important_consumers))
         if stats:
             await _fill_consumer(broker, found, shown)
     return result
@@ -65,7 +63,7 @@ async def describe_consumer(broker: Broker, call: Call, request: Any) -> Any:
     result = _Consumers()
     result.self.CopyFrom(_entry(found))
     result.self.name = f"{found.name}/{consumer.name}"
-    result.consumer.CopyFrom(consumer.shown(important=consumer.name in found.config.important_consumers))
+    result.consumer.CopyFrom(consumer.to_proto(important=consumer.name in found.config.important_consumers))
     if request.include_stats:
         await _fill_consumer(broker, found, result.consumer)
     for number in range(found.partitions):
@@ -113,14 +111,14 @@ async def _fill_progress(broker: Broker, call: Call, found: Topic, info: Any, co
     progress.max_committed_time_lag.FromMilliseconds(await _lag_ms(broker, partition, committed))
     read_to = committed
     owner = call.readers.owner(consumer, queue)
-    part: PartitionRead | None = owner.reading(queue) if isinstance(owner, ReadStream) else None
-    if isinstance(owner, ReadStream) and part is not None:
+    session = None if owner is None else owner.partition_session(queue)
+    if owner is not None and session is not None:
         progress.read_session_id, progress.reader_name = owner.id, owner.name
         progress.connection_node_id = call.node_id
-        progress.partition_read_session_create_time.CopyFrom(timestamp(part.began_ms))
-        progress.last_read_offset = read_to = part.next_offset
-        if part.last_read_ms:
-            progress.last_read_time.CopyFrom(timestamp(part.last_read_ms))
+        progress.partition_read_session_create_time.CopyFrom(timestamp(session.began_ms))
+        progress.last_read_offset = read_to = session.next_offset
+        if session.last_read_ms:
+            progress.last_read_time.CopyFrom(timestamp(session.last_read_ms))
     progress.max_read_time_lag.FromMilliseconds(await _lag_ms(broker, partition, read_to))
 
 

@@ -26,8 +26,8 @@ from penstock.gateway.ydb.query_sessions import QuerySessions
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller, SignIn
-from penstock.gateway.ydb.statuses import StatusError, decoded, issues_of, status_of
-from penstock.gateway.ydb.stream import Stream, served
+from penstock.gateway.ydb.statuses import StatusError, decode_message, issues_of, status_of
+from penstock.gateway.ydb.stream import Stream, serve_stream
 from penstock.gateway.ydb.write_speed import WriteSpeed
 from penstock.gateway.ydb.write_stream import WriteStream
 from penstock.gateway.ydb.writers import Writers
@@ -40,7 +40,7 @@ CALLS_MAX: Final = 10_000  # in flight at a time, streams among them
 _OPTIONS: Final = {
     "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
     "grpc.max_send_message_length": -1,
-    # Clients ask often whether the connection still lives.
+    # Clients send keepalive pings often.
     "grpc.http2.min_recv_ping_interval_without_data_ms": 5000,
     "grpc.keepalive_permit_without_calls": 1,
 }
@@ -99,27 +99,27 @@ class YdbGateway:
 
     @property
     def connections(self) -> int:
-        """How many streams are open; gRPC does not tell of connections."""
+        """How many streams are open; gRPC does not report connections."""
         return len(self._streams)
 
     def readers_of(self, consumer: str) -> dict[str, list[TopicPartition]]:
-        """Who reads for a consumer now, by the ids of their sessions, and the partitions each has."""
+        """The readers of a consumer by session id, and the partitions of each."""
         return self._readers.shares(consumer)
 
     async def start(self) -> None:
-        """Listen. OSError if the address cannot be had."""
+        """Listen. OSError if the address is not free."""
         for name, handlers in self._services().items():
             self._server.add_registered_method_handlers(name, handlers)
         await self._server.start()
         self._following = asyncio.create_task(self._follow_topics(), name="ydb-topics")
 
     async def stop(self) -> None:
-        """Accept nothing more, end the streams, and let calls under way finish."""
+        """Take no more calls, end the streams, and finish calls in flight."""
         if self._following is not None:
             self._following.cancel()
         self._transactions.close()
         for stream in list(self._streams):
-            stream.end(StatusError(Status.UNAVAILABLE, "the node stops"))
+            stream.end(StatusError(Status.UNAVAILABLE, "the node is shutting down"))
         await self._server.stop(self._drain_timeout_s)
 
     async def _follow_topics(self) -> None:
@@ -155,7 +155,7 @@ class YdbGateway:
                         nullcontext(await self._bodies.receive_open(context)) if is_open else self._bodies.receive(context)
                     )
                     async with receiving as body:
-                        answer.result.Pack(await handler(self._broker, call, decoded(decode, body)))
+                        answer.result.Pack(await handler(self._broker, call, decode_message(decode, body)))
             except BadTokenError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             except PenstockError as error:
@@ -164,16 +164,16 @@ class YdbGateway:
                 answer.issues.extend(issues_of(error))
             return respond(operation=answer)
 
-        # A client sees no difference to a call of one message, and none is received before the caller is known.
+        # Declared as a stream of requests, so that gRPC receives nothing before sign-in; clients see no difference.
         return grpc.stream_unary_rpc_method_handler(serve, response_serializer=respond.SerializeToString)
 
     def _streaming(self, protos: Any, job: Callable[[Stream], Awaitable[None]]) -> Any:
         async def serve(_: Any, context: Any) -> None:
-            anyone = Caller(self._broker, "", "")
-            stream = Stream(context, protos, anyone, "", self.probe)
+            unknown_caller = Caller(self._broker, "", "")
+            stream = Stream(context, protos, unknown_caller, "", self.probe)
             self._streams.add(stream)
             try:
-                if await served(stream, self._admitted(stream, context, job)) is not OK:
+                if await serve_stream(stream, self._admit(stream, context, job)) is not OK:
                     self.probe.note(protos.__name__.removesuffix("Message"), REFUSED, 0.0)
             except BadTokenError as error:
                 self.probe.note(protos.__name__.removesuffix("Message"), REFUSED, 0.0)
@@ -181,19 +181,19 @@ class YdbGateway:
             finally:
                 self._streams.discard(stream)
 
-        # A stream decodes and encodes by itself.
+        # Stream decodes and encodes messages itself.
         return grpc.stream_stream_rpc_method_handler(serve)
 
-    async def _admitted(self, stream: Stream, context: Any, job: Callable[[Stream], Awaitable[None]]) -> None:
+    async def _admit(self, stream: Stream, context: Any, job: Callable[[Stream], Awaitable[None]]) -> None:
         call = self._call(context)
         stream.caller, stream.database = call.caller, call.database
         await job(stream)
 
     def _call(self, context: Any, *, is_open: bool = False) -> Call:
-        given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         host = source_of(context)
-        caller = Caller(self._broker, "", host) if is_open else self._sign_in.caller(given.get(TICKET, ""), host)
-        return Call(caller, given.get(DATABASE, ""), self._readers, self._transactions, self._node_id)
+        caller = Caller(self._broker, "", host) if is_open else self._sign_in.caller(metadata.get(TICKET, ""), host)
+        return Call(caller, metadata.get(DATABASE, ""), self._readers, self._transactions, self._node_id)
 
     async def _write_stream(self, stream: Stream) -> None:
         writing = WriteStream(

@@ -1,6 +1,6 @@
 """Paths of topics: YDB's are below a database and may have folders, Penstock's topics have plain names.
 
-`/local/shop/orders` in the database `/local`, and `shop/orders` as well, is the topic `shop.orders`."""
+`/local/shop/orders` in the database `/local` is the topic `shop.orders`, and so is `shop/orders`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from penstock.core.record_format import FROM_YDB, HEADER_SIZE, framed
 from penstock.core.varint import varint
 from penstock.gateway.ydb.protos import RAW
 from penstock.gateway.ydb.write_acks import Seqnos
-from penstock.gateway.ydb.written_batch import BATCH_BYTES, Writer, WrittenBatch
+from penstock.gateway.ydb.written_batch import BATCH_BYTES, WriteSession, WrittenBatch
 from penstock.kernels.message_scan import (
     DATA_SIZE,
     ROW_FIELDS,
@@ -42,7 +42,7 @@ class PlainRequest(NamedTuple):
         """The bytes of data behind the messages that are skipped."""
         return int(self.table[skipped:, DATA_SIZE].sum())
 
-    def batches(self, writer: Writer, skipped: int, size_max: int = BATCH_BYTES) -> Iterator[WrittenBatch]:
+    def batches(self, writer: WriteSession, skipped: int, size_max: int = BATCH_BYTES) -> Iterator[WrittenBatch]:
         """The batches of its messages, in order, without some at its beginning; none is larger than `size_max` unless a single
         message is."""
         headers = varint(writer.header_count + 1) + writer.headers
@@ -59,7 +59,7 @@ class PlainRequest(NamedTuple):
             first = last
 
 
-def plain_request(raw: bytes) -> PlainRequest | None:
+def parse_plain_request(raw: bytes) -> PlainRequest | None:
     """The request in a message of a client; None if it is something else, or not plain."""
     if len(raw) < 2 or raw[0] != WRITE_REQUEST:
         return None

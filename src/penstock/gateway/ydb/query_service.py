@@ -16,7 +16,7 @@ from penstock.gateway.measured_request import MeasuredRequest
 from penstock.gateway.ydb.probe import traceparent_of
 from penstock.gateway.ydb.protos import Status, query
 from penstock.gateway.ydb.query_sessions import QuerySessions
-from penstock.gateway.ydb.statuses import decoded, issues_of, status_of, unsupported
+from penstock.gateway.ydb.statuses import decode_message, issues_of, status_of, unsupported
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class QueryService:
                 with MeasuredRequest(self._probe, name, traceparent_of(context), name=f"ydb {name}"):
                     self._admit(context)
                     async with self._bodies.receive(context) as body:
-                        return respond(status=Status.SUCCESS, **await handler(decoded(decode, body)))
+                        return respond(status=Status.SUCCESS, **await handler(decode_message(decode, body)))
             except BadTokenError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             except PenstockError as error:
@@ -76,7 +76,7 @@ class QueryService:
             try:
                 self._admit(context)
                 async with self._bodies.receive(context) as body:
-                    request = decoded(decode, body)
+                    request = decode_message(decode, body)
                 await handler(request, context)
             except BadTokenError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))

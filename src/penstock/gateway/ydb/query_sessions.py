@@ -1,5 +1,5 @@
-"""Sessions of YDB's query service, and the transactions about topics that are open in them. A session lives as long as its client
-stays attached to it, and its transactions no longer than that."""
+"""Sessions of YDB's query service, and the topic transactions that are open in them. A session lives as long as its client is
+attached to it, and its transactions no longer."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ GATHERED_BYTES_MAX: Final = 64 << 20
 _OWNER = Struct(">qhi")
 
 
-class Move:
-    """A position that a transaction moves: from where it was when it was asked for, and to where."""
+class OffsetChange:
+    """A committed offset that a transaction changes: its value before, and the ranges to commit."""
 
     def __init__(self, committed: int) -> None:
         self.before = committed
@@ -38,10 +38,10 @@ class Move:
 
 @dataclass(slots=True)
 class TopicTransaction:
-    """One that is open."""
+    """An open transaction."""
 
     buffered: BufferedTransaction[WrittenBatch]
-    moves: dict[tuple[str, TopicPartition], Move] = field(default_factory=dict)
+    moves: dict[tuple[str, TopicPartition], OffsetChange] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -49,8 +49,8 @@ class TopicTransaction:
         return self.buffered.id
 
 
-class Session:
-    """What a client has open."""
+class QuerySession:
+    """The session of a client."""
 
     def __init__(self, attach_by: float) -> None:
         self.attach_by: float | None = attach_by  # None: it is attached
@@ -65,75 +65,77 @@ class QuerySessions:
         self._broker = broker
         self._readers = readers
         self._random = random
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, QuerySession] = {}
         self._buffered = BufferedTransactions(
             broker.commits, _BatchWriter(broker), broker.clock, bytes_max_each=GATHERED_BYTES_MAX
         )
 
     def open_session(self) -> str:
-        """A new session; a client that does not attach itself to it loses it."""
+        """Open a session. It expires unless the client attaches to it."""
         now = self._broker.clock.monotonic()
         if len(self._sessions) >= SESSIONS_MAX:
-            late = [name for name, session in self._sessions.items() if session.attach_by is not None and session.attach_by < now]
-            for name in late:
+            expired = [
+                name for name, session in self._sessions.items() if session.attach_by is not None and session.attach_by < now
+            ]
+            for name in expired:
                 self.close_session(name)
         if len(self._sessions) >= SESSIONS_MAX:
             raise StatusError(Status.OVERLOADED, f"{SESSIONS_MAX} sessions are open; close some first")
         name = self._new_id()
-        self._sessions[name] = Session(now + ATTACH_S)
+        self._sessions[name] = QuerySession(now + ATTACH_S)
         return name
 
     def close_session(self, session: str) -> None:
-        """A session is over, and what it has open with it."""
-        found = self._sessions.pop(session, None)
-        if found is not None:
-            for transaction in found.open.values():
+        """Close a session and roll back its transactions."""
+        closed = self._sessions.pop(session, None)
+        if closed is not None:
+            for transaction in closed.open.values():
                 self._buffered.discard(transaction.id)
-            found.is_over.set()
+            closed.is_over.set()
 
     def close(self) -> None:
-        """All sessions are over."""
+        """Close all sessions."""
         for name in list(self._sessions):
             self.close_session(name)
 
-    def attach(self, session: str) -> Session:
-        """A client stays with its session from now on."""
-        found = self._of(session)
-        found.attach_by = None
-        return found
+    def attach(self, session: str) -> QuerySession:
+        """Attach a client to its session."""
+        attached = self._session(session)
+        attached.attach_by = None
+        return attached
 
     def begin(self, session: str) -> TopicTransaction:
-        """A new transaction of a session."""
-        found = self._of(session)
+        """Begin a transaction."""
+        owner = self._session(session)
         transaction = TopicTransaction(self._buffered.start(self._new_id(), TRANSACTION_IDLE_S))
-        found.open[transaction.id] = transaction
+        owner.open[transaction.id] = transaction
         return transaction
 
     def find(self, session: str, transaction_id: str) -> TopicTransaction:
-        """An open transaction."""
-        found = self._of(session).open.get(transaction_id)
-        if found is None:
+        """Find an open transaction."""
+        transaction = self._session(session).open.get(transaction_id)
+        if transaction is None:
             raise StatusError(
-                Status.NOT_FOUND, f"there is no transaction {transaction_id!r}: it is over, or the node was restarted"
+                Status.NOT_FOUND, f"there is no transaction {transaction_id!r}: it has ended, or the node was restarted"
             )
         self._buffered.find(transaction_id)
-        return found
+        return transaction
 
     def roll_back(self, session: str, transaction_id: str) -> None:
-        """Forget a transaction."""
-        self._of(session).open.pop(self.find(session, transaction_id).id)
+        """Roll a transaction back."""
+        self._session(session).open.pop(self.find(session, transaction_id).id)
         self._buffered.discard(transaction_id)
 
     def write(self, transaction: TopicTransaction, queue: TopicPartition, batches: list[WrittenBatch]) -> None:
-        """Write batches when the transaction is committed."""
+        """Add batches to a transaction; they are written when it commits."""
         self._buffered.gather(transaction.id, Changes({queue: batches}))
 
     def move(self, transaction: TopicTransaction, consumer: str, queue: TopicPartition, ranges: list[tuple[int, int]]) -> None:
-        """Ranges of a partition are done by a consumer with this transaction. They must follow what is committed."""
+        """Commit ranges of a partition with a transaction. They must continue the committed offset."""
         changes = Changes[WrittenBatch]()
         move = transaction.moves.get((consumer, queue))
         if move is None:
-            move = transaction.moves[consumer, queue] = Move(self._committed(consumer, queue))
+            move = transaction.moves[consumer, queue] = OffsetChange(self._committed(consumer, queue))
             seen = move
             changes.checks.append(lambda: self._check_move(consumer, queue, seen))
         for start, end in ranges:
@@ -147,17 +149,17 @@ class QuerySessions:
             )
 
     async def commit(self, session: str, transaction_id: str) -> None:
-        """Carry a transaction out; it is durable and seen when this returns."""
-        transaction = self._of(session).open.pop(self.find(session, transaction_id).id)
+        """Commit a transaction; it is durable and visible when this returns."""
+        transaction = self._session(session).open.pop(self.find(session, transaction_id).id)
         await self._buffered.commit(transaction.id)
         for (name, queue), move in transaction.moves.items():
             self._readers.committed(name, queue, move.ranges.committed)
 
-    def _of(self, session: str) -> Session:
-        found = self._sessions.get(session)
-        if found is None:
-            raise StatusError(Status.BAD_SESSION, f"there is no session {session!r}: it is over, or the node was restarted")
-        return found
+    def _session(self, name: str) -> QuerySession:
+        session = self._sessions.get(name)
+        if session is None:
+            raise StatusError(Status.BAD_SESSION, f"there is no session {name!r}: it has ended, or the node was restarted")
+        return session
 
     def _new_id(self) -> str:
         return str(UUID(int=self._random.getrandbits(128), version=4))
@@ -167,7 +169,7 @@ class QuerySessions:
         position = self._broker.consumers.position(consumer, queue)
         return partition.start_offset if position is None else max(position.offset, partition.start_offset)
 
-    def _check_move(self, consumer: str, queue: TopicPartition, move: Move) -> None:
+    def _check_move(self, consumer: str, queue: TopicPartition, move: OffsetChange) -> None:
         now = self._committed(consumer, queue)
         if now > move.before:
             raise StatusError(
@@ -182,24 +184,24 @@ class _BatchWriter:
         self._broker = broker
 
     def is_one_batch(self, parts: list[WrittenBatch]) -> bool:
-        """Each is one."""
+        """Whether there is one part; each part is a batch."""
         return len(parts) == 1
 
     async def write(self, queue: TopicPartition, parts: list[WrittenBatch], producer: Producer | None) -> None:
-        """Send all batches on their way into their partition, and wait for them."""
+        """Produce all batches to their partition, and wait until they are stored."""
         outcomes: list[asyncio.Future[WriteResult]] = []
         sequence = 0
         for batch in parts:
             outcome: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
-            data = batch.data if producer is None else _owned(batch.data, producer, sequence)
+            data = batch.data if producer is None else _with_producer(batch.data, producer, sequence)
             self._broker.begin_produce(self._broker.route(queue.topic_id.bytes, queue.partition), data, outcome)
             outcomes.append(outcome)
             sequence += batch.messages
         await asyncio.gather(*outcomes)
 
 
-def _owned(batch: bytes, producer: Producer, sequence: int) -> bytes:
-    """A batch as part of a transaction of the broker's."""
+def _with_producer(batch: bytes, producer: Producer, sequence: int) -> bytes:
+    """The batch with the producer of a broker transaction."""
     data = bytearray(batch)
     data[KIND_BYTE] |= TRANSACTIONAL
     _OWNER.pack_into(data, PRODUCER_AT, producer.id, producer.epoch, sequence)

@@ -1,4 +1,4 @@
-"""Who a client is: a token given out for a user and password, which every call carries."""
+"""Authentication: Login issues a token for a user and password, and every call carries it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Caller:
-    """Who makes a call, and from where."""
+    """The user and host of a call, and what access rules allow them."""
 
     def __init__(self, broker: Broker, principal: str, host: str) -> None:
         self._access = broker.access
@@ -21,15 +21,15 @@ class Caller:
 
     @property
     def user(self) -> str:
-        """The name that quotas know it by."""
+        """The user name, as quotas have it."""
         return self.principal.removeprefix("User:")
 
     def check_topic(self, operation: Operation, name: str) -> None:
-        """StatusError unless the caller may do this with a topic."""
+        """StatusError unless the caller may do an operation on a topic."""
         self._check(operation, ResourceKind.TOPIC, name)
 
     def check_consumer(self, operation: Operation, name: str) -> None:
-        """Likewise, with a consumer, which is a group for access rules."""
+        """StatusError unless the caller may do an operation on a consumer, which is a group for access rules."""
         self._check(operation, ResourceKind.GROUP, name)
 
     def check_create(self, name: str) -> None:
@@ -40,29 +40,29 @@ class Caller:
 
     def _check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
         if not self._allows(operation, kind, name):
-            what = f"{operation.name} {kind.name} {name!r}"
-            raise StatusError(Status.UNAUTHORIZED, f"{self.principal} may not {what}; an access rule must allow it")
+            action = f"{operation.name} {kind.name} {name!r}"
+            raise StatusError(Status.UNAUTHORIZED, f"{self.principal} may not {action}; an access rule must allow it")
 
     def _allows(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
         return self._access is None or self._access.allows(self.principal, self.host, operation, kind, name)
 
 
 class SignIn:
-    """Gives out tokens and reads them."""
+    """Issues tokens and checks them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def caller(self, token: str, host: str) -> Caller:
-        """Who a token stands for; everyone is anonymous where nobody is asked. BadTokenError if it stands for none."""
+        """The caller of a token; everyone is anonymous without security. BadTokenError if the token is not valid."""
         tokens = self._broker.tokens
         return Caller(self._broker, ANONYMOUS if tokens is None else "User:" + tokens.user_of(token), host)
 
     async def token(self, user: str, password: str, host: str) -> str:
-        """A token for a user who knows the password."""
+        """Issue a token for a user, after checking the password."""
         tokens = self._broker.tokens
         if tokens is None:
-            raise StatusError(Status.UNSUPPORTED, "nobody is asked who they are here: the node runs without sasl")
+            raise StatusError(Status.UNSUPPORTED, "the node runs without authentication (sasl is off), so there are no tokens")
         try:
             await self._broker.sign_in.check_password(user, password, host, "ydb")
         except WrongPasswordError as error:

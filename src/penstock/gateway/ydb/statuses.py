@@ -1,4 +1,4 @@
-"""Statuses of YDB: which of them an error is answered with. What its clients try again is retriable here as well."""
+"""Maps errors to statuses of YDB. A status that its clients retry stands for a retriable error here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEVERITY_ERROR = 1
 
 
 class StatusError(InvalidRequestError):
-    """An error that has its status already."""
+    """An error with its own status."""
 
     code = "ydb_status"
 
@@ -44,29 +44,29 @@ class StatusError(InvalidRequestError):
 
 
 def bad_request(message: str) -> StatusError:
-    """The call is wrong, and the client should not repeat it."""
+    """The call is invalid, and the client should not retry it."""
     return StatusError(Status.BAD_REQUEST, message)
 
 
 def unsupported(message: str) -> StatusError:
-    """Something that YDB has and Penstock has not."""
+    """A feature of YDB that Penstock does not have."""
     return StatusError(Status.UNSUPPORTED, message)
 
 
 def session_expired(message: str) -> StatusError:
-    """The stream has lost what it stood for; the client opens another."""
+    """The session of the stream is gone; the client opens another."""
     return StatusError(Status.SESSION_EXPIRED, message)
 
 
-def decoded(decode: Callable[[bytes], Any], body: bytes) -> Any:
-    """A message of a client that came so. StatusError if it is none."""
+def decode_message(decode: Callable[[bytes], Any], body: bytes) -> Any:
+    """Decode a message of a client. StatusError if that fails."""
     try:
         return decode(body)
     except DecodeError as error:
         raise bad_request(f"a message of the client cannot be decoded: {error}") from error
 
 
-# The first kind that fits decides.
+# The first match counts, so subclasses come before their base.
 _STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
     (NoSuchTransactionError, Status.NOT_FOUND),
     (UnsettledPositionsError, Status.ABORTED),
@@ -90,13 +90,13 @@ _STATUSES: tuple[tuple[type[PenstockError], int], ...] = (
 
 
 def status_of(error: PenstockError) -> int:
-    """The status that tells a client what has become of its call."""
+    """The status of an error."""
     if isinstance(error, StatusError):
         return error.status
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.INTERNAL_ERROR)
 
 
 def issues_of(error: PenstockError) -> list[Any]:
-    """The error in words, where clients look for them."""
+    """The message of an error, in the form that clients show."""
     text = str(error) if isinstance(error, StatusError) else f"{error} ({error.code})"
     return [IssueMessage(message=text, severity=SEVERITY_ERROR)]

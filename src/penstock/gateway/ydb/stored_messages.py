@@ -39,7 +39,7 @@ class Message(NamedTuple):
     items: tuple[tuple[str, bytes], ...]
 
 
-def messages_of(batch: memoryview, from_offset: int, marked_from: int = 0) -> list[Message]:
+def decode_messages(batch: memoryview, from_offset: int, marked_from: int = 0) -> list[Message]:
     """The messages of a stored batch from an offset on; none if it is a marker. What our headers say counts if this gateway has
     written the batch, or if it is from before `marked_from`, when batches did not say whose they were."""
     scanned = scan_batch(batch)

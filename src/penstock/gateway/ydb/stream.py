@@ -1,4 +1,4 @@
-"""One bidirectional stream: messages in, messages out, and an end with a status."""
+"""One bidirectional gRPC stream, which ends with a status."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from penstock.core.errors import ClosedError, PenstockError
 from penstock.core.probe import OK, REFUSED, RequestProbe
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.sign_in import Caller
-from penstock.gateway.ydb.statuses import decoded, issues_of, status_of
+from penstock.gateway.ydb.statuses import decode_message, issues_of, status_of
 
 log = logging.getLogger(__name__)
 
-LAST_WORD_S = 5.0
+REFUSAL_TIMEOUT_S = 5.0
 
 
 class ClientGoneError(ClosedError):
-    """There is nobody to be told anything any more."""
+    """The client has disconnected."""
 
     code = "client_gone"
 
@@ -41,40 +41,40 @@ class Stream:
         self._sending: asyncio.Future[None] | None = None
 
     async def receive(self) -> Any | None:
-        """The next message of the client; None when it has no more."""
+        """The next message of the client. Returns None at the end."""
         message = await self.receive_encoded()
-        return None if message is None else self.decoded(message)
+        return None if message is None else self.decode(message)
 
     async def receive_encoded(self) -> bytes | None:
-        """Likewise, as it came."""
+        """The next message of the client, still encoded. Returns None at the end."""
         message = await self._context.read()
         return None if message is grpc.aio.EOF else message
 
-    def decoded(self, message: bytes) -> Any:
-        """A message of the client that came so."""
-        return decoded(self._from_client.FromString, message)
+    def decode(self, message: bytes) -> Any:
+        """Decode a message of the client."""
+        return decode_message(self._from_client.FromString, message)
 
     async def send(self, **message: Any) -> None:
-        """Send one message; it waits while the client does not take any."""
+        """Send one message; waits for flow control."""
         await self.send_encoded(self._from_server(status=Status.SUCCESS, **message).SerializeToString())
 
     async def send_encoded(self, message: bytes) -> None:
-        """Send one message that is encoded already."""
-        # Whoever sends may be cancelled; the message is then still on its way, and the next must not overtake it.
+        """Send one encoded message."""
+        # If the sender is cancelled, the message is still in flight, and the next must not overtake it.
         self._sending = asyncio.ensure_future(self._write(message))
-        self._sending.add_done_callback(_seen)
+        self._sending.add_done_callback(_retrieve_error)
         await asyncio.shield(self._sending)
 
     async def _write(self, message: bytes) -> None:
         try:
             await self._context.write(message)
         except grpc.aio.InternalError as error:
-            raise ClientGoneError("the client has gone away") from error
+            raise ClientGoneError("the client has disconnected") from error
 
     async def refuse(self, error: PenstockError) -> None:
-        """Say why the stream ends here, unless the client does not listen."""
+        """Send the status that ends the stream, unless the client does not read."""
         try:
-            async with asyncio.timeout(LAST_WORD_S):
+            async with asyncio.timeout(REFUSAL_TIMEOUT_S):
                 if self._sending is not None:
                     await asyncio.shield(self._sending)
                 refusal = self._from_server(status=status_of(error), issues=issues_of(error))
@@ -85,12 +85,12 @@ class Stream:
             await self._context.abort(grpc.StatusCode.ABORTED, str(error))
 
     def end(self, error: PenstockError) -> None:
-        """End the stream, whatever it is doing."""
+        """End the stream with an error, whatever it is doing."""
         if not self.ended.done():
             self.ended.set_exception(error)
 
     async def run(self, *jobs: Coroutine[Any, Any, None]) -> None:
-        """Do several things until one is done, fails, or the stream is ended; an error of ours is told to the client."""
+        """Run jobs until one of them ends, fails, or the stream is ended. Raises the error of the first."""
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             done, _ = await asyncio.wait([*tasks, self.ended], return_when=asyncio.FIRST_COMPLETED)
@@ -99,29 +99,29 @@ class Stream:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.ended.cancel()
-        for one in done:
-            one.result()
+        for ended in done:
+            ended.result()
 
 
-async def served(stream: Stream, job: Coroutine[Any, Any, None]) -> str:
-    """Carry a stream through to its end; how it ended."""
+async def serve_stream(stream: Stream, job: Coroutine[Any, Any, None]) -> str:
+    """Run the job of a stream and send the status of its error. Returns the outcome."""
     try:
         await job
     except ClientGoneError:
-        log.debug("a client of %s went away", stream.caller.principal)
+        log.debug("a client of %s disconnected", stream.caller.principal)
     except BadTokenError:
-        raise  # that is for gRPC to say
+        raise  # answered as a gRPC status
     except PenstockError as error:
         log.debug("a stream of %s ends: %s", stream.caller.principal, error)
         await stream.refuse(error)
         return REFUSED
     finally:
         if stream.ended.done() and not stream.ended.cancelled():
-            stream.ended.exception()  # it was told, or came too late to be
+            stream.ended.exception()  # mark as retrieved
     return OK
 
 
-def _seen(sending: asyncio.Future[None]) -> None:
-    """Whoever sent it may be gone when it fails; the failure is then nobody's."""
+def _retrieve_error(sending: asyncio.Future[None]) -> None:
+    """Mark the error as retrieved: its sender may be cancelled by then."""
     if not sending.cancelled():
         sending.exception()

@@ -11,11 +11,11 @@ from penstock.gateway.ydb.protos import Status, topic
 from penstock.gateway.ydb.statuses import StatusError, bad_request, unsupported
 from penstock.gateway.ydb.topic_settings import (
     TopicSettings,
-    altered_attributes,
-    altered_consumers,
-    checked_codecs,
-    checked_speed,
-    declared,
+    alter_attributes,
+    alter_consumers,
+    check_codecs,
+    check_speed,
+    parse_consumer,
     settings_of,
     with_consumers,
 )
@@ -39,13 +39,13 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
     for asked in request.consumers:
         if asked.name in consumers:
             raise bad_request(f"consumer {asked.name!r} is named twice")
-        consumers[asked.name] = declared(asked)
+        consumers[asked.name] = parse_consumer(asked)
     settings = TopicSettings(
-        checked_codecs(request.supported_codecs.codecs),
+        check_codecs(request.supported_codecs.codecs),
         dict(request.attributes),
         consumers,
-        checked_speed(SPEED, request.partition_write_speed_bytes_per_second),
-        checked_speed(BURST, request.partition_write_burst_bytes),
+        check_speed(SPEED, request.partition_write_speed_bytes_per_second),
+        check_speed(BURST, request.partition_write_burst_bytes),
     )
     sets = {"max.message.bytes": MESSAGE_BYTES_MAX}
     if request.HasField("retention_period"):
@@ -68,7 +68,7 @@ async def alter_topic(broker: Broker, call: Call, request: Any) -> Any:
     scaling = partitioning.alter_auto_partitioning_settings
     if scaling.HasField("set_strategy") and scaling.set_strategy not in _NO_SCALING:
         raise unsupported("partitions are not added by themselves")
-    config = _altered_config(found, request)
+    config = _alter_config(found, request)
     count = partitioning.set_min_active_partitions
     if partitioning.HasField("set_min_active_partitions") and count > found.partitions:
         await broker.add_partitions(name, count)
@@ -137,16 +137,16 @@ def _check_declared(found: Topic, consumer: str) -> None:
         raise StatusError(Status.SCHEME_ERROR, f"topic {found.name!r} has no consumer {consumer!r}")
 
 
-def _altered_config(found: Topic, request: Any) -> TopicConfig:
-    consumers, important = altered_consumers(found, request)
+def _alter_config(found: Topic, request: Any) -> TopicConfig:
+    consumers, important = alter_consumers(found, request)
     settings = replace(settings_of(found), consumers=consumers)
-    settings = replace(settings, attributes=altered_attributes(settings.attributes, request.alter_attributes))
+    settings = replace(settings, attributes=alter_attributes(settings.attributes, request.alter_attributes))
     if request.HasField("set_supported_codecs"):
-        settings = replace(settings, codecs=checked_codecs(request.set_supported_codecs.codecs))
+        settings = replace(settings, codecs=check_codecs(request.set_supported_codecs.codecs))
     if request.HasField("set_" + SPEED):
-        settings = replace(settings, write_bytes_per_s=checked_speed(SPEED, request.set_partition_write_speed_bytes_per_second))
+        settings = replace(settings, write_bytes_per_s=check_speed(SPEED, request.set_partition_write_speed_bytes_per_second))
     if request.HasField("set_" + BURST):
-        settings = replace(settings, write_burst_bytes=checked_speed(BURST, request.set_partition_write_burst_bytes))
+        settings = replace(settings, write_burst_bytes=check_speed(BURST, request.set_partition_write_burst_bytes))
     sets: dict[str, str] = {}
     if request.HasField("set_retention_period"):
         sets["retention.ms"] = _retention_ms(request.set_retention_period)

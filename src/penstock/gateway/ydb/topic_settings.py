@@ -27,7 +27,7 @@ class ConsumerSettings:
     codecs: tuple[int, ...] = ()
     attributes: dict[str, str] = field(default_factory=dict)
 
-    def shown(self, *, important: bool) -> Any:
+    def to_proto(self, *, important: bool) -> Any:
         """As it is sent to clients."""
         made = topic.Consumer(name=self.name, important=important, attributes=self.attributes)
         made.supported_codecs.codecs.extend(self.codecs)
@@ -46,7 +46,7 @@ class TopicSettings:
     write_bytes_per_s: int = 0  # of a partition; 0 is without limit
     write_burst_bytes: int = 0
 
-    def packed(self) -> str:
+    def to_json(self) -> str:
         """The stored form."""
         return json.dumps(
             {
@@ -81,7 +81,7 @@ def settings_of(found: Topic) -> TopicSettings:
     return TopicSettings(codecs, attributes, consumers, speed, burst)
 
 
-def checked_codecs(codecs: Any) -> tuple[int, ...]:
+def check_codecs(codecs: Any) -> tuple[int, ...]:
     """Codecs that a topic or consumer is to allow; nothing said is all that there are."""
     for codec in codecs:
         if codec not in SUPPORTED_CODECS:
@@ -90,14 +90,14 @@ def checked_codecs(codecs: Any) -> tuple[int, ...]:
     return tuple(sorted(set(codecs))) or SUPPORTED_CODECS
 
 
-def checked_speed(name: str, asked: int) -> int:
+def check_speed(name: str, asked: int) -> int:
     """A limit in bytes; 0 is none."""
     if asked < 0:
         raise bad_request(f"{name} is {asked}; it cannot be negative")
     return asked
 
 
-def declared(asked: Any) -> ConsumerSettings:
+def parse_consumer(asked: Any) -> ConsumerSettings:
     """A consumer as a client declares it."""
     if not asked.name or "," in asked.name or "\0" in asked.name or asked.name != asked.name.strip():
         raise bad_request(
@@ -106,7 +106,7 @@ def declared(asked: Any) -> ConsumerSettings:
     if asked.HasField("availability_period"):
         raise unsupported("availability_period is not known here; make the consumer important instead")
     read_from_ms = milliseconds(asked.read_from) if asked.HasField("read_from") else 0
-    codecs = tuple(checked_codecs(asked.supported_codecs.codecs)) if asked.supported_codecs.codecs else ()
+    codecs = tuple(check_codecs(asked.supported_codecs.codecs)) if asked.supported_codecs.codecs else ()
     return ConsumerSettings(asked.name, read_from_ms, codecs, dict(asked.attributes))
 
 
@@ -115,11 +115,11 @@ def with_consumers(config: TopicConfig, settings: TopicSettings, important: set[
     if len(settings.consumers) > CONSUMERS_MAX:
         raise bad_request(f"a topic has at most {CONSUMERS_MAX} consumers")
     return config.changed(
-        {KEY: settings.packed(), DECLARED: ",".join(settings.consumers), IMPORTANT: ",".join(sorted(important))}
+        {KEY: settings.to_json(), DECLARED: ",".join(settings.consumers), IMPORTANT: ",".join(sorted(important))}
     )
 
 
-def altered_consumers(found: Topic, request: Any) -> tuple[dict[str, ConsumerSettings], set[str]]:
+def alter_consumers(found: Topic, request: Any) -> tuple[dict[str, ConsumerSettings], set[str]]:
     """Consumers and the important ones among them, after some were added, changed and dropped."""
     consumers = dict(settings_of(found).consumers)
     important = set(found.config.important_consumers)
@@ -130,29 +130,29 @@ def altered_consumers(found: Topic, request: Any) -> tuple[dict[str, ConsumerSet
     for asked in request.add_consumers:
         if asked.name in consumers:
             raise StatusError(Status.ALREADY_EXISTS, f"topic {found.name!r} has a consumer {asked.name!r} already")
-        consumers[asked.name] = declared(asked)
+        consumers[asked.name] = parse_consumer(asked)
         if asked.important:
             important.add(asked.name)
     for asked in request.alter_consumers:
         if asked.name not in consumers:
             raise StatusError(Status.NOT_FOUND, f"topic {found.name!r} has no consumer {asked.name!r} to change")
-        consumers[asked.name] = _altered(consumers[asked.name], asked)
+        consumers[asked.name] = _alter(consumers[asked.name], asked)
         if asked.HasField("set_important"):
             (important.add if asked.set_important else important.discard)(asked.name)
     return consumers, important
 
 
-def _altered(consumer: ConsumerSettings, asked: Any) -> ConsumerSettings:
+def _alter(consumer: ConsumerSettings, asked: Any) -> ConsumerSettings:
     if asked.HasField("set_availability_period"):
         raise unsupported("availability_period is not known here; make the consumer important instead")
     if asked.HasField("set_read_from"):
         consumer = replace(consumer, read_from_ms=milliseconds(asked.set_read_from))
     if asked.HasField("set_supported_codecs"):
-        consumer = replace(consumer, codecs=checked_codecs(asked.set_supported_codecs.codecs))
-    return replace(consumer, attributes=altered_attributes(consumer.attributes, asked.alter_attributes))
+        consumer = replace(consumer, codecs=check_codecs(asked.set_supported_codecs.codecs))
+    return replace(consumer, attributes=alter_attributes(consumer.attributes, asked.alter_attributes))
 
 
-def altered_attributes(attributes: dict[str, str], changes: Any) -> dict[str, str]:
+def alter_attributes(attributes: dict[str, str], changes: Any) -> dict[str, str]:
     """Attributes with some set, and those that are set to nothing gone."""
     merged = {**attributes, **dict(changes)}
     return {name: value for name, value in merged.items() if value}

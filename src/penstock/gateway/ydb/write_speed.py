@@ -1,4 +1,4 @@
-"""How fast a partition may be written to, if its topic says so: writers are held back, not refused."""
+"""The write speed limit of partitions, if their topic has one: writers are throttled, not refused."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ TOPICS_MAX = 10_000
 
 
 class WriteSpeed:
-    """The speed of all partitions of a node that have a limit."""
+    """Throttles writers of all partitions that have a limit."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._limits: dict[UUID, tuple[TopicConfig, int, int]] = {}
-        self._free_at: dict[tuple[UUID, int], float] = {}  # when what was written is paid off
+        self._free_at: dict[tuple[UUID, int], float] = {}  # when the debt of a partition is paid off
 
-    def hold_s(self, topic: Topic, partition: int, size: int) -> float:
-        """So much was written; how long its writer is to wait before it writes more."""
-        known = self._limits.get(topic.id)
-        if known is None or known[0] is not topic.config:
-            if len(self._limits) >= TOPICS_MAX:  # most of them may be gone by now
+    def delay_s(self, topic: Topic, partition: int, size: int) -> float:
+        """Charge a write. Returns how long its writer must wait before it writes more."""
+        cached = self._limits.get(topic.id)
+        if cached is None or cached[0] is not topic.config:
+            if len(self._limits) >= TOPICS_MAX:  # most of them may be deleted by now
                 self._limits.clear()
                 self._free_at.clear()
             settings = settings_of(topic)
-            known = self._limits[topic.id] = topic.config, settings.write_bytes_per_s, settings.write_burst_bytes
-        _, rate, burst = known
+            cached = self._limits[topic.id] = topic.config, settings.write_bytes_per_s, settings.write_burst_bytes
+        _, rate, burst = cached
         if not rate:
             return 0.0
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Who writes under which producer id: one stream at a time, and a new one takes over."""
+"""The write stream of each producer id: one at a time, and a new one fences the one before."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ class ProducerKey(NamedTuple):
 
 
 class Writers:
-    """The streams that write under a producer id, and what of each producer is on its way to the disk, whoever sent it."""
+    """The write streams by producer, and the writes of each producer that are in flight, of any stream."""
 
     def __init__(self, speed: WriteSpeed) -> None:
         self.speed = speed
         self._streams: dict[ProducerKey, Callable[[StatusError], None]] = {}
-        self._under_way: dict[ProducerKey, set[Outcome]] = {}
+        self._in_flight: dict[ProducerKey, set[Outcome]] = {}
 
     async def take_over(self, key: ProducerKey, end: Callable[[StatusError], None]) -> None:
-        """From now on this stream writes; the one before it is ended. What that has sent is settled when this returns."""
+        """Make a stream the writer of a producer, and end the stream before. Returns when the writes of that one are done."""
         old = self._streams.get(key)
         self._streams[key] = end
         if old is not None:
             old(session_expired(f"another stream writes as producer {key.producer!r} now"))
-        while pending := self._under_way.get(key):
+        while pending := self._in_flight.get(key):
             await asyncio.wait(pending)
             await asyncio.sleep(0)
 
     def leave(self, key: ProducerKey, end: Callable[[StatusError], None]) -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
         if self._streams.get(key) == end:
             del self._streams[key]
 
-    def send(self, key: ProducerKey, outcome: Outcome) -> None:
-        """Something of a producer is on its way."""
-        pending = self._under_way.setdefault(key, set())
+    def track(self, key: ProducerKey, outcome: Outcome) -> None:
+        """Track a write of a producer until it is done."""
+        pending = self._in_flight.setdefault(key, set())
         pending.add(outcome)
-        outcome.add_done_callback(lambda done: self._settled(key, done))
+        outcome.add_done_callback(lambda done: self._untrack(key, done))
 
-    def _settled(self, key: ProducerKey, outcome: Outcome) -> None:
-        pending = self._under_way[key]
+    def _untrack(self, key: ProducerKey, outcome: Outcome) -> None:
+        pending = self._in_flight[key]
         pending.discard(outcome)
         if not pending:
-            del self._under_way[key]
+            del self._in_flight[key]

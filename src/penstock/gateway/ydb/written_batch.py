@@ -1,5 +1,5 @@
-"""Messages of a writer, made into record batches: each message is a record, its compression undone, and each batch is compressed
-as a whole with what its messages were sent in."""
+"""Encodes messages of a writer as record batches. Messages are decompressed; each batch is compressed as a whole by the codec
+that its messages were sent in."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ GZIP_WINDOW: Final = 31
 _NO_KEY = packed_octets(None)
 
 
-class Writer(NamedTuple):
-    """What all messages of a session have in common."""
+class WriteSession(NamedTuple):
+    """What all messages of a write session have in common."""
 
     producer: str
     headers: bytes  # those of every record, packed, up to the name of the one with the seqno
-    headers_after: bytes  # likewise, those that stand behind the seqno
+    headers_after: bytes  # packed, those after the seqno
     header_count: int
 
     @property
     def overhead(self) -> int:
-        """What a record has at most beside its value and the metadata of its message."""
+        """The most bytes of a record besides its value and the metadata of its message."""
         return OVERHEAD + len(self.headers) + len(self.headers_after)
 
     @classmethod
-    def of(cls, producer: str, group: str, session_meta: dict[str, str]) -> Writer:
-        """The writer of a session."""
+    def of(cls, producer: str, group: str, session_meta: dict[str, str]) -> WriteSession:
+        """Encode the headers of a session."""
         owner = packed_header(PRODUCER, producer.encode()) if producer else b""
         after = [packed_header(SESSION + name.encode(), value.encode()) for name, value in sorted(session_meta.items())]
         if group and group != producer:
@@ -58,14 +58,14 @@ class WrittenBatch(NamedTuple):
         return len(self.data)
 
 
-def plain_data(messages: Sequence[Any], codec: int) -> list[bytes]:
-    """The data of messages without their compression. StatusError if it is not what it claims to be."""
+def decompress_data(messages: Sequence[Any], codec: int) -> list[bytes]:
+    """Decompress the data of messages. StatusError if the codec is not the claimed one."""
     if codec == RAW:
         return [message.data for message in messages]
     if codec not in SUPPORTED_CODECS:
-        known = ", ".join(f"{CODEC_NAMES[one]} ({one})" for one in SUPPORTED_CODECS)
-        raise bad_request(f"codec {codec} is not known; write with one of: {known}")
-    found: list[bytes] = []
+        known = ", ".join(f"{CODEC_NAMES[supported]} ({supported})" for supported in SUPPORTED_CODECS)
+        raise bad_request(f"codec {codec} is not supported; write with one of: {known}")
+    plain: list[bytes] = []
     left = PLAIN_BYTES_MAX
     for message in messages:
         try:
@@ -75,8 +75,8 @@ def plain_data(messages: Sequence[Any], codec: int) -> list[bytes]:
         left -= len(data)
         if left <= 0:
             raise bad_request(f"the messages of one request take more than {PLAIN_BYTES_MAX} bytes; send fewer at a time")
-        found.append(data)
-    return found
+        plain.append(data)
+    return plain
 
 
 def _gunzip(data: bytes, size_max: int) -> bytes:
@@ -86,7 +86,7 @@ def _gunzip(data: bytes, size_max: int) -> bytes:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not unpacker.eof and len(plain) < size_max:
-        raise ValueError("it ends too early")
+        raise ValueError("the data is incomplete")
     return plain
 
 
@@ -94,10 +94,10 @@ def _unzstd(data: bytes) -> bytes:
     return bytes(record_compression.decompress(record_compression.ZSTD, memoryview(data)))
 
 
-def batches_of(
-    writer: Writer, messages: Sequence[Any], data: Sequence[bytes], codec: int, size_max: int = BATCH_BYTES
+def encode_batches(
+    writer: WriteSession, messages: Sequence[Any], data: Sequence[bytes], codec: int, size_max: int = BATCH_BYTES
 ) -> Iterator[WrittenBatch]:
-    """The batches of some messages, in order, none larger than `size_max` unless a single message is."""
+    """Encode messages as batches, in order, none larger than `size_max` unless a single message is."""
     at = 0
     times_ms = [milliseconds(message.created_at) for message in messages]
     while at < len(messages):
@@ -105,20 +105,20 @@ def batches_of(
         base_ms = times_ms[at]
         size = HEADER_SIZE
         first = at
-        while at < len(messages) and (at == first or size + _bound(writer, messages[at], data[at]) <= size_max):
-            size += _put_record(records, writer, messages[at], data[at], (at - first, times_ms[at] - base_ms))
+        while at < len(messages) and (at == first or size + _size_bound(writer, messages[at], data[at]) <= size_max):
+            size += _append_record(records, writer, messages[at], data[at], (at - first, times_ms[at] - base_ms))
             at += 1
         span_ms = base_ms, max(times_ms[first:at])
-        yield WrittenBatch(compressed(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
+        yield WrittenBatch(encode_batch(b"".join(records), at - first, span_ms, STORED_CODECS[codec]), at - first)
 
 
-def _bound(writer: Writer, message: Any, value: bytes) -> int:
-    """What a record takes at most."""
+def _size_bound(writer: WriteSession, message: Any, value: bytes) -> int:
+    """The most bytes that a record can take."""
     return len(value) + writer.overhead + int(message.ByteSize()) - len(message.data)
 
 
-def _put_record(records: list[bytes], writer: Writer, message: Any, value: bytes, deltas: tuple[int, int]) -> int:
-    """Put a record in pieces behind others, so that its value is copied once for the whole batch; its size."""
+def _append_record(records: list[bytes], writer: WriteSession, message: Any, value: bytes, deltas: tuple[int, int]) -> int:
+    """Append a record in pieces, so that its value is copied only once. Returns its size."""
     delta, time_delta = deltas
     seqno = b"%d" % message.seq_no
     key, tail = _NO_KEY, writer.headers_after
@@ -157,8 +157,8 @@ def _items(message: Any) -> tuple[bytes, bytes, int]:
     return key, b"".join(headers), len(headers)
 
 
-def compressed(records: bytes | memoryview, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
-    """A batch of records, compressed with a codec of theirs."""
+def encode_batch(records: bytes | memoryview, count: int, times_ms: tuple[int, int], codec: int) -> bytes:
+    """Encode a batch of records, compressed by a codec."""
     if codec:
         records = record_compression.compress_like(codec, memoryview(b""), records)
     return framed(records, count, times_ms, attributes=FROM_YDB | codec)

@@ -69,7 +69,7 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
         read = await partition.read(at, min(weight_max, READ_BYTES_MAX), until=partition.stable_offset)
         for batch in committed_batches(_contiguous(read), partition.aborted_between(at, read.next_offset)):
             first = max(at, partition.start_offset)
-            parsed = read_row_batch(batch, max(first, _base_offset(batch)) + left, partition.origins.marked_from)
+            parsed = read_row_batch(batch, max(first, base_offset_of(batch)) + left, partition.origins.marked_from)
             if parsed is None:
                 continue
             part = parsed.from_offset(first, left)
@@ -97,10 +97,6 @@ def _contiguous(read: ReadResult) -> Buffer:
     data = read.batches[0] if len(read.batches) == 1 else joined(read)
     assert not isinstance(data, FilePiece), "this read does not ask for files"
     return data
-
-
-def _base_offset(batch: memoryview) -> int:
-    return base_offset_of(batch)
 
 
 def table_rows(batch: ReadBatch, part: slice, codec: RowCodec | None) -> list[Row]:

@@ -1,7 +1,6 @@
-"""What was read of a partition, as answers to a reader in their encoded form.
+"""Encodes batches of a partition as read responses.
 
-Plain batches are encoded by a compiled kernel, record by record; whatever has more in its headers goes the long way round, by a
-Python object a message."""
+Plain batches are encoded by a compiled kernel; batches with other headers by a Python object for each message."""
 
 from __future__ import annotations
 
@@ -19,63 +18,65 @@ from penstock.gateway.ydb.stored_messages import (
     SEQUENCE_WRAP,
     Message,
     batches_for,
+    decode_messages,
     kafka_producer,
-    messages_of,
 )
 from penstock.gateway.ydb.wire import number
 from penstock.kernels.message_pack import DATA_BYTES, IS_OTHER, MESSAGES, NEXT_ROW, OVERHEAD, pack_messages
 from penstock.kernels.record_scan import HEADERS_AT, OFFSET_DELTA
 from penstock.queue import Aborted, committed_batches, scan_batch
 
-ANSWER_BYTES: Final = 4 << 20  # of data in one answer, unless a single message is larger
+RESPONSE_BYTES: Final = 4 << 20  # of data in one response, unless a single message is larger
 _KEY_ITEM: Final = b"\x0a" + bytes([len(KEY_ITEM)]) + KEY_ITEM.encode() + b"\x12"
 
 
-class Packed(NamedTuple):
-    """A batch of messages as it is sent, in pieces that are put together once, and how many bytes of data are in it."""
+class EncodedBatch(NamedTuple):
+    """An encoded batch of messages, in pieces that are joined once, and the bytes of its data."""
 
     pieces: tuple[Buffer, ...]
     size: int
 
 
-class Answer(NamedTuple):
-    """A whole message of the server, and the bytes that it takes of a reader's credit."""
+class ReadResponse(NamedTuple):
+    """An encoded message of the server, and the bytes that it uses of the reader's credit."""
 
     encoded: bytes
     size: int
 
 
-def answers(session_id: int, data: bytes, from_offset: int, aborted: Sequence[Aborted], marked_from: int = 0) -> Iterator[Answer]:
-    """The answers with all messages from an offset on. Batches before `marked_from` do not say which gateway wrote them."""
+def encode_responses(
+    session_id: int, data: bytes, from_offset: int, aborted: Sequence[Aborted], marked_from: int = 0
+) -> Iterator[ReadResponse]:
+    """Encode all messages from an offset on. Batches before `marked_from` do not say which gateway wrote them."""
     parts: list[tuple[Buffer, ...]] = []
     size = 0
     for batch in committed_batches(data, aborted):
-        for packed in _packed(batch, from_offset, marked_from):
-            if parts and size + packed.size > ANSWER_BYTES:
-                yield _answer(session_id, parts, size)
+        for packed in _encode_batch(batch, from_offset, marked_from):
+            if parts and size + packed.size > RESPONSE_BYTES:
+                yield _encode_response(session_id, parts, size)
                 parts, size = [], 0
             parts.append(packed.pieces)
             size += packed.size
     if parts:
-        yield _answer(session_id, parts, size)
+        yield _encode_response(session_id, parts, size)
 
 
-def _answer(session_id: int, batches: list[tuple[Buffer, ...]], size: int) -> Answer:
+def _encode_response(session_id: int, batches: list[tuple[Buffer, ...]], size: int) -> ReadResponse:
     size = max(size, 1)
     session: list[Buffer] = [b"\x08", number(session_id)]
     for pieces in batches:
         session += (b"\x12", number(_length(pieces)), *pieces)
     beginning, end = (b"\x0a", number(_length(session))), (b"\x10", number(size))
     length = _length(beginning) + _length(session) + _length(end)
-    return Answer(b"".join((b"\x08", number(Status.SUCCESS), b"\x22", number(length), *beginning, *session, *end)), size)
+    return ReadResponse(b"".join((b"\x08", number(Status.SUCCESS), b"\x22", number(length), *beginning, *session, *end)), size)
 
 
 def _length(pieces: Iterable[Buffer]) -> int:
     return sum(map(len, pieces))
 
 
-def _packed(batch: memoryview, from_offset: int, marked_from: int) -> Iterator[Packed]:
-    """The messages of a stored batch, in parts that fit into an answer; none if it is a marker."""
+def _encode_batch(batch: memoryview, from_offset: int, marked_from: int) -> Iterator[EncodedBatch]:
+    """Encode a stored batch in parts that fit into a response; none for a transaction marker."""
     scanned = scan_batch(batch)
     if scanned is None:
         return
@@ -83,38 +84,38 @@ def _packed(batch: memoryview, from_offset: int, marked_from: int) -> Iterator[P
     base_offset, count, stamp_ms = header.base_offset, header.message_count, header.stamp_ms
     base_ms = header.base_ms if stamp_ms is None else stamp_ms
     base = np.array([base_offset, base_ms, stamp_ms is None, from_offset], np.int64)
-    told = np.zeros(4, np.int64)
+    outcome = np.zeros(4, np.int64)
     row = 0
     source = _source(plain, table, header, marked_from)
     out = np.empty(len(plain) + count * (OVERHEAD + (0 if source is None else len(source.group))), np.uint8).data
     while row < count:
         if source is None:
             first = max(from_offset, base_offset + int(table[row, OFFSET_DELTA]))
-            yield from _the_long_way(messages_of(batch, first, marked_from))
+            yield from _encode_by_message(decode_messages(batch, first, marked_from))
             return
         used = pack_messages(
             plain,
             table,
             row,
             out,
-            told,
+            outcome,
             prefix=source.prefix,
             first_seqno=source.first_seqno,
             base=base,
             group=source.group,
             key_item=_KEY_ITEM,
-            limit=ANSWER_BYTES,
+            limit=RESPONSE_BYTES,
         )
-        if told[MESSAGES]:
-            yield Packed((out[:used], source.tail(int(base[1]))), int(told[DATA_BYTES]))
+        if outcome[MESSAGES]:
+            yield EncodedBatch((out[:used], source.tail(int(base[1]))), int(outcome[DATA_BYTES]))
             out = out[used:]
-        row = int(told[NEXT_ROW])
-        if told[IS_OTHER]:
+        row = int(outcome[NEXT_ROW])
+        if outcome[IS_OTHER]:
             source = None
 
 
 class _Source(NamedTuple):
-    """Whose the messages of a batch are, if they are plain."""
+    """The producer of a plain batch."""
 
     producer: bytes
     group: bytes
@@ -122,27 +123,27 @@ class _Source(NamedTuple):
     first_seqno: int
 
     def tail(self, time_ms: int) -> bytes:
-        """What a batch has behind its messages."""
+        """The fields of a batch after its messages."""
         stamp: bytes = timestamp(max(time_ms, 0)).SerializeToString()
         name = b"\x12" + number(len(self.producer)) + self.producer if self.producer else b""
         return name + b"\x20" + number(RAW) + b"\x2a" + number(len(stamp)) + stamp
 
 
 def _source(plain: memoryview, table: Any, header: BatchHeader, marked_from: int) -> _Source | None:
-    """Whose the first message is: what the others are compared with."""
+    """The producer of the first message, which the kernel compares the others with. Returns None if the batch is not plain."""
     at = int(table[0, HEADERS_AT])
     if not plain[at]:
         name, first_seqno = kafka_producer(header)
         if first_seqno < 0:
             return _Source(b"", b"", b"", header.base_offset + 1)
-        # Numbers that begin anew within a batch are counted one by one.
+        # A sequence that wraps within a batch is counted message by message.
         return None if first_seqno + len(table) > SEQUENCE_WRAP else _Source(name.encode(), name.encode(), b"", first_seqno)
     if not header.is_from(FROM_YDB, marked_from):
         return None
-    found = read_headers(bytes(plain[at : int(table[0, 1])]), 0)
-    if len(found) != 2 or found[0][0] != PRODUCER or found[1][0] != SEQNO:
+    headers = read_headers(bytes(plain[at : int(table[0, 1])]), 0)
+    if len(headers) != 2 or headers[0][0] != PRODUCER or headers[1][0] != SEQNO:
         return None
-    name_bytes = found[0][1] or b""
+    name_bytes = headers[0][1] or b""
     try:
         name_bytes.decode()
     except UnicodeDecodeError:
@@ -151,11 +152,11 @@ def _source(plain: memoryview, table: Any, header: BatchHeader, marked_from: int
     return _Source(name_bytes, name_bytes, prefix, -1)
 
 
-def _the_long_way(messages: list[Message]) -> Iterator[Packed]:
+def _encode_by_message(messages: list[Message]) -> Iterator[EncodedBatch]:
     part: list[Message] = []
     size = 0
     for message in messages:
-        if part and size + len(message.data) > ANSWER_BYTES:
+        if part and size + len(message.data) > RESPONSE_BYTES:
             yield from _serialized(part)
             part, size = [], 0
         part.append(message)
@@ -163,6 +164,6 @@ def _the_long_way(messages: list[Message]) -> Iterator[Packed]:
     yield from _serialized(part)
 
 
-def _serialized(messages: list[Message]) -> Iterator[Packed]:
+def _serialized(messages: list[Message]) -> Iterator[EncodedBatch]:
     for batch, size in batches_for(messages, RAW):
-        yield Packed((batch.SerializeToString(),), size)
+        yield EncodedBatch((batch.SerializeToString(),), size)

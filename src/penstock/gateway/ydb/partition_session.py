@@ -1,4 +1,4 @@
-"""One partition as one reader reads it: where it stands, and what of it is committed."""
+"""A partition session: one partition as read by one reader, with its read and committed offsets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from penstock.broker import TopicPartition
 from penstock.core.errors import InvalidRequestError
 from penstock.core.record_format import CODEC_MASK, KIND_BYTE, LAST_DELTA
 from penstock.gateway.ydb.commit_ranges import CommitRanges
-from penstock.gateway.ydb.read_answers import Answer, answers
+from penstock.gateway.ydb.read_responses import ReadResponse, encode_responses
 from penstock.kernels.record_scan import OFFSET_DELTA, TIMESTAMP_DELTA
 from penstock.queue import Partition, joined, scan_batch
 
 IN_PLACE_BYTES_MAX = 64 << 10
 
 
-class PartitionRead:
-    """A partition session. It is given data once the client has said so."""
+class PartitionSession:
+    """The state of a partition session. Data is sent once the client has confirmed the start."""
 
     def __init__(self, session_id: int, queue: TopicPartition, path: str) -> None:
         self.id = session_id
@@ -28,42 +28,42 @@ class PartitionRead:
         self.number = queue.partition
         self.next_offset = 0
         self.commits = CommitRanges(0)
-        self.is_started = False  # the client has taken it
-        self.stop_by: float | None = None  # it is to let go of it, at last by then
+        self.is_started = False  # the client has confirmed it
+        self.stop_by: float | None = None  # revoked: the client must release it by then
         self.began_ms = 0
         self.last_read_ms = 0
 
-    def place(self, committed: int, next_offset: int) -> None:
-        """Where reading begins."""
+    def seek(self, committed: int, next_offset: int) -> None:
+        """Set the committed offset, and the one to read from."""
         self.commits = CommitRanges(committed)
         self.next_offset = next_offset
 
     def commit(self, start: int, end: int) -> bool:
-        """A range is done; whether the committed offset moved."""
+        """Commit a range. Returns whether the committed offset advanced."""
         if start < 0 or end > self.next_offset:
             raise InvalidRequestError(
                 f"partition {self.number} of {self.path!r} was read up to {self.next_offset}; {start}..{end} cannot be committed"
             )
         return self.commits.add(start, end)
 
-    async def read(self, partition: Partition, bytes_max: int) -> AsyncIterator[Answer]:
-        """The next messages, as answers. It moves on even if there is none among what was read."""
+    async def read(self, partition: Partition, bytes_max: int) -> AsyncIterator[ReadResponse]:
+        """Read the next messages, as responses. Advances even if there are no messages in what was read."""
         before = self.next_offset
-        found = await partition.read(before, bytes_max, until=partition.stable_offset)
-        aborted = partition.aborted_between(before, found.next_offset)
-        self.next_offset = found.next_offset
-        data = joined(found)
-        made = answers(self.id, data, before, aborted, partition.origins.marked_from)
+        batches = await partition.read(before, bytes_max, until=partition.stable_offset)
+        aborted = partition.aborted_between(before, batches.next_offset)
+        self.next_offset = batches.next_offset
+        data = joined(batches)
+        responses = encode_responses(self.id, data, before, aborted, partition.origins.marked_from)
         if len(data) > IN_PLACE_BYTES_MAX and data[KIND_BYTE] & CODEC_MASK:
-            # Others are served while it is unpacked.
-            while (answer := await asyncio.to_thread(next, made, None)) is not None:
-                yield answer
-        for answer in made:
-            yield answer
+            # Decompress in a thread.
+            while (response := await asyncio.to_thread(next, responses, None)) is not None:
+                yield response
+        for response in responses:
+            yield response
 
 
-async def first_since(partition: Partition, time_ms: int) -> int:
-    """The offset of the first message from a time on; the end if there is none."""
+async def first_offset_since(partition: Partition, time_ms: int) -> int:
+    """The offset of the first message from a time on, or the end if there is none."""
     offset = partition.start_offset
     while (found := await partition.find_time(time_ms, offset)) is not None:
         base_offset, data = found
