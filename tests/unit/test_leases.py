@@ -25,7 +25,7 @@ def key(number: int) -> LeaseKey:
 
 
 def held(book: LeaseBook, queue: TopicPartition, now_s: float) -> list[int]:
-    return sorted(lease.positions[queue] for lease in book.of_queue(queue, now_s))
+    return sorted(lease.positions[queue] for lease in book.of_partition(queue, now_s))
 
 
 def test_a_lease_holds_its_partitions_until_it_expires() -> None:

@@ -50,13 +50,13 @@ class Consumers:
         self._clock = clock
         self.pending: dict[tuple[str, TopicPartition], set[int]] = {}  # producers whose open transactions set a position
 
-    def is_unstable(self, consumer: str, queue: TopicPartition) -> bool:
+    def is_unstable(self, consumer: str, place: TopicPartition) -> bool:
         """Whether a transaction that is not yet ended sets this position."""
-        return (consumer, queue) in self.pending
+        return (consumer, place) in self.pending
 
-    def position(self, consumer: str, queue: TopicPartition) -> Position | None:
+    def position(self, consumer: str, place: TopicPartition) -> Position | None:
         """The position of a consumer; None if it never committed there."""
-        raw = self._tablet.head(_key(consumer, queue))
+        raw = self._tablet.head(_key(consumer, place))
         return None if raw is None else unpack_position(raw)
 
     def positions(self, consumer: str) -> dict[TopicPartition, Position]:
@@ -93,18 +93,18 @@ class Consumers:
 
     async def commit(self, consumer: str, positions: Iterable[tuple[TopicPartition, Position]]) -> None:
         """Set positions, all of them durably or none."""
-        await self.commit_all((consumer, queue, position) for queue, position in positions)
+        await self.commit_all((consumer, place, position) for place, position in positions)
 
     async def commit_all(self, positions: Iterable[tuple[str, TopicPartition, Position]]) -> None:
         """Set positions of several consumers, all of them durably or none."""
         now_ms = int(self._clock.wall() * 1000)
-        writes = tuple(position_write(consumer, queue, position, now_ms) for consumer, queue, position in positions)
+        writes = tuple(position_write(consumer, place, position, now_ms) for consumer, place, position in positions)
         if writes:
             await self._tablet.execute(Request(writes, makes_room=True))
 
-    async def forget(self, consumer: str, queues: Iterable[TopicPartition]) -> None:
+    async def forget(self, consumer: str, places: Iterable[TopicPartition]) -> None:
         """Delete positions."""
-        keys = [_key(consumer, queue) for queue in queues]
+        keys = [_key(consumer, place) for place in places]
         if keys:
             await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys), makes_room=True))
 
@@ -128,13 +128,13 @@ def _prefix(consumer: str) -> bytes:
     return b"o" + name + b"\0"
 
 
-def _key(consumer: str, queue: TopicPartition) -> bytes:
-    return _prefix(consumer) + _TOPIC_PARTITION.pack(queue.topic_id.bytes, queue.partition)
+def _key(consumer: str, place: TopicPartition) -> bytes:
+    return _prefix(consumer) + _TOPIC_PARTITION.pack(place.topic_id.bytes, place.partition)
 
 
-def position_write(consumer: str, queue: TopicPartition, position: Position, now_ms: int) -> Write:
+def position_write(consumer: str, place: TopicPartition, position: Position, now_ms: int) -> Write:
     """The command that sets a position."""
-    return Write(_key(consumer, queue), b"", head=pack_position(position, now_ms))
+    return Write(_key(consumer, place), b"", head=pack_position(position, now_ms))
 
 
 def pack_position(position: Position, now_ms: int) -> bytes:

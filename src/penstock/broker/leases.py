@@ -77,7 +77,7 @@ class LeaseBook:
         self._options = options
         self._leases: dict[LeaseKey, Lease] = {}
         self._partitions = 0  # of all leases
-        self._by_queue: dict[TopicPartition, dict[LeaseKey, Lease]] = {}
+        self._by_place: dict[TopicPartition, dict[LeaseKey, Lease]] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -119,20 +119,20 @@ class LeaseBook:
         if known is None:
             return False
         self._partitions -= len(known.positions)
-        for queue in known.positions:
-            holders = self._by_queue[queue]
+        for place in known.positions:
+            holders = self._by_place[place]
             del holders[key]
             if not holders:
-                del self._by_queue[queue]
+                del self._by_place[place]
         return True
 
     def expired(self, now_s: float) -> list[LeaseKey]:
         """Those that are over but still in the book. One that is spent is remembered for as long as it is asked for."""
         return [key for key, lease in self._leases.items() if now_s >= max(lease.expires_s, lease.refused_s + lease.duration_s)]
 
-    def of_queue(self, queue: TopicPartition, now_s: float) -> list[Lease]:
+    def of_partition(self, place: TopicPartition, now_s: float) -> list[Lease]:
         """The leases that hold something of a partition."""
-        return [lease for lease in self._by_queue.get(queue, {}).values() if now_s < lease.expires_s]
+        return [lease for lease in self._by_place.get(place, {}).values() if now_s < lease.expires_s]
 
     def _check_room(self, leases: int, partitions: int, now_s: float) -> None:
         """Whether so many more may be, if need be without those that are over."""
@@ -168,8 +168,8 @@ class LeaseBook:
         self.drop(key)
         self._leases[key] = lease
         self._partitions += len(lease.positions)
-        for queue in lease.positions:
-            self._by_queue.setdefault(queue, {})[key] = lease
+        for place in lease.positions:
+            self._by_place.setdefault(place, {})[key] = lease
         return lease
 
 
@@ -226,17 +226,17 @@ class Leases:
             self._book.drop(key)
         await self._forget([*keys, *(key for key in self._stored if key not in self._book)])
 
-    def needed_from(self, queue: TopicPartition) -> int | None:
+    def needed_from(self, place: TopicPartition) -> int | None:
         """The first offset of a partition that a lease holds; None if there is none, or none counts now."""
-        lease = self.holder(queue)
-        return None if lease is None else lease.positions[queue]
+        lease = self.holder(place)
+        return None if lease is None else lease.positions[place]
 
-    def holder(self, queue: TopicPartition) -> Lease | None:
+    def holder(self, place: TopicPartition) -> Lease | None:
         """The lease that holds most of a partition."""
-        held = self._book.of_queue(queue, self._clock.monotonic())
+        held = self._book.of_partition(place, self._clock.monotonic())
         if not held or self._is_short_of_room():
             return None
-        return min(held, key=lambda lease: lease.positions[queue])
+        return min(held, key=lambda lease: lease.positions[place])
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._book)
@@ -279,14 +279,14 @@ def is_short_of_room(life: LocalGroup) -> bool:
 
 
 def _has_advanced(before: Positions, after: Positions) -> bool:
-    return any(offset > before.get(queue, offset) for queue, offset in after.items())
+    return any(offset > before.get(place, offset) for place, offset in after.items())
 
 
 def _covers(stored: Lease, wanted: Lease) -> bool:
     """Whether a restart would find a lease that holds at least as much for at least as long."""
     held = stored.positions
     return stored.duration_s >= wanted.duration_s and all(
-        queue in held and held[queue] <= offset for queue, offset in wanted.positions.items()
+        place in held and held[place] <= offset for place, offset in wanted.positions.items()
     )
 
 
@@ -296,7 +296,7 @@ def _pack_key(key: LeaseKey) -> bytes:
 
 def _pack(lease: Lease) -> bytes:
     owner = lease.owner.encode()
-    held = (_POSITION.pack(queue.topic_id.bytes, queue.partition, offset) for queue, offset in lease.positions.items())
+    held = (_POSITION.pack(place.topic_id.bytes, place.partition, offset) for place, offset in lease.positions.items())
     return _VALUE.pack(VERSION, int(lease.duration_s * 1000), len(owner)) + owner + b"".join(held)
 
 

@@ -71,11 +71,11 @@ class Retention:
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
         """The first offset that an important or vital consumer or the holder of a lease still needs; None if there is none."""
-        queue = TopicPartition(topic.id, number)
-        positions = (self._consumers.position(name, queue) for name in topic.config.important_consumers)
+        place = TopicPartition(topic.id, number)
+        positions = (self._consumers.position(name, place) for name in topic.config.important_consumers)
         # One that has never committed has read nothing.
         offsets = [0 if position is None else position.offset for position in positions]
-        others = self._vital_from(topic, number), self._leases.needed_from(queue)
+        others = self._vital_from(topic, number), self._leases.needed_from(place)
         return min([*offsets, *(offset for offset in others if offset is not None)], default=None)
 
     async def _store_time(self) -> None:

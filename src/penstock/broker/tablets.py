@@ -57,7 +57,7 @@ class TabletDamage(NamedTuple):
         return not self.log and not any(self.offsets.values())
 
 
-class _Hosted:
+class _HostedTablet:
     """A tablet of this node and what it should be: its partitions and their configuration."""
 
     def __init__(self, storage: TabletStorage, partitions: set[int], config: PartitionConfig) -> None:
@@ -94,14 +94,14 @@ class Tablets:
         self._clock = clock
         self._random = random
         self._on_change = on_change  # called when a tablet comes up or goes down
-        self._hosted: dict[int, _Hosted] = {}
+        self._hosted: dict[int, _HostedTablet] = {}
 
     async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
         """Keep a tablet running here with these partitions. Returns after the first attempt to boot it; a tablet that `is_new`
         was never started, and this waits until it runs."""
         hosted = self._hosted.get(tablet_id)
         if hosted is None:
-            hosted = _Hosted(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
+            hosted = _HostedTablet(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
             hosted.is_new = is_new
             self._hosted[tablet_id] = hosted
         hosted.partitions |= partitions
@@ -206,7 +206,7 @@ class Tablets:
         await asyncio.gather(*(self._stop(hosted) for hosted in self._hosted.values()))
         self._hosted.clear()
 
-    async def _stop(self, hosted: _Hosted) -> None:
+    async def _stop(self, hosted: _HostedTablet) -> None:
         if hosted.keeper is not None:
             hosted.keeper.cancel()
             await asyncio.gather(hosted.keeper, return_exceptions=True)
@@ -214,10 +214,10 @@ class Tablets:
             await hosted.tablet.stop()
             hosted.tablet = None
 
-    def _start_keeper(self, tablet_id: int, hosted: _Hosted) -> None:
+    def _start_keeper(self, tablet_id: int, hosted: _HostedTablet) -> None:
         hosted.keeper = asyncio.create_task(self._keep(tablet_id, hosted), name=f"tablet-{tablet_id}-keeper")
 
-    async def _keep(self, tablet_id: int, hosted: _Hosted) -> None:
+    async def _keep(self, tablet_id: int, hosted: _HostedTablet) -> None:
         """Boot the tablet unless it runs, and again whenever it has stopped, each time with a new generation."""
         pause = RETRY_FIRST_S
         while True:
@@ -248,7 +248,7 @@ class Tablets:
             await hosted.tablet.stop()
             hosted.tablet = None
 
-    async def _boot(self, hosted: _Hosted, *, give_up: bool = False) -> QueueTablet:
+    async def _boot(self, hosted: _HostedTablet, *, give_up: bool = False) -> QueueTablet:
         # If a new tablet turns out not to be new, blocking its first generation fails, and the next attempt looks it up.
         generation = FIRST_GENERATION if hosted.is_new else await hosted.storage.next_generation()
         new = sorted(hosted.partitions) if hosted.is_new else ()

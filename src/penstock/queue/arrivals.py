@@ -1,4 +1,4 @@
-"""Those who wait for something to be written to a partition."""
+"""Readers that wait for the next write to a partition."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Arrivals:
         self._waiting.add(waiter)
 
     def unwatch(self, waiter: asyncio.Future[None]) -> None:
-        """It is watched for no more."""
+        """Stop watching for `waiter`."""
         self._waiting.discard(waiter)
 
     def tell(self) -> None:
-        """Something was written."""
+        """Complete all waiters: something was written."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until what is waited for is there; whether it is."""
+        """Wait until `is_there` holds. Returns False after the timeout."""
         deadline = self._clock.monotonic() + timeout_s
         while not is_there():
             arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -65,7 +65,7 @@ class Partition:
         self._epochs = Epochs()
         self.origins = Origins(0)
         self._has_origins = False  # whether they are stored
-        self._changing = ChangeLock(tablet, number)  # one request that moves data is under way at a time
+        self._changing = ChangeLock(tablet, number)  # one request that moves data is in flight at a time
         self._writing = Writing(self, tablet, self._changing)
         self.arrivals = Arrivals(clock)
         self._sources_checked_to = b""
@@ -117,7 +117,7 @@ class Partition:
         return max((run.max_timestamp for run in self.runs if run.next_offset > self.start_offset), default=-1)
 
     async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
-        """Store a batch; it is there for good when this returns. The bytes must not change until then."""
+        """Store a batch; it is durable when this returns. The bytes must not change until then."""
         return await self.append(check_batch(raw, self.config.batch_bytes_max), source)
 
     async def append(self, batch: Batch, source: SourceWrite | None = None) -> WriteResult:
@@ -151,13 +151,13 @@ class Partition:
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
-        found: list[Buffer | FilePiece] = []
+        buffers: list[Buffer | FilePiece] = []
         size = tries = 0
         begin, end_offset, stable_offset = offset, self.end_offset, self.stable_offset
         limit = end_offset if until is None else min(until, end_offset)
-        while offset < limit and (size < bytes_max or not found):
+        while offset < limit and (size < bytes_max or not buffers):
             if offset < self.start_offset:  # trimmed while this read was waiting
-                if found:
+                if buffers:
                     break
                 offset = self.start_offset
                 continue
@@ -168,24 +168,24 @@ class Partition:
                 tries += 1
                 if tries > SWAP_TURNS_MAX:
                     raise
-                await asyncio.sleep(0)  # whoever replaced it is about to say by what
+                await asyncio.sleep(0)  # its replacement appears within a turn of the loop
                 continue
             except PenstockError:
                 if offset >= self.start_offset:
                     raise
                 continue
             parts_size = sum([part.length if isinstance(part, FilePiece) else len(part) for part in parts])
-            if (found or not at_least_one) and size + parts_size > bytes_max:
+            if (buffers or not at_least_one) and size + parts_size > bytes_max:
                 break
-            if found and files is None and parts and not isinstance(parts[0], FilePiece):
+            if buffers and files is None and parts and not isinstance(parts[0], FilePiece):
                 break
-            found.extend(parts)
+            buffers.extend(parts)
             size += parts_size
             offset = next_offset
             if parts and offset < run.next_offset and (isinstance(parts[-1], FilePiece) or size > bytes_max * NEARLY_ALL):
                 break  # the next batch is too large, or nearly so: another look is not worth it
         self.probe.read(offset - begin, size)
-        return ReadResult(tuple(found), size, offset, self.start_offset, end_offset, stable_offset)
+        return ReadResult(tuple(buffers), size, offset, self.start_offset, end_offset, stable_offset)
 
     def batch_at_hand(self, offset: int) -> memoryview | None:
         """The batch that holds an offset of the partition, or follows it, if it is in memory; None if it has to be read."""
@@ -194,7 +194,7 @@ class Partition:
         return None if piece is None else piece.batch_with(offset)
 
     async def wait_beyond(self, offset: int, timeout_s: float) -> bool:
-        """Wait until there is something at `offset` or after it; whether there is."""
+        """Wait until there is something at `offset` or after it. Returns False after the timeout."""
         return await self.arrivals.wait(lambda: self.end_offset > offset, timeout_s)
 
     def aborted_between(self, begin: int, end: int) -> list[Aborted]:
@@ -212,7 +212,7 @@ class Partition:
             try:
                 return await self._find_time(timestamp_ms, max(from_offset, self.start_offset))
             except BodyReplacedError:
-                await asyncio.sleep(0)  # whoever replaced it is about to say by what
+                await asyncio.sleep(0)  # its replacement appears within a turn of the loop
         raise UnavailableError(f"partition {self.number} changes while it is searched for a time; ask again")
 
     async def _find_time(self, timestamp_ms: int, first: int) -> tuple[int, Buffer] | None:
@@ -252,7 +252,7 @@ class Partition:
         await self.tablet.execute(Request((Write(key, keys.pack_offset(offset)),), makes_room=True))
 
     async def trim(self, offset: int) -> int:
-        """Let go of everything before an offset; the new start."""
+        """Delete everything before an offset. Returns the new start."""
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"cannot trim to {offset}: the partition ends at {self.end_offset}")
         async with self._changing:
@@ -325,8 +325,8 @@ class Partition:
         return True
 
     async def retain(self, needed_from: int | None = None, now_ms: int | None = None) -> int:
-        """Let go of whole blobs that the topic's retention does not ask for and no important consumer needs, nor anyone else who
-        reads from `needed_from` on, and of sources with nothing left; the number of messages gone."""
+        """Delete whole blobs beyond the topic's retention that no important consumer needs and that end before `needed_from`, and
+        sources whose messages are gone. Returns the number of messages deleted."""
         kept = self.config.retention_messages
         counted = None if kept is None else await offset_of_last(self, kept, self.end_offset)
         async with self._changing:
