@@ -103,14 +103,14 @@ class ArrowBatchBuilder:
         if not bad:
             return batch, None
         is_good = np.ones(batch.num_rows, bool)
-        is_good[[one.row for one in bad]] = False
+        is_good[[value.row for value in bad]] = False
         return batch.filter(pa.array(is_good)), self._dead(bad)
 
     def _dead(self, bad: list[MalformedValue]) -> pa.RecordBatch:
         assert self._values is not None
         form = self._factory.value_format
-        before, after = (len(one) for one in form.wrapping[:2]) if form is not None and form.wrapping is not None else (0, 0)
-        rows = np.array([one.row for one in bad])
+        before, after = (len(affix) for affix in form.wrapping[:2]) if form is not None and form.wrapping is not None else (0, 0)
+        rows = np.array([value.row for value in bad])
         text, starts = memoryview(self._values.text).cast("B"), self._values.offsets
         values = [bytes(text[int(starts[row]) + before : int(starts[row + 1]) - after]) for row in rows]
         keys = pa.nulls(len(rows), pa.binary()) if self._keys is None else self._keys.array(pa.binary()).take(pa.array(rows))
@@ -122,7 +122,7 @@ class ArrowBatchBuilder:
                 pa.array(self._timestamps.array[rows], pa.int64()).cast(pa.timestamp("us", "UTC")),
                 keys,
                 pa.array(values, pa.binary()),
-                pa.array([one.reason[:REASON_CHARACTERS] for one in bad], pa.string()),
+                pa.array([value.reason[:REASON_CHARACTERS] for value in bad], pa.string()),
             ],
             schema=DEAD_SCHEMA,
         )
@@ -184,10 +184,10 @@ class ArrowBatchFactory:
 
     def constant(self, name: str, rows: int) -> pa.Array:
         """A column that is the same in every row."""
-        found = self._constants.get(name)
-        if found is None or len(found) < rows:
-            found = self._constants[name] = self._repeated(name, rows)
-        return found.slice(0, rows)
+        column = self._constants.get(name)
+        if column is None or len(column) < rows:
+            column = self._constants[name] = self._repeated(name, rows)
+        return column.slice(0, rows)
 
     def _repeated(self, name: str, rows: int) -> pa.Array:
         # From plain memory: of a Python value Arrow asks pandas whether it is one of its own, and imports it to be able to.

@@ -82,10 +82,10 @@ class _Types:
         if kind == "map":
             item = self.of(schema["values"], f"{where}{{}}")
             return _Column(f"MAP<STRING, {item.spark}>", {"type": "map", "values": item.schema}, _pairs(item.convert))
-        found = self._plain(str(kind), schema, where)
+        column = self._plain(str(kind), schema, where)
         if kind in ("enum", "fixed"):
-            self._remember(schema, found)
-        return found
+            self._remember(schema, column)
+        return column
 
     def _plain(self, kind: str, schema: dict[str, Any], where: str) -> _Column:
         logical = str(schema.get("logicalType"))
@@ -106,9 +106,9 @@ class _Types:
         spark = ", ".join(f"`{name}`: {column.spark}" for name, column in zip(names, columns, strict=True))
         fields = [{"name": item["name"], "type": column.schema} for item, column in zip(schema["fields"], columns, strict=True)]
         converts = {name: column.convert for name, column in zip(names, columns, strict=True) if column.convert is not None}
-        found = _Column(f"STRUCT<{spark}>", {**schema, "fields": fields}, _some(converts) if converts else None)
-        self._remember(schema, found)
-        return found
+        record = _Column(f"STRUCT<{spark}>", {**schema, "fields": fields}, _some(converts) if converts else None)
+        self._remember(schema, record)
+        return record
 
     def _union(self, branches: list[Any], where: str) -> _Column:
         others = [branch for branch in branches if branch != "null"]
@@ -146,17 +146,17 @@ class AnyAvroFormat:
         """As `ValueFormat` says."""
         rows = len(starts) - 1
         data = memoryview(text).cast("B")
-        there = [True] * rows if valid is None else np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[:rows]
-        found: list[Any] = []
+        is_valid = [True] * rows if valid is None else np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[:rows]
+        values: list[Any] = []
         for row in range(rows):
             value = None
-            if there[row]:
+            if is_valid[row]:
                 try:
                     value = self._value(data[int(starts[row]) : int(starts[row + 1])])
                 except _MALFORMED as error:
                     self._note(row, error, offsets)
-            found.append(value)
-        return pa.array(found, self._kind)
+            values.append(value)
+        return pa.array(values, self._kind)
 
     def _value(self, raw: memoryview) -> Any:
         stream = io.BytesIO(raw)
@@ -207,8 +207,8 @@ def _pairs(convert: Convert | None) -> Convert:
 
 def _some(converts: dict[str, Convert]) -> Convert:
     def convert(value: dict[str, Any]) -> dict[str, Any]:
-        for name, one in converts.items():
-            value[name] = one(value[name])
+        for name, convert in converts.items():
+            value[name] = convert(value[name])
         return value
 
     return convert

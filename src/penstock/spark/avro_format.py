@@ -101,14 +101,14 @@ class AvroProgram:
         if schema["type"] == "record":
             return self._record(schema, where, -1)
         if schema["type"] == "enum":
-            symbols = [str(one).encode() for one in schema.get("symbols", [])]
+            symbols = [str(symbol).encode() for symbol in schema.get("symbols", [])]
             kind = _Kind(kernel.ENUM, len(self.symbols), len(symbols), kernel.STRINGS, pa.string(), "STRING")
             self.symbols += symbols
-            found = self._leaf(kind)
+            node = self._leaf(kind)
         else:
-            found = self._leaf(_Kind(kernel.FIXED, int(schema.get("size", 0)), 0, kernel.STRINGS, pa.binary(), "BINARY"))
+            node = self._leaf(_Kind(kernel.FIXED, int(schema.get("size", 0)), 0, kernel.STRINGS, pa.binary(), "BINARY"))
         self._remember(schema)
-        return found
+        return node
 
     def _remember(self, schema: dict[str, Any]) -> None:
         """A type with a name can be meant by that name from here on; not within itself, where it would have no end."""
@@ -170,7 +170,7 @@ class AvroFormat:
         validity = np.full((rows + 7) // 8, 255, np.uint8) if valid is None else np.frombuffer(valid, np.uint8).copy()
         # A symbol may be longer than the number that stands for it.
         columns = [_Column(width, rows, text.size + rows * self._growth) for width in self._program.widths]
-        decoder = kernel.AvroDecoder(self._steps, [one.room for one in columns], self._symbols, self._symbol_starts)
+        decoder = kernel.AvroDecoder(self._steps, [column.room for column in columns], self._symbols, self._symbol_starts)
         bad = decoder.decode(memoryview(text).cast("B"), starts, validity)
         if bad >= 0 and self._fails:
             raise MalformedValueError(

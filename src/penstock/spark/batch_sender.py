@@ -146,9 +146,9 @@ class BatchSender:
         connection, sent, batches = self._in_flight[0]
         answer = connection.receive(sent, ProduceResponse)
         codes = {
-            TopicPartition(topic.name, one.index): (one.error_code, one.error_message)
+            TopicPartition(topic.name, response.index): (response.error_code, response.error_message)
             for topic in answer.responses
-            for one in topic.partition_responses
+            for response in topic.partition_responses
         }
         self._in_flight.popleft()
         failed = [
@@ -184,10 +184,10 @@ class BatchSender:
         except PenstockError:
             return batches
         stored = {
-            TopicPartition(topic.name, one.index)
+            TopicPartition(topic.name, response.index)
             for topic in answer.responses
-            for one in topic.partition_responses
-            if one.error_code in _STORED
+            for response in topic.partition_responses
+            if response.error_code in _STORED
         }
         return [batch for batch in batches if batch.topic_partition not in stored]
 

@@ -48,8 +48,8 @@ class Layout:
     @property
     def value_type(self) -> pa.DataType | None:
         """The struct that values are decoded to; None where they are bytes or left out."""
-        found = self.schema.field("value").type if self.has("value") else None
-        return found if found is not None and pa.types.is_struct(found) else None
+        value_type = self.schema.field("value").type if self.has("value") else None
+        return value_type if value_type is not None and pa.types.is_struct(value_type) else None
 
 
 def default_schema(options: ReadOptions, value_type: str | None) -> str:
@@ -68,13 +68,13 @@ def layout(schema: StructType, options: ReadOptions) -> Layout:
 def _check(field: StructField, options: ReadOptions) -> None:
     if field.name not in COLUMNS:
         raise OptionError(f"the schema has a column {field.name!r}; there are {', '.join(COLUMNS)}")
-    found = field.dataType.simpleString()
+    actual = field.dataType.simpleString()
     if field.name == "value" and options.value_format is not None:
         if not isinstance(field.dataType, StructType) or not field.dataType.fields:
             raise OptionError(
-                f"valueFormat {options.value_format} decodes values to a struct, but the schema has {found} for value; give "
+                f"valueFormat {options.value_format} decodes values to a struct, but the schema has {actual} for value; give "
                 "valueSchema, or a schema in which value is a struct"
             )
         return
-    if found != _SIMPLE[field.name]:
-        raise OptionError(f"column {field.name} is {_SIMPLE[field.name]}; the schema has {found}")
+    if actual != _SIMPLE[field.name]:
+        raise OptionError(f"column {field.name} is {_SIMPLE[field.name]}; the schema has {actual}")

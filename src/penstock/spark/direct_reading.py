@@ -42,8 +42,8 @@ class DirectSource(FetchSource):
             self._files.close()
 
     def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> BatchSpan:
-        found = self._read_pieces(position, buffer) if self._is_direct else None
-        return super()._fetch_some(position, buffer) if found is None else found
+        span = self._read_pieces(position, buffer) if self._is_direct else None
+        return super()._fetch_some(position, buffer) if span is None else span
 
     def _read_pieces(self, position: int, buffer: ReceiveBuffer) -> BatchSpan | None:
         """What follows `position`, from files; None if it has to be fetched."""
@@ -69,7 +69,7 @@ class DirectSource(FetchSource):
         if used != len(view) or end != answer.next_offset:
             return None
         self._record_bytes = max(used / max(end - position, 1), 1.0)
-        aborted = [(one.producer_id, one.first_offset) for one in answer.aborted_transactions]
+        aborted = [(transaction.producer_id, transaction.first_offset) for transaction in answer.aborted_transactions]
         return BatchSpan(view.toreadonly(), aborted, position, end)
 
     def _find(self, connection: BlockingConnection, position: int) -> FindPiecesResponse | None:

@@ -112,7 +112,9 @@ class FetchSource:
                 end, used = find_end(records)
                 if used:
                     self._record_bytes = max(used / max(end - position, 1), 1.0)
-                    aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+                    aborted = [
+                        (transaction.producer_id, transaction.first_offset) for transaction in data.aborted_transactions or ()
+                    ]
                     return BatchSpan(records[:used], aborted, position, max(end, position))
                 self._bytes_max = min(max(self._bytes_max, len(records)) * 2, FRAME_BYTES_MAX // 2)
             elif time.monotonic() >= deadline:
@@ -183,12 +185,12 @@ class FetchSource:
             self._client.offsets({wanted.topic_partition: which}, committed=committed)[wanted.topic_partition]
             for which in (EARLIEST, LATEST)
         )
-        found = min(first, wanted.stop) if position < first else wanted.stop
+        next_offset = min(first, wanted.stop) if position < first else wanted.stop
         what = (
-            f"offsets {position} to {found - 1} of {wanted.topic_partition} are gone: the partition has {first} up to {end}. "
-            "Retention or trimming was faster than the query"
+            f"offsets {position} to {next_offset - 1} of {wanted.topic_partition} are gone: the partition has {first} up to "
+            f"{end}. Retention or trimming was faster than the query"
         )
         if self._options.fails_on_data_loss:
             raise DataLossError(what)
-        _log.warning("%s; going on at offset %d, as failOnDataLoss is false", what, found)
-        return found
+        _log.warning("%s; going on at offset %d, as failOnDataLoss is false", what, next_offset)
+        return next_offset

@@ -59,8 +59,8 @@ def stand_for(process: int, early: list[int]) -> None:
 
     for number in SIGNALS:
         signal.signal(number, pass_on)
-    for told in early:
-        pass_on(told)
+    for signal_number in early:
+        pass_on(signal_number)
     # Those of Spark are for the process alone, to be closed with it.
     nothing = os.open(os.devnull, os.O_RDWR)
     for file in (0, 1, 2):

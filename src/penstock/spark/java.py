@@ -67,5 +67,5 @@ def java_version(java: Path) -> int | None:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    return int(found[1]) if found else None
+    match = _VERSION.search(done.stderr + done.stdout)
+    return int(match[1]) if match else None

@@ -103,12 +103,12 @@ def number(options: Mapping[str, str], name: str, default: int, *, least: int = 
     """A whole number of at least `least`."""
     text = options.get(name.lower(), str(default))
     try:
-        found = int(text)
+        value = int(text)
     except ValueError:
-        found = least - 1
-    if found < least:
+        value = least - 1
+    if value < least:
         raise OptionError(f"{name} is {text!r}; it takes a whole number from {least} on")
-    return found
+    return value
 
 
 def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -152,20 +152,20 @@ def _security(options: Mapping[str, str]) -> ClientSecurity:
 
 
 def _mechanism(options: Mapping[str, str]) -> str:
-    found = options.get("kafka.sasl.mechanism", "").upper()
-    if found not in ("PLAIN", *DIGESTS):
-        raise OptionError(f"kafka.sasl.mechanism is {found!r}; it takes PLAIN, {', '.join(DIGESTS)}")
-    return found
+    mechanism = options.get("kafka.sasl.mechanism", "").upper()
+    if mechanism not in ("PLAIN", *DIGESTS):
+        raise OptionError(f"kafka.sasl.mechanism is {mechanism!r}; it takes PLAIN, {', '.join(DIGESTS)}")
+    return mechanism
 
 
 def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
-    found = {
+    fields = {
         name: quoted.replace('\\"', '"').replace("\\\\", "\\") or bare
         for name, quoted, bare in _JAAS.findall(options.get("kafka.sasl.jaas.config", ""))
     }
-    if "username" not in found or "password" not in found:
+    if "username" not in fields or "password" not in fields:
         raise OptionError(
             "kafka.sasl.jaas.config must name a user and a password: "
             'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
         )
-    return found["username"], found["password"]
+    return fields["username"], fields["password"]

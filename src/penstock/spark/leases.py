@@ -91,7 +91,9 @@ def take_lease(
         raise RequestRefusedError("the broker gives no lease", answer.error_code, answer.error_message or "")
     names = {topics[name].id: name for name in by_topic}
     return {
-        TopicPartition(names[topic.topic_id], one.partition): one.offset for topic in answer.topics for one in topic.partitions
+        TopicPartition(names[topic.topic_id], partition.partition): partition.offset
+        for topic in answer.topics
+        for partition in topic.partitions
     }
 
 

@@ -192,30 +192,32 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     elif given[0] == "assign":
         by_topic = _json_object("assign", text)
         if by_topic and all(isinstance(numbers, list) and numbers for numbers in by_topic.values()):
-            found = [TopicPartition(topic, _partition("assign", one)) for topic, numbers in by_topic.items() for one in numbers]
-            return Subscription(partitions=tuple(sorted(set(found))))
+            partitions = [
+                TopicPartition(topic, _partition("assign", number)) for topic, numbers in by_topic.items() for number in numbers
+            ]
+            return Subscription(partitions=tuple(sorted(set(partitions))))
         raise OptionError(f'assign is {text!r}; it takes partitions by topic, such as {{"topicA":[0,1]}}')
     raise OptionError(f"{given[0]} is empty; name what to read")
 
 
 def _starting(options: Mapping[str, str], wanted: ReadMode) -> Position:
     default = "earliest" if wanted == "batch" else "latest"
-    found = _position(options, "starting", default)
-    if wanted == "batch" and found.timestamp_ms is None and found.timestamps_ms is None:
-        ends = [found.end] if found.offsets is None else found.offsets.values()
+    position = _position(options, "starting", default)
+    if wanted == "batch" and position.timestamp_ms is None and position.timestamps_ms is None:
+        ends = [position.end] if position.offsets is None else position.offsets.values()
         if LATEST in ends:
             raise OptionError("startingOffsets of a batch read cannot be latest (-1): nothing would be read")
-    return found
+    return position
 
 
 def _ending(options: Mapping[str, str]) -> Position:
-    found = _position(options, "ending", "latest")
-    if found.timestamp_ms is not None or found.timestamps_ms is not None:
-        return found
-    ends = [found.end] if found.offsets is None else found.offsets.values()
+    position = _position(options, "ending", "latest")
+    if position.timestamp_ms is not None or position.timestamps_ms is not None:
+        return position
+    ends = [position.end] if position.offsets is None else position.offsets.values()
     if EARLIEST in ends:
         raise OptionError("endingOffsets cannot be earliest (-2): nothing would be read")
-    return found
+    return position
 
 
 def _position(options: Mapping[str, str], which: str, default: str) -> Position:
@@ -233,7 +235,7 @@ def _position(options: Mapping[str, str], which: str, default: str) -> Position:
 
 def _partition_offsets(name: str, text: str, *, least: int) -> dict[TopicPartition, int]:
     """Numbers by topic and partition, such as {"topicA":{"0":23,"1":-1}}."""
-    found = {}
+    offsets = {}
     for topic, partitions in _json_object(name, text).items():
         if not isinstance(partitions, dict):
             raise OptionError(f'{name} is {text!r}; it takes offsets by topic and partition, such as {{"topicA":{{"0":23}}}}')
@@ -242,18 +244,18 @@ def _partition_offsets(name: str, text: str, *, least: int) -> dict[TopicPartiti
                 raise OptionError(
                     f"{name} has {value!r} for partition {partition} of {topic!r}; it takes numbers from {least} on"
                 )
-            found[TopicPartition(topic, _partition(name, partition))] = value
-    return found
+            offsets[TopicPartition(topic, _partition(name, partition))] = value
+    return offsets
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise OptionError(f"{name} is {text!r}, which is neither a word it knows nor JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise OptionError(f"{name} is {text!r}; it takes a JSON object with topics in it")
-    return found
+    return value
 
 
 def _partition(name: str, value: Any) -> int:
@@ -268,10 +270,10 @@ def _optional_number(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _delay(text: str) -> float:
-    found = _DELAY.fullmatch(text.lower())
-    if found is None:
+    match = _DELAY.fullmatch(text.lower())
+    if match is None:
         raise OptionError(f"maxTriggerDelay is {text!r}; it takes a duration such as 30s or 15m")
-    return int(found[1]) * _DELAY_S[found[2]]
+    return int(match[1]) * _DELAY_S[match[2]]
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -283,10 +285,10 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     for name in asked:
         if name.lower() not in by_name:
             raise OptionError(f"columns names {name!r}; there are {', '.join(COLUMNS)}")
-    found = tuple(dict.fromkeys(by_name[name.lower()] for name in asked))
-    if not found:
+    columns = tuple(dict.fromkeys(by_name[name.lower()] for name in asked))
+    if not columns:
         raise OptionError(f"columns is empty; there are {', '.join(COLUMNS)}")
-    return found
+    return columns
 
 
 def _value_format(options: Mapping[str, str]) -> tuple[str | None, str | None]:

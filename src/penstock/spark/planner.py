@@ -28,21 +28,21 @@ class Planner:
 
     def look(self, *, must_exist: bool = True) -> list[TopicPartition]:
         """The partitions to read as of now."""
-        asked = self._options.subscription
-        names = asked.names or {topic_partition.topic for topic_partition in asked.partitions}
-        if asked.pattern is not None:
-            pattern = re.compile(asked.pattern)
+        subscription = self._options.subscription
+        names = subscription.names or {topic_partition.topic for topic_partition in subscription.partitions}
+        if subscription.pattern is not None:
+            pattern = re.compile(subscription.pattern)
             everything = self._client.known_topics(None)
             self.topics = {name: topic for name, topic in everything.items() if pattern.fullmatch(name)}
         else:
             self.topics = self._client.topics(names) if must_exist else self._client.known_topics(names)
-        there = [TopicPartition(name, number) for name, topic in sorted(self.topics.items()) for number in topic.leaders]
-        if not asked.partitions:
-            return there
-        missing = sorted(set(asked.partitions) - set(there))
+        existing = [TopicPartition(name, number) for name, topic in sorted(self.topics.items()) for number in topic.leaders]
+        if not subscription.partitions:
+            return existing
+        missing = sorted(set(subscription.partitions) - set(existing))
         if missing and must_exist:
-            raise OptionError(f"assign names {_listed(missing)}, which do not exist; the topics have {_listed(there)}")
-        return [topic_partition for topic_partition in there if topic_partition in asked.partitions]
+            raise OptionError(f"assign names {_listed(missing)}, which do not exist; the topics have {_listed(existing)}")
+        return [topic_partition for topic_partition in existing if topic_partition in subscription.partitions]
 
     def topic_ids(self) -> dict[str, str]:
         """The ids of the topics, of those that have one."""
@@ -119,7 +119,7 @@ class Planner:
             return self.ranges(starting, ending)
         if is_late(wanted, begins):
             starting = self.starting(topic_partitions)
-        return [one._replace(lease=lease) for one in self.ranges(starting, ending)]
+        return [offset_range._replace(lease=lease) for offset_range in self.ranges(starting, ending)]
 
     def check_start(self, start: StreamOffset, topic_partitions: list[TopicPartition]) -> None:
         """Whether a stream that has come to `start` can go on with the partitions there are now."""
@@ -172,11 +172,11 @@ class Planner:
         """Partitions that have come into being since are read from their beginning."""
         if not fresh:
             return {}
-        found = self.ends(fresh, EARLIEST)
-        for topic_partition, offset in found.items():
+        offsets = self.ends(fresh, EARLIEST)
+        for topic_partition, offset in offsets.items():
             if offset > 0 and topic_partition not in start.positions:
                 self.lost_data.report(f"{topic_partition} is new to the query and begins at offset {offset}, not at 0")
-        return found
+        return offsets
 
     def _resolve(self, topic_partitions: list[TopicPartition], position: Position, which: str) -> Offsets:
         if position.timestamp_ms is not None:
@@ -191,28 +191,28 @@ class Planner:
 
     def _at_offsets(self, wanted: Mapping[TopicPartition, int], which: str) -> Offsets:
         first, last = self.ends(wanted, EARLIEST), self.ends(wanted, LATEST)
-        found = {}
+        offsets = {}
         for topic_partition, offset in wanted.items():
             if offset in (EARLIEST, LATEST):
-                found[topic_partition] = (first if offset == EARLIEST else last)[topic_partition]
+                offsets[topic_partition] = (first if offset == EARLIEST else last)[topic_partition]
                 continue
-            found[topic_partition] = min(max(offset, first[topic_partition]), last[topic_partition])
-            if found[topic_partition] != offset:
+            offsets[topic_partition] = min(max(offset, first[topic_partition]), last[topic_partition])
+            if offsets[topic_partition] != offset:
                 self.lost_data.report(
                     f"{which}Offsets asks for offset {offset} of {topic_partition}, which has {first[topic_partition]} up to "
                     f"{last[topic_partition]}"
                 )
-        return found
+        return offsets
 
     def _at_times(self, wanted: Mapping[TopicPartition, int], which: str) -> Offsets:
-        found = self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
-        later = [topic_partition for topic_partition, offset in found.items() if offset == NO_OFFSET]
+        offsets = self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
+        later = [topic_partition for topic_partition, offset in offsets.items() if offset == NO_OFFSET]
         if later and which == "starting" and not self._options.falls_to_latest:
             raise OptionError(
                 f"no record of {_listed(later)} is from {wanted[later[0]]} (ms since 1970) or later; set "
                 "startingOffsetsByTimestampStrategy to latest to begin at their end"
             )
-        return {**found, **self.ends(later, LATEST)}
+        return {**offsets, **self.ends(later, LATEST)}
 
 
 def _check_complete(name: str, given: Mapping[TopicPartition, int], topic_partitions: list[TopicPartition]) -> None:

@@ -114,11 +114,11 @@ def is_same_start(given: Mapping[str, str], asked: Mapping[str, str]) -> bool:
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
-    found = {name: value for name, value in environment.items() if value and name not in _SHELL and not name.startswith(_LATE)}
-    if "PYTHONPATH" in found:
+    settings = {name: value for name, value in environment.items() if value and name not in _SHELL and not name.startswith(_LATE)}
+    if "PYTHONPATH" in settings:
         # Spark repeats what it has from several sides.
-        found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(found["PYTHONPATH"].split(os.pathsep)))
-    return found
+        settings["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(settings["PYTHONPATH"].split(os.pathsep)))
+    return settings
 
 
 def _become(request: Mapping[str, Any], files: list[int]) -> None:

@@ -87,11 +87,11 @@ _clients: dict[ClientOptions, BlockingClient] = {}
 
 
 def _task_client(options: ClientOptions) -> BlockingClient:
-    found = _clients.pop(options, None) or BlockingClient(options)
-    _clients[options] = found
+    client = _clients.pop(options, None) or BlockingClient(options)
+    _clients[options] = client
     while len(_clients) > CLIENTS_MAX:
         _clients.pop(next(iter(_clients))).close()
-    return found
+    return client
 
 
 @atexit.register

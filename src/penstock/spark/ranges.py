@@ -49,22 +49,22 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """The form kept in checkpoints: {"topic": {"0": 23}, "$topicIds": {"topic": "…"}}."""
-        found = _by_topic(self.positions)
+        by_topic = _by_topic(self.positions)
         if self.topic_ids:
-            found[_IDS] = dict(sorted(self.topic_ids.items()))
+            by_topic[_IDS] = dict(sorted(self.topic_ids.items()))
         if self.begun is not None:
-            found[_BEGUN] = _by_topic(self.begun)
-        return found
+            by_topic[_BEGUN] = _by_topic(self.begun)
+        return by_topic
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> StreamOffset:
+    def from_json(cls, by_topic: Mapping[str, Any]) -> StreamOffset:
         """Read it back. A checkpoint of Spark's Kafka source reads as one without ids."""
         try:
-            begun = _positions(found[_BEGUN]) if _BEGUN in found else None
-            return cls(_positions(found), dict(found.get(_IDS, {})), begun)
+            begun = _positions(by_topic[_BEGUN]) if _BEGUN in by_topic else None
+            return cls(_positions(by_topic), dict(by_topic.get(_IDS, {})), begun)
         except (AttributeError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"the checkpoint holds {found!r}, which is no offset of topics; is it that of another source? Use another "
+                f"the checkpoint holds {by_topic!r}, which is no offset of topics; is it that of another source? Use another "
                 "checkpointLocation"
             ) from error
 
@@ -75,16 +75,16 @@ class StreamOffset:
 
 
 def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_topic: dict[str, Any] = {}
     for (topic, partition), offset in sorted(positions.items()):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return by_topic
 
 
-def _positions(found: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def _positions(by_topic: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in found.items()
+        for topic, partitions in by_topic.items()
         if topic not in (_IDS, _BEGUN)
         for partition, offset in partitions.items()
     }
@@ -99,23 +99,27 @@ def limit_offsets(
     total = sum(left.values())
     if total <= most:
         return dict(latest)
-    found = {}
+    ends = {}
     for topic_partition, end in latest.items():
         share = most * left[topic_partition] / total
         step = math.ceil(share) if share < 1 else math.floor(share)
-        found[topic_partition] = min(start.get(topic_partition, end) + step, end)
-    return found
+        ends[topic_partition] = min(start.get(topic_partition, end) + step, end)
+    return ends
 
 
 def split_ranges(ranges: Iterable[OffsetRange], partitions_min: int | None, records_max: int | None) -> list[OffsetRange]:
     """Cut ranges, by their sizes, so that there are about `partitions_min` and none has more than `records_max` offsets."""
-    found = [one for one in ranges if one.size > 0]
+    parts = [offset_range for offset_range in ranges if offset_range.size > 0]
     if records_max is not None:
-        found = [part for one in found for part in _cut(one, math.ceil(one.size / records_max))]
-    if partitions_min is not None and len(found) < partitions_min:
-        total = sum(one.size for one in found)
-        found = [part for one in found for part in _cut(one, max(1, round(one.size / total * partitions_min)))]
-    return found
+        parts = [part for offset_range in parts for part in _cut(offset_range, math.ceil(offset_range.size / records_max))]
+    if partitions_min is not None and len(parts) < partitions_min:
+        total = sum(offset_range.size for offset_range in parts)
+        parts = [
+            part
+            for offset_range in parts
+            for part in _cut(offset_range, max(1, round(offset_range.size / total * partitions_min)))
+        ]
+    return parts
 
 
 def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
@@ -128,13 +132,13 @@ def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
 
 def share_tasks(ranges: Iterable[OffsetRange], tasks_min: int | None) -> list[list[OffsetRange]]:
     """What each task reads: small ranges together, one after another, unless that makes fewer tasks than are wanted."""
-    alone = [[one] for one in ranges]
+    alone = [[offset_range] for offset_range in ranges]
     shared: list[list[OffsetRange]] = []
     room = 0
-    for (one,) in alone:
-        if one.size > room:
+    for (offset_range,) in alone:
+        if offset_range.size > room:
             shared.append([])
             room = TASK_OFFSETS_MIN
-        shared[-1].append(one)
-        room -= one.size
+        shared[-1].append(offset_range)
+        room -= offset_range.size
     return shared if tasks_min is None or len(shared) >= tasks_min else alone

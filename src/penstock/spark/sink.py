@@ -98,12 +98,12 @@ class StreamSink(DataSourceStreamArrowWriter):
         abort_rows(self._options, _told(messages))
 
 
-def commit_rows(options: WriteOptions, told: list[TaskCommitMessage], batch: int) -> None:
+def commit_rows(options: WriteOptions, messages: list[TaskCommitMessage], batch: int) -> None:
     """Make the rows of all tasks visible at once, if that was not done before."""
-    if options.guarantee == AT_LEAST_ONCE or not told:
+    if options.guarantee == AT_LEAST_ONCE or not messages:
         return
-    query = told[0].query
-    transactions = [task.transaction for task in told if task.transaction is not None]
+    query = messages[0].query
+    transactions = [task.transaction for task in messages if task.transaction is not None]
     with closing(BlockingClient(options.client)) as client:
         record = CommitRecord(client, f"spark/{query}", _prefix(query))
         last = _batch_of(record.read())
@@ -111,7 +111,7 @@ def commit_rows(options: WriteOptions, told: list[TaskCommitMessage], batch: int
             _log.info("micro-batch %d of %s is in the topic already", batch, query)
             record.abort(transactions)
         elif transactions or batch != BATCH_JOB:
-            record.commit(transactions, json.dumps({"batch": batch, "rows": sum(task.rows for task in told)}).encode())
+            record.commit(transactions, json.dumps({"batch": batch, "rows": sum(task.rows for task in messages)}).encode())
             if batch == BATCH_JOB:
                 _forget_job(record)
         record.abort_left_behind()
@@ -125,13 +125,13 @@ def _forget_job(record: CommitRecord) -> None:
         _log.info("the record of a finished job stays: %s", error)
 
 
-def abort_rows(options: WriteOptions, told: list[TaskCommitMessage]) -> None:
+def abort_rows(options: WriteOptions, messages: list[TaskCommitMessage]) -> None:
     """Abort what tasks have written. A commit that took effect is not undone: its transactions are over."""
-    if options.guarantee == AT_LEAST_ONCE or not told:
+    if options.guarantee == AT_LEAST_ONCE or not messages:
         return
     with closing(BlockingClient(options.client)) as client:
-        record = CommitRecord(client, f"spark/{told[0].query}", _prefix(told[0].query))
-        record.abort(task.transaction for task in told if task.transaction is not None)
+        record = CommitRecord(client, f"spark/{messages[0].query}", _prefix(messages[0].query))
+        record.abort(task.transaction for task in messages if task.transaction is not None)
 
 
 def _settle_guarantee(options: WriteOptions) -> WriteOptions:

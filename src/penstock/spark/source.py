@@ -80,9 +80,9 @@ class PenstockDataSource(DataSource):
 
     def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
         options = read_options(self.options, wanted)
-        found = layout(schema, options)
-        value_format(options.value_format, found.value_type, options.value_schema, fails=False)  # to fail here, not in a task
-        return options, found
+        columns = layout(schema, options)
+        value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # to fail here, not in a task
+        return options, columns
 
 
 class PenstockReader(DataSourceReader):
@@ -95,7 +95,7 @@ class PenstockReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         client = BlockingClient(self._options.client)
         try:
-            return [InputPartition([one]) for one in Planner(self._options, client).scan()]
+            return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).scan()]
         finally:
             client.close()
 
@@ -171,11 +171,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = planner.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
         if self._options.is_leased:
             first: dict[TopicPartition, int] = {}
-            for one in ranges:
-                first.setdefault(one.topic_partition, one.start)
+            for offset_range in ranges:
+                first.setdefault(offset_range.topic_partition, offset_range.start)
             assert self._client is not None
             self._keeper().cover(self._client, first, planner.topics)  # a batch of before a restart is planned by this alone
-        return [InputPartition(one) for one in share_tasks(ranges, self._options.partitions_min)]
+        return [InputPartition(task_ranges) for task_ranges in share_tasks(ranges, self._options.partitions_min)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._layout, partition)

@@ -80,9 +80,9 @@ def decode_all_but_bad(
         first, last = left.pop()
         why = "it holds more than one"
         try:
-            found = decode(first, last)
-            if len(found) == last - first:
-                parts.append(found)
+            values = decode(first, last)
+            if len(values) == last - first:
+                parts.append(values)
                 continue
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             why = str(error)

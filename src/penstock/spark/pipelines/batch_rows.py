@@ -84,5 +84,10 @@ class BatchRows:
     def tally(self) -> ReadCounts:
         """What the tasks of the last action have read."""
         counts: Counts = self.counts.value
-        found = [(one, counts.get((one.topic_partition, one.start, one.stop), (0, 0))) for one in self._ranges]
-        return ReadCounts(sum(rows + dead for _, (rows, dead) in found), [(one, dead) for one, (_, dead) in found if dead])
+        counted = [
+            (offset_range, counts.get((offset_range.topic_partition, offset_range.start, offset_range.stop), (0, 0)))
+            for offset_range in self._ranges
+        ]
+        return ReadCounts(
+            sum(rows + dead for _, (rows, dead) in counted), [(offset_range, dead) for offset_range, (_, dead) in counted if dead]
+        )

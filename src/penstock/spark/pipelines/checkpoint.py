@@ -36,11 +36,11 @@ class Checkpoint:
         for line in text.splitlines()[2:]:
             if not line.startswith("{"):
                 continue
-            found = StreamOffset.from_json(json.loads(line))
-            ids.update(found.topic_ids)
-            for topic_partition, offset in found.positions.items():
+            offset_line = StreamOffset.from_json(json.loads(line))
+            ids.update(offset_line.topic_ids)
+            for topic_partition, offset in offset_line.positions.items():
                 ends[topic_partition] = min(offset, ends.get(topic_partition, offset))
-            for topic_partition, offset in (found.begun or {}).items():
+            for topic_partition, offset in (offset_line.begun or {}).items():
                 begun[topic_partition] = min(offset, begun.get(topic_partition, offset))
         return StreamOffset(ends, ids, begun or None)
 

@@ -63,10 +63,10 @@ class DeadLetterTask:
                     count += dead.num_rows
         yield TaskReport(transaction.finish(), dead=count).packed()
 
-    def _read_range(self, one: OffsetRange) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+    def _read_range(self, offset_range: OffsetRange) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         from penstock.spark.range_read import read_range_with_dead
 
-        return read_range_with_dead(self._read, self._layout, one)
+        return read_range_with_dead(self._read, self._layout, offset_range)
 
 
 def dead_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch | None]]) -> Iterator[pa.RecordBatch]:
@@ -88,7 +88,7 @@ def send_dead(
     options, prefix = sending
     reports: list[TaskReport] = []
     for at, view in enumerate(views):
-        own = [one for one in wanted if view.holds(one)]
+        own = [offset_range for offset_range in wanted if view.holds(offset_range)]
         if own:
             task = DeadLetterTask(view, own, options, f"{prefix}dead-{at}/", spec.name)
             reports += unpack_reports(spark.range(0, len(own), 1, len(own)).mapInArrow(task, REPORT).collect())
@@ -99,12 +99,12 @@ def first_bad_row(spec: PipelineSpec, views: Sequence[View], ranges: Iterable[Of
     """An error that names the first row that cannot be decoded."""
     from penstock.spark.range_read import read_range_with_dead
 
-    for one in ranges:
-        view = next(view for view in views if view.holds(one))
-        for dead in dead_of(read_range_with_dead(view.options, view.layout, one)):
+    for offset_range in ranges:
+        view = next(view for view in views if view.holds(offset_range))
+        for dead in dead_of(read_range_with_dead(view.options, view.layout, offset_range)):
             row = dead.slice(0, 1).to_pylist()[0]
             return BadRowError(
-                f"the value at offset {row['offset']} of {one.topic_partition} is {row['reason']}. Nothing of this batch is "
-                "committed; set dead_letters to a topic to keep such rows there, or correct the schema"
+                f"the value at offset {row['offset']} of {offset_range.topic_partition} is {row['reason']}. Nothing of this "
+                "batch is committed; set dead_letters to a topic to keep such rows there, or correct the schema"
             )
     return BadRowError(f"pipeline {spec.name!r} has read a value that cannot be decoded")

@@ -35,13 +35,13 @@ def _check_source(spec: PipelineSpec, blame: _Blame) -> None:
     source = spec.source
     given = [
         name
-        for name, found in (
+        for name, value in (
             ("topics", source.topics),
             ("pattern", source.pattern),
             ("files", source.files),
             ("table", source.table),
         )
-        if found
+        if value
     ]
     wanted = ("files", "table") if spec.kind == "load" else ("topics", "pattern")
     for name in given:

@@ -109,8 +109,8 @@ class LoadJob:
         self._counts = spark.sparkContext.accumulator({}, CountsParam())
         self._target.open(has_dead_letters=self.spec.source.files is not None and self.spec.source.files.format != "parquet")
         make_topic(self._target.client, LEDGER, 1, {"cleanup.policy": "compact"})
-        found = read_last_values(self._target.client, LEDGER, self._key(""))
-        self._ledger = {name.removeprefix(self._key("")): json.loads(value) for name, value in found.items()}
+        entries = read_last_values(self._target.client, LEDGER, self._key(""))
+        self._ledger = {name.removeprefix(self._key("")): json.loads(value) for name, value in entries.items()}
         first = {} if self._ledger else self._inputs.snapshot()
         if first:
             self._target.commit([TaskReport(self._note(first))], {"files": len(first)})
@@ -121,16 +121,16 @@ class LoadJob:
         assert self._spark is not None
         assert self._inputs is not None
         chosen = self._choose(self._inputs)
-        parts = [part for one in chosen for part in one.parts]
+        parts = [part for file in chosen for part in file.parts]
         if not chosen:
             self._target.idle()
             return None
         reports, rows_read = self._send(self._spark, self._inputs, parts) if parts else ([], 0)
-        changes = {one.path: {**one.state, "done": one.done} for one in chosen}
+        changes = {file.path: {**file.state, "done": file.done} for file in chosen}
         reports.append(TaskReport(self._note(changes)))
         self._target.commit(reports, {"files": len({*self._ledger, *changes})})
         self._ledger.update(changes)
-        return BatchResult(rows_read, sum(one.rows for one in reports), sum(one.dead for one in reports))
+        return BatchResult(rows_read, sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says: rows of files that have been looked into, where files tell how many they have."""
@@ -152,16 +152,16 @@ class LoadJob:
         most = self._spark.sparkContext.defaultParallelism * PARTS_A_TASK
         chosen: list[PendingFile] = []
         count = rows = self._left = 0
-        for one in inputs.pending(self._ledger):
+        for file in inputs.pending(self._ledger):
             taken = 0
-            for part in one.parts:
+            for part in file.parts:
                 if count >= most or (rows and rows + part.rows > self.spec.rows_max):
                     break
                 taken, count, rows = taken + 1, count + 1, rows + part.rows
-            self._left += sum(part.rows for part in one.parts[taken:])
-            if taken or not one.parts:
-                chosen.append(one.cut(taken))
-            if taken < len(one.parts):
+            self._left += sum(part.rows for part in file.parts[taken:])
+            if taken or not file.parts:
+                chosen.append(file.cut(taken))
+            if taken < len(file.parts):
                 break
         return chosen
 
@@ -170,11 +170,11 @@ class LoadJob:
         task = ReadPartsTask(inputs.reader, parts, self._counts)
         frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, inputs.columns)
         reports = self._target.send(topic_rows(self.spec, frame, "source"))
-        found: dict[Part, tuple[int, int]] = self._counts.value
-        bad = [part for part in parts if found.get(part, (0, 0))[1]]
+        counts: dict[Part, tuple[int, int]] = self._counts.value
+        bad = [part for part in parts if counts.get(part, (0, 0))[1]]
         if bad:
             reports += self._send_dead(spark, inputs, bad)
-        return reports, sum(rows + dead for rows, dead in found.values())
+        return reports, sum(rows + dead for rows, dead in counts.values())
 
     def _send_dead(self, spark: SparkSession, inputs: LoadInputs, parts: list[Part]) -> list[TaskReport]:
         if self.spec.dead_letters.stops:

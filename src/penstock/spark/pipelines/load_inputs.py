@@ -135,12 +135,12 @@ class FileInputs:
             elif self._files.format == "json":
                 columns = StructType().add("value", "binary")
             else:
-                found = self._find()
-                if not found:
+                files = self._find()
+                if not files:
                     raise self._spec.fault(
                         "source.files.path", f"there is no file {self._files.path} yet to tell the columns; give a schema"
                     )
-                columns = from_arrow_schema(parquet_schema(self._location, found[0].path))
+                columns = from_arrow_schema(parquet_schema(self._location, files[0].path))
             return columns, to_arrow_schema(columns, timezone="UTC")
         except (PySparkException, pa.ArrowException) as error:
             reason = str(error).strip().splitlines()[0]
@@ -151,13 +151,13 @@ class FileInputs:
         if self._files.format == "json" or (self._files.format == "csv" and not self._files.header):
             return
         if self._files.format == "parquet":
-            there = parquet_schema(self._location, file.path).names
+            existing = parquet_schema(self._location, file.path).names
         else:
-            there = header_of(self._files, self._location, file.path) or []
-        missing = [name for name in self.columns.names if name not in there]
+            existing = header_of(self._files, self._location, file.path) or []
+        missing = [name for name in self.columns.names if name not in existing]
         if missing:
             raise self._spec.fault(
-                "source.files", f"{file.path} has no column {', '.join(missing)}; it has {', '.join(there) or 'none'}"
+                "source.files", f"{file.path} has no column {', '.join(missing)}; it has {', '.join(existing) or 'none'}"
             )
 
 
@@ -198,7 +198,8 @@ class TableInputs:
     def snapshot(self) -> dict[str, dict[str, Any]]:
         """As `LoadInputs` says."""
         return {
-            one.path: {"state": [one.rows, one.size, list(one.values)], "parts": 1, "done": 0} for one in self._table.data_files()
+            file.path: {"state": [file.rows, file.size, list(file.values)], "parts": 1, "done": 0}
+            for file in self._table.data_files()
         }
 
     def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:

@@ -50,15 +50,15 @@ class LocalFiles:
 
     def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
         if os.path.isdir(self.path):
-            names: Iterator[str] = (str(one) for one in Path(self.path).rglob("*") if one.name.endswith(suffixes))
+            names: Iterator[str] = (str(path) for path in Path(self.path).rglob("*") if path.name.endswith(suffixes))
         else:
             names = iter(glob.glob(self.path, recursive=True))
-        found = []
+        files = []
         for name in sorted(names):
             if _is_finished(name) and os.path.isfile(name):
                 status = os.stat(name)
-                found.append(InputFile(name, status.st_size, status.st_mtime_ns))
-        return found
+                files.append(InputFile(name, status.st_size, status.st_mtime_ns))
+        return files
 
     def open(self, path: str) -> IO[bytes]:
         return Path(path).open("rb")
@@ -74,24 +74,26 @@ class ObjectFiles:
     def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
         objects = self._matching() if _WILD & set(self.key) else self._below(suffixes) or self._named()
         return [
-            InputFile(f"{self.store.root}/{one.path}", one.size, one.modified_ms) for one in objects if _is_finished(one.path)
+            InputFile(f"{self.store.root}/{entry.path}", entry.size, entry.modified_ms)
+            for entry in objects
+            if _is_finished(entry.path)
         ]
 
     def open(self, path: str) -> IO[bytes]:
         return self.store.open_input(path.removeprefix(f"{self.store.root}/"))
 
     def _below(self, suffixes: tuple[str, ...]) -> list[FileEntry]:
-        return [one for one in self.store.list(self.key) if one.path.endswith(suffixes)]
+        return [entry for entry in self.store.list(self.key) if entry.path.endswith(suffixes)]
 
     def _named(self) -> list[FileEntry]:
         """A store lists what is below a key, not what has it."""
         folder = str(PurePosixPath(self.key).parent)
-        return [one for one in self.store.list("" if folder == "." else folder) if one.path == self.key]
+        return [entry for entry in self.store.list("" if folder == "." else folder) if entry.path == self.key]
 
     def _matching(self) -> list[FileEntry]:
         parts = PurePosixPath(self.key).parts
         fixed = next(at for at, part in enumerate(parts) if _WILD & set(part))
-        return [one for one in self.store.list("/".join(parts[:fixed])) if _fits(PurePosixPath(one.path).parts, parts)]
+        return [entry for entry in self.store.list("/".join(parts[:fixed])) if _fits(PurePosixPath(entry.path).parts, parts)]
 
 
 def location_of(path: str, options: Mapping[str, str]) -> FileLocation:

@@ -107,12 +107,14 @@ class PartReader:
                 columns.append(column.cast(field.type))
             except pa.ArrowInvalid:
                 columns.append(_cast_each(column, field, bad))
-        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        typed = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         faults = [MalformedValue(row, reason) for row, reason in sorted(bad.items())]
         if not faults:
-            return made, None
-        texts = pa.array([_line(rows, one.row, self.files.delimiter) for one in faults], pa.binary())
-        return _without(made, faults), _dead(part, at, texts, [MalformedValue(n, one.reason) for n, one in enumerate(faults)])
+            return typed, None
+        texts = pa.array([_line(rows, fault.row, self.files.delimiter) for fault in faults], pa.binary())
+        return _without(typed, faults), _dead(
+            part, at, texts, [MalformedValue(n, fault.reason) for n, fault in enumerate(faults)]
+        )
 
 
 def header_of(files: FilesSpec, location: FileLocation, path: str) -> list[str] | None:
@@ -125,14 +127,14 @@ def header_of(files: FilesSpec, location: FileLocation, path: str) -> list[str] 
 
 
 def _cast_each(column: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Array:
-    found = []
+    values = []
     for row, value in enumerate(column):
         try:
-            found.append(value.cast(field.type))
+            values.append(value.cast(field.type))
         except pa.ArrowInvalid:
-            found.append(pa.scalar(None, field.type))
+            values.append(pa.scalar(None, field.type))
             bad.setdefault(row, f"{field.name} is {value.as_py()!r}, which is no {field.type}")
-    return pa.array(found, field.type)
+    return pa.array(values, field.type)
 
 
 def _line(rows: pa.RecordBatch, row: int, delimiter: str) -> bytes:
@@ -145,25 +147,25 @@ def _line(rows: pa.RecordBatch, row: int, delimiter: str) -> bytes:
 def _without(rows: pa.RecordBatch, bad: list[MalformedValue]) -> pa.RecordBatch:
     if not bad:
         return rows
-    bad_rows = {one.row for one in bad}
+    bad_rows = {value.row for value in bad}
     return rows.filter(pa.array([row not in bad_rows for row in range(rows.num_rows)]))
 
 
 def _dead(part: Part, at: int, texts: pa.Array, bad: list[MalformedValue]) -> pa.RecordBatch | None:
     if not bad:
         return None
-    return _letters(part, [(at + one.row, texts[one.row].as_py(), one.reason) for one in bad])
+    return _letters(part, [(at + value.row, texts[value.row].as_py(), value.reason) for value in bad])
 
 
 def _wrong(part: Part, wrong: list[tuple[int, str, str]]) -> pa.RecordBatch:
     return _letters(part, [(number, text.encode(), reason) for number, text, reason in wrong])
 
 
-def _letters(part: Part, found: list[tuple[int, bytes, str]]) -> pa.RecordBatch:
+def _letters(part: Part, rows: list[tuple[int, bytes, str]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [
             {"topic": part.path, "partition": part.number, "offset": row, "value": text, "reason": reason[:REASON_CHARACTERS]}
-            for row, text, reason in found
+            for row, text, reason in rows
         ],
         schema=DEAD_SCHEMA,
     )

@@ -81,9 +81,9 @@ class Query:
         frame = self.apply({view.name: view.stand_in(self._spark) for view in self._views}, is_stream=True)
         if not frame.isStreaming:
             raise self._spec.fault(self.field, "the result does not come from any of the topics; use one of the views in it")
-        found: list[str] = []
-        _walk(frame._jdf.queryExecution().analyzed(), found)
-        return list(dict.fromkeys(found))
+        names: list[str] = []
+        _walk(frame._jdf.queryExecution().analyzed(), names)
+        return list(dict.fromkeys(names))
 
     @property
     def field(self) -> str:
@@ -110,14 +110,16 @@ class Query:
 
         assert self._function is not None
         try:
-            found = self._function(**_arguments(self._spec, self._function, inputs, self._spark))
+            result = self._function(**_arguments(self._spec, self._function, inputs, self._spark))
         except (PenstockError, KeyboardInterrupt):
             raise
         except Exception as error:
             raise self._spec.fault("transform.python", f"the function fails: {type(error).__name__}: {_reason(error)}") from error
-        if not isinstance(found, DataFrame):
-            raise self._spec.fault("transform.python", f"the function returns {type(found).__name__}; it must return a DataFrame")
-        return found
+        if not isinstance(result, DataFrame):
+            raise self._spec.fault(
+                "transform.python", f"the function returns {type(result).__name__}; it must return a DataFrame"
+            )
+        return result
 
     def _load(self) -> Callable[..., Any]:
         from pyspark import cloudpickle
@@ -125,20 +127,20 @@ class Query:
         given = self._transform.python
         if callable(given):
             module = inspect.getmodule(given)
-            found: Any = given
+            transform: Any = given
         else:
             path, _, name = str(given).rpartition(":")
             try:
                 module = load_module(self._spec.path(path))
             except SpecError as error:
                 raise self._spec.fault("transform.python", f"{error}") from error
-            found = getattr(module, name, None)
-            if not callable(found):
+            transform = getattr(module, name, None)
+            if not callable(transform):
                 raise self._spec.fault("transform.python", f"there is no function {name} in {path}")
         if module is not None and module.__name__.startswith("penstock_pipeline_"):
             # Tasks elsewhere cannot import it: it travels with what they are to do.
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's copy has no types
-        function: Callable[..., Any] = found
+        function: Callable[..., Any] = transform
         return function
 
 
@@ -160,41 +162,41 @@ def _arguments(spec: PipelineSpec, function: Callable[..., Any], inputs: Mapping
     return {name: by_name[name] for name in wanted}
 
 
-def _walk(node: Any, found: list[str]) -> None:
+def _walk(node: Any, names: list[str]) -> None:
     """Note the nodes above a stream that do not look at one row at a time."""
     if not node.isStreaming():
         return
     name = node.nodeName()
     children, inner = _items(node.children()), _items(node.subqueries())
-    if any(one.isStreaming() for one in inner):
-        found.append("a subquery on a topic")
+    if any(child.isStreaming() for child in inner):
+        names.append("a subquery on a topic")
     if name == "Join":
         sides = [side for side, child in zip(("left", "right"), children, strict=True) if child.isStreaming()]
         kind = node.joinType().sql()
         if len(sides) == 2 or kind not in _JOINS_BY_STREAM_SIDE[sides[0]]:
-            found.append(f"a join of topics ({kind.lower()})")
+            names.append(f"a join of topics ({kind.lower()})")
     elif name not in _ROW_BY_ROW:
-        found.append(name)
+        names.append(name)
     for child in children:
-        _walk(child, found)
+        _walk(child, names)
 
 
 def used_columns(frame: DataFrame) -> set[str]:
     """The columns of its views that a result is made of, as Spark finds when it optimises the query."""
     plan = frame._jdf.queryExecution().optimizedPlan()
-    made: dict[int, str] = {}
-    used = {_id_of(one) for one in _items(plan.output())}
+    aliases: dict[int, str] = {}
+    used = {_id_of(attribute) for attribute in _items(plan.output())}
     left = [plan]
     while left:
         node = left.pop()
         children = _items(node.children())
         if node.nodeName() == "MapInArrow" and children[0].nodeName() == "Range":
-            made.update({_id_of(one): str(one.name()) for one in _items(node.output())})
+            aliases.update({_id_of(attribute): str(attribute.name()) for attribute in _items(node.output())})
             continue
-        used |= {_id_of(one) for one in _items(node.references().toSeq())}
+        used |= {_id_of(attribute) for attribute in _items(node.references().toSeq())}
         left += children
         left += _items(node.subqueries())
-    return {name for key, name in made.items() if key in used}
+    return {name for key, name in aliases.items() if key in used}
 
 
 def _id_of(attribute: Any) -> int:

@@ -55,9 +55,9 @@ class ReplayTask:
         count = 0
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                one = self._ranges[number]
-                for rows in read_range(self._read, _RECORDS, one):
-                    transaction.send(self._options.topic, self._placed(rows, one.topic_partition.partition))
+                offset_range = self._ranges[number]
+                for rows in read_range(self._read, _RECORDS, offset_range):
+                    transaction.send(self._options.topic, self._placed(rows, offset_range.topic_partition.partition))
                     count += rows.num_rows
         yield TaskReport(transaction.finish(), rows_read=count, rows=count).packed()
 
@@ -110,7 +110,7 @@ class TopicReplay:
         after = positions_to_json(self._source.after(ranges))
         self._target.commit(reports, {**self._fixed, "offsets": after, "ids": self._source.ids})
         self._source.advance(ranges)
-        return BatchResult(sum(one.rows_read for one in reports), sum(one.rows for one in reports))
+        return BatchResult(sum(report.rows_read for report in reports), sum(report.rows for report in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says."""

@@ -43,11 +43,11 @@ class TaskReport(NamedTuple):
 
 def unpack_reports(rows: Iterable[Iterable[object]]) -> list[TaskReport]:
     """The reports of all tasks."""
-    found = []
+    reports = []
     for name, producer_id, epoch, rows_read, sent, dead in rows:
         transaction = None if name is None else OpenTransaction(name, producer_id, epoch)  # type: ignore[arg-type] # by schema
-        found.append(TaskReport(transaction, rows_read, sent, dead))  # type: ignore[arg-type] # by schema
-    return found
+        reports.append(TaskReport(transaction, rows_read, sent, dead))  # type: ignore[arg-type] # by schema
+    return reports
 
 
 class SendRowsTask:

@@ -58,8 +58,8 @@ class Section:
     def raw(self, name: str, default: Any = None) -> Any:
         """A field as it is."""
         self._known.append(name)
-        found = self._fields.get(name, _MISSING)
-        return default if found is _MISSING or found is None else found
+        value = self._fields.get(name, _MISSING)
+        return default if value is _MISSING or value is None else value
 
     def require(self, name: str, why: str) -> None:
         """Note it if a field is missing."""
@@ -68,108 +68,108 @@ class Section:
 
     def text(self, name: str, default: str | None = None, choices: Sequence[str] = ()) -> str | None:
         """A text, or one of some words."""
-        found = self.raw(name, default)
-        if found is None:
+        value = self.raw(name, default)
+        if value is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, str | int | float):
-            self.blame(name, f"it is {_named(found)}; it takes {_listed(choices) if choices else 'a text'}")
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.blame(name, f"it is {_named(value)}; it takes {_listed(choices) if choices else 'a text'}")
             return default
-        found = str(found)
-        if choices and found not in choices:
-            self.blame(name, f"it is {found!r}{_meant(found, choices)}; it takes {_listed(choices)}")
+        value = str(value)
+        if choices and value not in choices:
+            self.blame(name, f"it is {value!r}{_meant(value, choices)}; it takes {_listed(choices)}")
             return default
-        if not found.strip():
+        if not value.strip():
             self.blame(name, "it is empty; fill it in or leave it out")
-        return found
+        return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts, or one."""
-        found = self.raw(name)
-        if found is None:
+        value = self.raw(name)
+        if value is None:
             return ()
-        items = found if isinstance(found, list | tuple) else [found]
+        items = value if isinstance(value, list | tuple) else [value]
         if not items:
             self.blame(name, "it is empty; name at least one")
         for number, item in enumerate(items):
             if not isinstance(item, str) or not item.strip():
-                where = f"{name}[{number}]" if isinstance(found, list | tuple) else name
+                where = f"{name}[{number}]" if isinstance(value, list | tuple) else name
                 self.blame(where, f"it is {_named(item)}; it takes a text")
         return tuple(item for item in items if isinstance(item, str))
 
     def flag(self, name: str, default: bool) -> bool:
         """true or false."""
-        found = self.raw(name, default)
-        if not isinstance(found, bool):
-            self.blame(name, f"it is {_named(found)}; it takes true or false")
+        value = self.raw(name, default)
+        if not isinstance(value, bool):
+            self.blame(name, f"it is {_named(value)}; it takes true or false")
             return default
-        return found
+        return value
 
     def whole(self, name: str, default: int, *, least: int) -> int:
         """A whole number."""
-        found = self.raw(name, default)
-        if isinstance(found, str) and found.replace("_", "").isdigit():
-            found = int(found)
-        if isinstance(found, bool) or not isinstance(found, int) or found < least:
-            self.blame(name, f"it is {_named(found)}; it takes a whole number from {least} on")
+        value = self.raw(name, default)
+        if isinstance(value, str) and value.replace("_", "").isdigit():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            self.blame(name, f"it is {_named(value)}; it takes a whole number from {least} on")
             return default
-        return found
+        return value
 
     def duration(self, name: str, default: float | None) -> float | None:
         """A duration in seconds."""
-        found = self.raw(name)
-        if found is None:
+        value = self.raw(name)
+        if value is None:
             return default
-        seconds = duration_s(found)
+        seconds = duration_s(value)
         if seconds is None or seconds <= 0:
-            self.blame(name, f"it is {_named(found)}; it takes a duration such as 30s, 5m, 1h or 10 minutes")
+            self.blame(name, f"it is {_named(value)}; it takes a duration such as 30s, 5m, 1h or 10 minutes")
             return default
         return seconds
 
     def size(self, name: str, default: int) -> int:
         """A number of bytes."""
-        found = self.raw(name)
-        if found is None:
+        value = self.raw(name)
+        if value is None:
             return default
-        match = _SIZE.fullmatch(str(found).strip())
+        match = _SIZE.fullmatch(str(value).strip())
         unit = match[2].lower().removesuffix("b") if match else "?"
-        if match is None or unit not in _SIZE_BYTES or isinstance(found, bool) or float(match[1]) <= 0:
-            self.blame(name, f"it is {_named(found)}; it takes a size such as 64MiB, 1GB or a number of bytes")
+        if match is None or unit not in _SIZE_BYTES or isinstance(value, bool) or float(match[1]) <= 0:
+            self.blame(name, f"it is {_named(value)}; it takes a size such as 64MiB, 1GB or a number of bytes")
             return default
         return int(float(match[1]) * _SIZE_BYTES[unit])
 
     def settings(self, name: str) -> dict[str, str]:
         """Names with texts."""
-        found = self.raw(name, {})
-        if not isinstance(found, Mapping):
-            self.blame(name, f"it is {_named(found)}; it takes names with values")
+        settings = self.raw(name, {})
+        if not isinstance(settings, Mapping):
+            self.blame(name, f"it is {_named(settings)}; it takes names with values")
             return {}
-        for key, value in found.items():
+        for key, value in settings.items():
             if isinstance(value, Mapping | list) or value is None:
                 self.blame(f"{name}.{key}", f"it is {_named(value)}; it takes a text")
-        return {str(key): _setting(value) for key, value in found.items()}
+        return {str(key): _setting(value) for key, value in settings.items()}
 
     def section(self, name: str) -> Section | None:
         """A mapping within this one."""
-        found = self.raw(name)
-        return None if found is None else Section(found, self.at(name), self._origin, self._faults)
+        value = self.raw(name)
+        return None if value is None else Section(value, self.at(name), self._origin, self._faults)
 
     def read(self, name: str, reader: Callable[[Section], T]) -> T | None:
         """A mapping within this one, read to its end."""
         inner = self.section(name)
         if inner is None:
             return None
-        found = reader(inner)
+        value = reader(inner)
         inner.finish()
-        return found
+        return value
 
     def each(self, name: str, reader: Callable[[Section], T]) -> dict[str, T]:
         """Mappings by names of the user's choice."""
         inner = self.section(name)
         if inner is None:
             return {}
-        found = {key: inner.read(key, reader) for key in inner.names()}
+        values = {key: inner.read(key, reader) for key in inner.names()}
         inner.finish()
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in values.items() if value is not None}
 
     def finish(self) -> None:
         """Note every field that nobody has asked for."""
@@ -207,6 +207,6 @@ def _listed(choices: Sequence[str]) -> str:
     return " or ".join([", ".join(choices[:-1]), choices[-1]] if len(choices) > 1 else choices)
 
 
-def _meant(found: str, choices: Sequence[str]) -> str:
-    near = get_close_matches(found, choices, n=1, cutoff=0.6)
+def _meant(name: str, choices: Sequence[str]) -> str:
+    near = get_close_matches(name, choices, n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""

@@ -71,19 +71,19 @@ def _value(loader: Any, node: Any, at: str, origin: Origin, faults: list[SpecFau
         return loader.construct_object(node)
     if node.id == "sequence":
         return [_value(loader, item, f"{at}[{number}]", origin, faults) for number, item in enumerate(node.value)]
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = str(key_node.value)
         inner = f"{at}.{key}" if at else key
         line = key_node.start_mark.line + 1
-        if key in found:
+        if key in fields:
             faults.append(
                 SpecFault(origin.file, line, inner, f"it is there twice, first in line {lines[inner]}; keep one of them")
             )
             continue
         lines[inner] = line
-        found[key] = _value(loader, value_node, inner, origin, faults)
-    return found
+        fields[key] = _value(loader, value_node, inner, origin, faults)
+    return fields
 
 
 def _read_python(path: str, text: str) -> Declaration:
@@ -92,11 +92,11 @@ def _read_python(path: str, text: str) -> Declaration:
     except SyntaxError as error:
         raise SpecError([SpecFault(path, error.lineno or 1, "", f"this is not Python: {error.msg}")]) from error
     module = load_module(path)
-    made = getattr(module, "pipeline", None)
-    if not isinstance(made, Pipeline):
+    pipeline = getattr(module, "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
         what = "it must set `pipeline = Pipeline({...})`, with Pipeline from penstock.spark.pipelines"
         raise SpecError([SpecFault(path, 1, "pipeline", what)])
-    return Declaration(made.declaration, Origin(path, _python_lines(tree)))
+    return Declaration(pipeline.declaration, Origin(path, _python_lines(tree)))
 
 
 def load_module(path: str) -> Any:

@@ -57,11 +57,11 @@ def read_spec(path: str) -> PipelineSpec:
 def check(declaration: Declaration) -> PipelineSpec:
     """The pipeline of a declaration; SpecError with all that is wrong in it."""
     faults: list[SpecFault] = []
-    found = _pipeline(Section(declaration.fields, "", declaration.origin, faults), declaration.origin)
-    check_kind(found, faults)
+    spec = _pipeline(Section(declaration.fields, "", declaration.origin, faults), declaration.origin)
+    check_kind(spec, faults)
     if faults:
         raise SpecError(sorted(dict.fromkeys(faults), key=lambda fault: fault.line))
-    return found
+    return spec
 
 
 def reading_options(given: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
     source = top.read("source", lambda section: _source(section, origin)) or SourceSpec()
     target = top.read("target", _target) or TargetSpec()
     rows_max, tasks_min = top.read("batch", _batch) or (ROWS_MAX, 1)
-    found = PipelineSpec(
+    spec = PipelineSpec(
         name=name,
         kind=kind,
         brokers=brokers,
@@ -107,7 +107,7 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
     )
     _check_options(top, brokers, options)
     top.finish()
-    return found
+    return spec
 
 
 def _check_options(top: Section, brokers: str, options: dict[str, str]) -> None:
@@ -177,12 +177,12 @@ def _source(source: Section, origin: Origin) -> SourceSpec:
 
 
 def _position(section: Section, name: str) -> Position | None:
-    found = section.raw(name)
-    if found is None:
+    value = section.raw(name)
+    if value is None:
         return None
-    if found in ("earliest", "latest"):
-        return Position(end=EARLIEST if found == "earliest" else LATEST)
-    inner = section.section(name) if isinstance(found, Mapping) else None
+    if value in ("earliest", "latest"):
+        return Position(end=EARLIEST if value == "earliest" else LATEST)
+    inner = section.section(name) if isinstance(value, Mapping) else None
     if inner is None or len(inner.names()) != 1 or inner.names()[0] not in ("time", "offsets"):
         section.blame(name, "it takes earliest, latest, {time: 2026-11-01T00:00:00Z} or {offsets: {topic: {0: 10}}}")
         return None
@@ -194,24 +194,24 @@ def _position(section: Section, name: str) -> Position | None:
     return Position(offsets=_offsets(inner))
 
 
-def _time_ms(found: Any) -> int | None:
-    if isinstance(found, int) and not isinstance(found, bool):
-        return found if found >= 0 else None
-    if isinstance(found, str):
+def _time_ms(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if value >= 0 else None
+    if isinstance(value, str):
         try:
-            found = datetime.fromisoformat(found)
+            value = datetime.fromisoformat(value)
         except ValueError:
             return None
-    if isinstance(found, date) and not isinstance(found, datetime):
-        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
-    if not isinstance(found, datetime):
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if not isinstance(value, datetime):
         return None
     # What is read from YAML with a zone comes as UTC, with or without saying so.
-    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int((value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _offsets(inner: Section) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     topics = inner.section("offsets")
     for topic in topics.names() if topics is not None else ():
         assert topics is not None
@@ -222,8 +222,8 @@ def _offsets(inner: Section) -> dict[TopicPartition, int]:
             if not partition.isdigit() or isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST:
                 partitions.blame(partition, "it takes the number of a partition with an offset; -2 is earliest, -1 latest")
             else:
-                found[TopicPartition(topic, int(partition))] = offset
-    return found
+                offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
 
 
 def _value(value: Section, origin: Origin) -> ValueSpec:
@@ -352,7 +352,7 @@ def _watermarks(given: Section) -> tuple[Watermark | None, dict[str, Watermark]]
     else:
         by_view = {name: given.read(name, _watermark) for name in given.names()}
     given.finish()
-    return single, {name: one for name, one in by_view.items() if one is not None}
+    return single, {name: watermark for name, watermark in by_view.items() if watermark is not None}
 
 
 def _watermark(section: Section) -> Watermark:
@@ -380,12 +380,12 @@ def _target(target: Section) -> TargetSpec:
 
 
 def _dead_letters(top: Section, name: str) -> DeadLetterSpec:
-    found = top.raw("dead_letters")
-    if found is None:
+    value = top.raw("dead_letters")
+    if value is None:
         return DeadLetterSpec(topic=f"{name}.dead")
-    if found == "stop":
+    if value == "stop":
         return DeadLetterSpec()
-    if not isinstance(found, Mapping):
+    if not isinstance(value, Mapping):
         top.blame("dead_letters", "it takes {topic: NAME}, {table: {...}} or stop")
         return DeadLetterSpec(topic=f"{name}.dead")
     inner = top.read("dead_letters", _target)
@@ -396,12 +396,12 @@ def _dead_letters(top: Section, name: str) -> DeadLetterSpec:
 
 
 def _trigger(top: Section) -> TriggerSpec:
-    found = top.raw("trigger", "continuous")
-    if found in ("continuous", "once"):
-        return TriggerSpec(once=found == "once")
-    if isinstance(found, Mapping):
+    value = top.raw("trigger", "continuous")
+    if value in ("continuous", "once"):
+        return TriggerSpec(once=value == "once")
+    if isinstance(value, Mapping):
         return TriggerSpec(every_s=top.read("trigger", lambda section: section.duration("every", None)))
-    top.blame("trigger", f"it is {found!r}; it takes continuous, once or {{every: 5m}}")
+    top.blame("trigger", f"it is {value!r}; it takes continuous, once or {{every: 5m}}")
     return TriggerSpec()
 
 

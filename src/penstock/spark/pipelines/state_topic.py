@@ -97,19 +97,21 @@ def read_last_values(client: BlockingClient, topic: str, prefix: str = "") -> di
     from penstock.spark.columns import Layout
     from penstock.spark.range_read import read_range
 
-    found = client.known_topics([topic])
-    if topic not in found:
+    topics = client.known_topics([topic])
+    if topic not in topics:
         return {}
     topic_partition = TopicPartition(topic, 0)
     start, stop = (
-        client.offsets({topic_partition: end}, committed=True, topics=found)[topic_partition] for end in (EARLIEST, LATEST)
+        client.offsets({topic_partition: end}, committed=True, topics=topics)[topic_partition] for end in (EARLIEST, LATEST)
     )
     options = ReadOptions(client.options, Subscription((topic,)), Position(), Position(end=LATEST), is_committed=True)
     layout = Layout(pa.schema([("key", pa.binary()), ("value", pa.binary())]))
     last: dict[str, bytes] = {}
     if stop <= start:
         return last
-    for batch in read_range(options, layout, OffsetRange(topic_partition, start, stop, found[topic].leaders[0], found[topic].id)):
+    for batch in read_range(
+        options, layout, OffsetRange(topic_partition, start, stop, topics[topic].leaders[0], topics[topic].id)
+    ):
         for key, value in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
             name = (key or b"").decode("utf-8", "replace")
             if value is None:

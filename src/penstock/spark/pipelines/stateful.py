@@ -128,15 +128,15 @@ class StatefulTransform:
 
     def _find_checkpoint(self, spark: SparkSession, standing: CommittedBatch) -> tuple[Checkpoint, CommittedBatch]:
         """The checkpoint that goes with what the target holds; LostStateError if that is gone or another's."""
-        found = Checkpoint(spark, f"{self.spec.checkpoint}/{standing.generation}")
-        if standing.query is None or found.query_id() == standing.query:
-            return found, standing
+        checkpoint = Checkpoint(spark, f"{self.spec.checkpoint}/{standing.generation}")
+        if standing.query is None or checkpoint.query_id() == standing.query:
+            return checkpoint, standing
         if not self.spec.run.resets_state:
-            what = "is gone" if found.query_id() is None else "belongs to another query"
+            what = "is gone" if checkpoint.query_id() is None else "belongs to another query"
             raise LostStateError(
-                f"the checkpoint of pipeline {self.spec.name!r} at {found.location} {what}, but {self.spec.target} holds what "
-                f"query {standing.query} wrote. Bring that checkpoint back; or run once with --reset-state to go on from the "
-                "offsets that were committed, with no state: what was being counted then begins at nothing"
+                f"the checkpoint of pipeline {self.spec.name!r} at {checkpoint.location} {what}, but {self.spec.target} holds the output "
+                f"of query {standing.query}. Restore that checkpoint, or run once with --reset-state to continue from the "
+                "committed offsets with empty state"
             )
         anew = replace(standing, generation=standing.generation + 1)
         return Checkpoint(spark, f"{self.spec.checkpoint}/{anew.generation}"), anew
@@ -189,7 +189,7 @@ class StatefulTransform:
             return  # it is in the target already: Spark had not noted that before it was ended
         self._rows.counts.value = {}
         ranges = self._ranges(batch)
-        ends = {one.topic_partition: one.stop for one in ranges}
+        ends = {offset_range.topic_partition: offset_range.stop for offset_range in ranges}
         after = replace(
             self._standing,
             offsets={**self._source.positions, **ends},

@@ -47,7 +47,7 @@ class StreamBatch(NamedTuple):
     def bad_ranges(self) -> list[OffsetRange]:
         """What has to be looked through for values that could not be decoded."""
         bad = self.find_bad()
-        return [one for one in self.ranges if one.topic_partition in bad]
+        return [offset_range for offset_range in self.ranges if offset_range.topic_partition in bad]
 
 
 class StreamTarget(Protocol):
@@ -103,10 +103,10 @@ class TopicStreamTarget:
 
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
         """As `StreamTarget` says."""
-        told = self._target.send(topic_rows(self._spec, batch.rows, self._field))
+        reports = self._target.send(topic_rows(self._spec, batch.rows, self._field))
         dead = batch.bad_ranges()
         if dead:
-            told += send_dead(spark, self._spec, self._views, dead, self._target.dead_sending())
+            reports += send_dead(spark, self._spec, self._views, dead, self._target.dead_sending())
         after = batch.after
         changes: dict[str, Any] = {
             "offsets": positions_to_json(after.offsets),
@@ -115,8 +115,8 @@ class TopicStreamTarget:
             "query_batch": after.batch,
             "generation": after.generation,
         }
-        self._target.commit(told, changes)
-        return BatchResult(_read(batch), sum(one.rows for one in told), sum(one.dead for one in told))
+        self._target.commit(reports, changes)
+        return BatchResult(_read(batch), sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def close(self) -> None:
         """As `StreamTarget` says."""
@@ -171,11 +171,11 @@ class TableStreamTarget:
             assert table is not None
             reads = topic_reads(self._spec, self._spec.source.topics or ("",), table.metadata)
             done = run_tasks(spark, ExportTask(reads, None, self._dead.task(), name), dead)
-            letters = self._dead.commit([one.dead for one in done], after.offsets, after.ids)
+            letters = self._dead.commit([report.dead for report in done], after.offsets, after.ids)
         query = f"{after.query}/{after.batch}/{after.generation}"
         self._target.commit(files, after.offsets, after.ids, query=query)
         self._target.maintain(spark)
-        return BatchResult(_read(batch), sum(one.rows for one in files), letters)
+        return BatchResult(_read(batch), sum(file.rows for file in files), letters)
 
     def close(self) -> None:
         """As `StreamTarget` says."""
@@ -183,4 +183,4 @@ class TableStreamTarget:
 
 
 def _read(batch: StreamBatch) -> int:
-    return sum(one.size for one in batch.ranges)
+    return sum(offset_range.size for offset_range in batch.ranges)

@@ -41,9 +41,9 @@ def make_topic(
                 raise RequestRefusedError(f"topic {name!r} cannot be made", item.error_code, item.error_message or "")
         return all(item.error_code == errors.NONE for item in answer.topics)
 
-    made = client.retry(attempt)
+    created = client.retry(attempt)
     client.topics([name])  # until it is known everywhere
-    return made
+    return created
 
 
 def keep_until_read(client: BlockingClient, topics: Iterable[str], consumer: str) -> None:

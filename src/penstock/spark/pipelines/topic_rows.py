@@ -19,7 +19,7 @@ def topic_rows(spec: PipelineSpec, rows: DataFrame, field: str) -> DataFrame:
     from pyspark.sql import functions
 
     names = rows.columns
-    types = {one.name: one.dataType.simpleString() for one in rows.schema.fields}
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise spec.fault(field, f"the result has more than one column {', '.join(twice)}; name them with AS")

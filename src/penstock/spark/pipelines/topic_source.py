@@ -39,9 +39,9 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
         given["subscribe"] = ",".join(source.topics)
     if value is not None and value.is_decoded:
         given["valueFormat"], given["valueSchema"] = value.format, value.schema or ""
-    found = read_options(given, "any")
+    options = read_options(given, "any")
     # Where no record is as late as the time to begin at, what is still to come is later than that.
-    return replace(found, starting=source.start, ending=source.end or found.ending, falls_to_latest=True)
+    return replace(options, starting=source.start, ending=source.end or options.ending, falls_to_latest=True)
 
 
 class TopicSource:
@@ -113,10 +113,10 @@ class TopicSource:
 
     def after(self, ranges: Iterable[OffsetRange]) -> Offsets:
         """Where it will stand when these are committed."""
-        found = dict(self.positions)
-        for one in ranges:
-            found[one.topic_partition] = max(found.get(one.topic_partition, 0), one.stop)
-        return found
+        positions = dict(self.positions)
+        for offset_range in ranges:
+            positions[offset_range.topic_partition] = max(positions.get(offset_range.topic_partition, 0), offset_range.stop)
+        return positions
 
     def stand_at(self, positions: Mapping[TopicPartition, int]) -> None:
         """Take positions that another has come to, and tell the broker's consumer."""
@@ -199,12 +199,12 @@ class TopicSource:
 
 def positions_to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """Offsets by topic and partition."""
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(positions.items()):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return by_topic
 
 
-def positions_from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
+def positions_from_json(by_topic: Mapping[str, Mapping[str, int]]) -> Offsets:
     """Read them back."""
-    return {TopicPartition(topic, int(number)): int(offset) for topic, by in found.items() for number, offset in by.items()}
+    return {TopicPartition(topic, int(number)): int(offset) for topic, by in by_topic.items() for number, offset in by.items()}

@@ -62,7 +62,7 @@ class TopicTarget:
 
     def commit(self, reports: Sequence[TaskReport], changes: Mapping[str, Any]) -> None:
         """Make all of it visible, and note `changes` with it."""
-        self.fence.commit([one.transaction for one in reports if one.transaction is not None], changes)
+        self.fence.commit([report.transaction for report in reports if report.transaction is not None], changes)
         self.fence.abort_left_behind()
 
     def idle(self) -> None:

@@ -109,16 +109,20 @@ class StatelessTransform:
         if not ranges:
             self._target.idle()
             return None
-        told = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
+        reports = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
         tally = self._rows.tally()
         if tally.dead:
-            told += send_dead(
-                self._spark, self.spec, self._rows.views, (one for one, _ in tally.dead), self._target.dead_sending()
+            reports += send_dead(
+                self._spark,
+                self.spec,
+                self._rows.views,
+                (offset_range for offset_range, _ in tally.dead),
+                self._target.dead_sending(),
             )
         changes = {"offsets": positions_to_json(self._source.after(ranges)), "ids": self._source.ids}
-        self._target.commit(told, changes)
+        self._target.commit(reports, changes)
         self._source.advance(ranges)
-        return BatchResult(tally.rows, sum(one.rows for one in told), sum(one.dead for one in told))
+        return BatchResult(tally.rows, sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says."""

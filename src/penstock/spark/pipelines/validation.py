@@ -28,11 +28,11 @@ def check_broker(spec: PipelineSpec) -> None:
     faults: list[SpecFault] = []
     with closing(BlockingClient(options)) as client:
         try:
-            there = set(client.known_topics(None))
+            existing = set(client.known_topics(None))
         except BrokerUnreachableError as error:
             what = f"{error}; is a node running there? `penstock up` starts one"
             raise BrokerUnreachableError(str(spec.origin.fault("brokers", what))) from error
-        faults += _missing_topics(spec, there)
+        faults += _missing_topics(spec, existing)
         if spec.target.topic is not None and not client.commits_together():
             what = f"the broker at {spec.brokers} is not Penstock: it cannot commit rows and positions as one; use a table"
             faults.append(spec.origin.fault("target.topic", what))
@@ -50,13 +50,13 @@ def check_with_spark(spec: PipelineSpec, spark: SparkSession) -> None:
         job.close()
 
 
-def _missing_topics(spec: PipelineSpec, there: set[str]) -> Iterable[SpecFault]:
+def _missing_topics(spec: PipelineSpec, existing: set[str]) -> Iterable[SpecFault]:
     for number, topic in enumerate(spec.source.topics):
-        if topic not in there:
-            near = get_close_matches(topic, there, n=1, cutoff=0.6)
+        if topic not in existing:
+            near = get_close_matches(topic, existing, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"`penstock topic create {topic}` makes it"
             path = f"source.topics[{number}]"
             yield spec.origin.fault(path, f"there is no topic {topic!r} at {spec.brokers}; {hint}")
     pattern = spec.source.pattern
-    if pattern is not None and not any(re.fullmatch(pattern, topic) for topic in there):
+    if pattern is not None and not any(re.fullmatch(pattern, topic) for topic in existing):
         yield spec.origin.fault("source.pattern", f"no topic at {spec.brokers} has a name like {pattern}")

@@ -35,7 +35,7 @@ class DecodeTask:
             decoded = decode_column(form, batch.column(0))
             rows = pa.RecordBatch.from_arrays([decoded, *batch.columns[1:]], names=batch.schema.names)
             if bad:
-                bad_rows = [one.row for one in bad]
+                bad_rows = [value.row for value in bad]
                 topics, partitions = (
                     batch.column("topic").take(pa.array(bad_rows)),
                     batch.column("partition").take(pa.array(bad_rows)),

@@ -45,9 +45,9 @@ class View:
         taken = {field.name for field in self.layout.value_type} if self.layout.value_type is not None else set()
         return [f"_{name}" if name in taken else name for name in read]
 
-    def holds(self, one: OffsetRange) -> bool:
+    def holds(self, offset_range: OffsetRange) -> bool:
         """Whether a range is of this view."""
-        return self.topics is None or one.topic_partition.topic in self.topics
+        return self.topics is None or offset_range.topic_partition.topic in self.topics
 
     def pruned(self, used: set[str]) -> View:
         """The same with only some columns. Values are still decoded in full: whether one is bad must not depend on the query."""
@@ -64,7 +64,7 @@ class View:
 
     def frame(self, spark: SparkSession, ranges: Iterable[OffsetRange], counts: Any = None) -> DataFrame:
         """The rows of ranges that can be decoded. What was read of each is added to the accumulator `counts`."""
-        own = [one for one in ranges if self.holds(one)]
+        own = [offset_range for offset_range in ranges if self.holds(offset_range)]
         task = ReadRangesTask(self, own, counts)
         return spark.range(0, len(own), 1, max(len(own), 1)).mapInArrow(task, self.columns)
 
@@ -83,7 +83,7 @@ class ReadRangesTask:
         self._options, self._layout, self._is_decoded = view.options, view.layout, view.is_decoded
         self._names = view.columns.names
         kind = view.layout.value_type
-        self._spread = [*([one.name for one in kind] if kind is not None else []), *view.meta_names()]
+        self._spread = [*([field.name for field in kind] if kind is not None else []), *view.meta_names()]
         self._ranges = ranges
         self._counts = counts
 
@@ -92,14 +92,14 @@ class ReadRangesTask:
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                one = self._ranges[number]
+                offset_range = self._ranges[number]
                 rows = dead = 0
-                for good, bad in read_range_with_dead(self._options, self._layout, one):
+                for good, bad in read_range_with_dead(self._options, self._layout, offset_range):
                     rows += good.num_rows
                     dead += 0 if bad is None else bad.num_rows
                     yield spread(good, self._spread).select(self._names) if self._is_decoded else good
                 if self._counts is not None:
-                    self._counts.add({(one.topic_partition, one.start, one.stop): (rows, dead)})
+                    self._counts.add({(offset_range.topic_partition, offset_range.start, offset_range.stop): (rows, dead)})
 
 
 def spread(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
@@ -125,8 +125,8 @@ def make_views(spec: PipelineSpec) -> list[View]:
 
 def identifier(name: str) -> str:
     """A topic's name as SQL takes it without quotes, and Python as the name of a parameter."""
-    found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{found}" if found[:1].isdigit() else found
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{text}" if text[:1].isdigit() else text
 
 
 def _view(spec: PipelineSpec, name: str, topics: tuple[str, ...] | None, value: ValueSpec, field: str) -> View:
@@ -137,7 +137,7 @@ def _view(spec: PipelineSpec, name: str, topics: tuple[str, ...] | None, value: 
     meta = [*META, *(["headers"] if spec.source.headers else [])]
     try:
         types = {**TYPES, "value": value_type_of(options.value_format, options.value_schema) or TYPES["value"]}
-        read = StructType.fromDDL(", ".join(f"`{one}` {types[one]}" for one in ("value", *meta)))
+        read = StructType.fromDDL(", ".join(f"`{name}` {types[name]}" for name in ("value", *meta)))
         assert isinstance(read, StructType)
         columns = layout(read, options)
         value_format(options.value_format, columns.value_type, options.value_schema, fails=False)
@@ -149,6 +149,8 @@ def _view(spec: PipelineSpec, name: str, topics: tuple[str, ...] | None, value: 
         decoded = read.fields[0].dataType
         assert isinstance(decoded, StructType)
         fields = list(decoded.fields)
-    taken = {one.name for one in fields}
-    fields += [StructField(f"_{one.name}" if one.name in taken else one.name, one.dataType) for one in read.fields[1:]]
+    taken = {column.name for column in fields}
+    fields += [
+        StructField(f"_{column.name}" if column.name in taken else column.name, column.dataType) for column in read.fields[1:]
+    ]
     return View(name, topics, field, options, columns, StructType(fields), value.is_decoded)

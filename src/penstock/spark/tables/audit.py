@@ -97,13 +97,13 @@ class AuditJob:
         self._is_done = True
         comparison = _TopicTableComparison(self.spec, self._spark, self._table, self._reads)
         topic_partitions, dead = comparison.run()
-        differing = [one for one in topic_partitions if one.differs]
+        differing = [report for report in topic_partitions if report.differs]
         self.report = [f"audit {self.spec.name}: {self.spec.source} against {self._table}"]
-        for one in topic_partitions:
-            self.report += one.lines()
+        for report in topic_partitions:
+            self.report += report.lines()
         if dead:
             self.report.append(f"  {dead:,} records cannot be decoded, and are not expected in the table")
-        records, rows = sum(one.records for one in topic_partitions), sum(one.rows for one in topic_partitions)
+        records, rows = sum(report.records for report in topic_partitions), sum(report.rows for report in topic_partitions)
         if differing:
             self.report.append(f"  {len(differing)} of {len(topic_partitions)} partitions differ")
             raise AuditDifferenceError("\n".join(self.report))
@@ -131,25 +131,27 @@ class _TopicTableComparison:
         held = table.schema()
         assert held is not None, "there is a table"
         wanted = table_schema(reads)
-        self._schema = pa.schema([one for one in held if one.name in wanted.names])
+        self._schema = pa.schema([field for field in held if field.name in wanted.names])
         self._topic = spec.source.topics[0] if "_topic" not in held.names else None
 
     def run(self) -> tuple[list[PartitionReport], int]:
         """Compare; a report for each partition, and how many records cannot be decoded."""
         ranges, reports = self._bounds()
-        total = sum(one.size for one in ranges)
+        total = sum(offset_range.size for offset_range in ranges)
         size = max(BUCKET_OFFSETS_MIN, total // BUCKETS_MAX)
-        scope = AuditScope(self._schema, {one.topic_partition: (one.start, one.stop) for one in ranges}, size)
+        scope = AuditScope(
+            self._schema, {offset_range.topic_partition: (offset_range.start, offset_range.stop) for offset_range in ranges}, size
+        )
         in_topic = self._look_at_topic(scope, ranges)
         in_table = self._look_at_table(scope)
-        dead = sum(one.dead for one in in_topic)
+        dead = sum(counts.dead for counts in in_topic)
         records, rows = _total(in_topic), _total(in_table)
-        for (topic_partition, _), one in records.items():
-            reports[topic_partition].records += one.rows
-        for (topic_partition, _), one in rows.items():
-            reports[topic_partition].rows += one.rows
-        for found in in_table:
-            for topic_partition, count in found.outside.items():
+        for (topic_partition, _), digest in records.items():
+            reports[topic_partition].records += digest.rows
+        for (topic_partition, _), digest in rows.items():
+            reports[topic_partition].rows += digest.rows
+        for table_counts in in_table:
+            for topic_partition, count in table_counts.outside.items():
                 if topic_partition in reports:
                     reports[topic_partition].outside += count
         differing = sorted(key for key in {*records, *rows} if records.get(key) != rows.get(key))
@@ -173,7 +175,11 @@ class _TopicTableComparison:
                 topic = planner.topics[topic_partition.topic]
                 low = max(first[topic_partition], start[topic_partition])
                 # A partition that the pipeline of its topic has not come to yet has no rows to be missed.
-                written = low if any(one.topic == topic_partition.topic for one in committed) else last[topic_partition]
+                written = (
+                    low
+                    if any(committed_partition.topic == topic_partition.topic for committed_partition in committed)
+                    else last[topic_partition]
+                )
                 high = max(min(last[topic_partition], committed.get(topic_partition, written)), low)
                 ranges.append(OffsetRange(topic_partition, low, high, topic.leaders[topic_partition.partition], topic.id))
                 reports[topic_partition] = PartitionReport(
@@ -183,11 +189,11 @@ class _TopicTableComparison:
 
     def _committed(self) -> dict[TopicPartition, int]:
         """Where the pipelines that write the table have come to."""
-        found: dict[TopicPartition, int] = {}
+        committed: dict[TopicPartition, int] = {}
         for progress in self._table.every_progress().values():
             for topic_partition, offset in progress.offsets.items():
-                found[topic_partition] = max(found.get(topic_partition, 0), offset)
-        return found
+                committed[topic_partition] = max(committed.get(topic_partition, 0), offset)
+        return committed
 
     def _look_at_topic(self, scope: AuditScope, ranges: Iterable[OffsetRange]) -> list[AuditCounts]:
         tasks = split_ranges(ranges, tasks_at_once(self._spark), self._spec.rows_max)
@@ -210,10 +216,12 @@ class _TopicTableComparison:
             return
         closer = replace(scope, wanted=frozenset(differing))
         pieces = [
-            one._replace(start=max(one.start, number * scope.size), stop=min(one.stop, (number + 1) * scope.size))
-            for one in ranges
+            offset_range._replace(
+                start=max(offset_range.start, number * scope.size), stop=min(offset_range.stop, (number + 1) * scope.size)
+            )
+            for offset_range in ranges
             for topic_partition, number in differing
-            if topic_partition == one.topic_partition
+            if topic_partition == offset_range.topic_partition
         ]
         records, rows = _joined(self._look_at_topic(closer, pieces)), _joined(self._look_at_table(closer))
         width = len(self._schema.names)
@@ -222,18 +230,18 @@ class _TopicTableComparison:
             reports[key[0]].compare(records.get(key, nothing), rows.get(key, nothing), self._schema.names)
 
 
-def _total(found: Iterable[AuditCounts]) -> dict[OffsetBucket, BucketDigest]:
+def _total(counted: Iterable[AuditCounts]) -> dict[OffsetBucket, BucketDigest]:
     total: dict[OffsetBucket, BucketDigest] = {}
-    for one in found:
-        for key, part in one.sums.items():
+    for counts in counted:
+        for key, part in counts.sums.items():
             total[key] = total[key] + part if key in total else part
     return total
 
 
-def _joined(found: Iterable[AuditCounts]) -> dict[OffsetBucket, Rows]:
+def _joined(counted: Iterable[AuditCounts]) -> dict[OffsetBucket, Rows]:
     parts: dict[OffsetBucket, list[Rows]] = {}
-    for one in found:
-        for key, some in one.rows.items():
+    for counts in counted:
+        for key, some in counts.rows.items():
             parts.setdefault(key, []).extend(some)
     return {
         key: (np.concatenate([offsets for offsets, _ in some]), np.concatenate([digests for _, digests in some]))
@@ -245,7 +253,7 @@ def _shared(files: Sequence[DataFile], tasks: int) -> list[list[DataFile]]:
     """Files for tasks, by size."""
     groups: list[list[Any]] = [[] for _ in range(max(min(tasks, len(files)), 0))]
     sizes = [0] * len(groups)
-    for file in sorted(files, key=lambda one: one.size, reverse=True):
+    for file in sorted(files, key=lambda candidate: candidate.size, reverse=True):
         least = sizes.index(min(sizes))
         groups[least].append(file)
         sizes[least] += file.size
@@ -262,8 +270,8 @@ def _compacted(client: BlockingClient, topics: Iterable[str]) -> set[str]:
         lambda: client.call(keys.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=wanted), DescribeConfigsResponse)
     )
     return {
-        one.resource_name
-        for one in answer.results
-        for config in one.configs
+        result.resource_name
+        for result in answer.results
+        for config in result.configs
         if config.name == "cleanup.policy" and "compact" in (config.value or "")
     }

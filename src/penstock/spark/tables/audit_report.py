@@ -57,24 +57,24 @@ class PartitionReport:
         """For a person."""
         span = f"offsets {self.start:,} to {self.stop - 1:,}" if self.stop > self.start else "nothing to compare"
         verdict = "differs" if self.differs else "agrees"
-        found = [f"  {self.topic_partition}: {verdict}; {span}: {self.records:,} records, {self.rows:,} rows"]
+        lines = [f"  {self.topic_partition}: {verdict}; {span}: {self.records:,} records, {self.rows:,} rows"]
         if self.outside:
-            found.append(
+            lines.append(
                 f"    {self.outside:,} rows of the table are older than the topic, or newer than the last commit: not compared"
             )
         for what, some in (("missing in the table", self.missing), ("doubled in the table", self.doubled)):
             if some:
-                found.append(f"    {what}: {len(some):,} offsets: {spans(some)}")
+                lines.append(f"    {what}: {len(some):,} offsets: {spans(some)}")
         if self.extra:
             why = "compaction has removed them from the topic" if self.is_compacted else "the topic has no such records"
-            found.append(f"    only in the table: {len(self.extra):,} offsets, {why}: {spans(self.extra)}")
+            lines.append(f"    only in the table: {len(self.extra):,} offsets, {why}: {spans(self.extra)}")
         for offset, columns in sorted(self.different.items())[:LISTED_MAX]:
-            found.append(f"    different at offset {offset}: {', '.join(columns)}")
+            lines.append(f"    different at offset {offset}: {', '.join(columns)}")
         if len(self.different) > LISTED_MAX:
-            found.append(f"    different at {len(self.different) - LISTED_MAX:,} offsets more: {spans(sorted(self.different))}")
+            lines.append(f"    different at {len(self.different) - LISTED_MAX:,} offsets more: {spans(sorted(self.different))}")
         if self.unexplained:
-            found.append(f"    {self.unexplained:,} further stretches of offsets differ; mend these first, and look again")
-        return found
+            lines.append(f"    {self.unexplained:,} further stretches of offsets differ; mend these first, and look again")
+        return lines
 
 
 def _sorted(rows: Rows) -> Rows:
@@ -84,11 +84,11 @@ def _sorted(rows: Rows) -> Rows:
 
 def spans(offsets: Iterable[int]) -> str:
     """Offsets as a person writes them: 3, 7-9, 12."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for offset in sorted(offsets):
-        if found and offset == found[-1][1] + 1:
-            found[-1][1] = offset
+        if runs and offset == runs[-1][1] + 1:
+            runs[-1][1] = offset
         else:
-            found.append([offset, offset])
-    text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found[:LISTED_MAX])
-    return text + (f", and {len(found) - LISTED_MAX} more stretches" if len(found) > LISTED_MAX else "")
+            runs.append([offset, offset])
+    text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:LISTED_MAX])
+    return text + (f", and {len(runs) - LISTED_MAX} more stretches" if len(runs) > LISTED_MAX else "")

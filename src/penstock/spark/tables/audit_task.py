@@ -32,7 +32,7 @@ class BucketDigest:
     digests: tuple[int, ...]
 
     def __add__(self, other: BucketDigest) -> BucketDigest:
-        sums = tuple((one + two) & 0xFFFF_FFFF_FFFF_FFFF for one, two in zip(self.digests, other.digests, strict=True))
+        sums = tuple((left + right) & 0xFFFF_FFFF_FFFF_FFFF for left, right in zip(self.digests, other.digests, strict=True))
         return BucketDigest(self.rows + other.rows, sums)
 
 
@@ -58,7 +58,7 @@ class AuditScope:
     """Stretches whose rows are told one by one; None only sums."""
 
     def count(
-        self, topic_partition: TopicPartition, offsets: NDArray[np.int64], rows: pa.RecordBatch, found: AuditCounts
+        self, topic_partition: TopicPartition, offsets: NDArray[np.int64], rows: pa.RecordBatch, counts: AuditCounts
     ) -> None:
         """Take rows of one partition into account."""
         stretches = offsets // self.size
@@ -75,10 +75,10 @@ class AuditScope:
         for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
             key, picked = (topic_partition, number), order[start:end]
             if self.wanted is not None:
-                found.rows.setdefault(key, []).append((offsets[picked], digests[picked]))
+                counts.rows.setdefault(key, []).append((offsets[picked], digests[picked]))
                 continue
-            one = BucketDigest(end - start, tuple(int(total) for total in digests[picked].sum(axis=0)))
-            found.sums[key] = found.sums[key] + one if key in found.sums else one
+            digest = BucketDigest(end - start, tuple(int(total) for total in digests[picked].sum(axis=0)))
+            counts.sums[key] = counts.sums[key] + digest if key in counts.sums else digest
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class TopicTask:
     scope: AuditScope
 
     def __call__(self, number: int, wanted: OffsetRange) -> AuditCounts:
-        found = AuditCounts()
+        counts = AuditCounts()
         read = self.reads.get(wanted.topic_partition.topic) or self.reads[""]
         for good, bad in read_range_with_dead(read.options, read.layout, wanted):
-            found.dead += 0 if bad is None else bad.num_rows
+            counts.dead += 0 if bad is None else bad.num_rows
             if good.num_rows:
                 offsets = good.column("offset").to_numpy()
-                self.scope.count(wanted.topic_partition, offsets, conform(read.rows(good), self.scope.schema), found)
-        return found
+                self.scope.count(wanted.topic_partition, offsets, conform(read.rows(good), self.scope.schema), counts)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ class TableTask:
     """The only topic there is, where rows do not tell theirs."""
 
     def __call__(self, number: int, files: Sequence[DataFile]) -> AuditCounts:
-        found = AuditCounts()
+        counts = AuditCounts()
         extra = ["_partition", "_offset", *(["_topic"] if self.topic is None else [])]
         columns = list(dict.fromkeys([*self.scope.schema.names, *extra]))
         for file in files:
             for batch in self.reader.read(file, columns):
                 for topic_partition, rows in self._places(batch):
-                    self._count(topic_partition, rows, found)
-        return found
+                    self._count(topic_partition, rows, counts)
+        return counts
 
     def _places(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         topics: list[Any] = [self.topic] if self.topic is not None else pc.unique(batch.column("_topic")).to_pylist()
@@ -125,12 +125,12 @@ class TableTask:
             for partition in pc.unique(rows.column("_partition")).to_pylist():
                 yield TopicPartition(topic, partition), rows.filter(pc.equal(rows.column("_partition"), partition))
 
-    def _count(self, topic_partition: TopicPartition, rows: pa.RecordBatch, found: AuditCounts) -> None:
+    def _count(self, topic_partition: TopicPartition, rows: pa.RecordBatch, counts: AuditCounts) -> None:
         offsets = rows.column("_offset").to_numpy()
         low, high = self.scope.bounds.get(topic_partition, (0, 0))
         inside = (offsets >= low) & (offsets < high)
         if not inside.all():
-            found.outside[topic_partition] = found.outside.get(topic_partition, 0) + int((~inside).sum())
+            counts.outside[topic_partition] = counts.outside.get(topic_partition, 0) + int((~inside).sum())
             rows, offsets = rows.filter(pa.array(inside)), offsets[inside]
         if rows.num_rows:
-            self.scope.count(topic_partition, offsets, rows.select(self.scope.schema.names), found)
+            self.scope.count(topic_partition, offsets, rows.select(self.scope.schema.names), counts)

@@ -84,8 +84,8 @@ class CompactJob(TableJob):
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
         """As `TableJob` says. A shuffle may read its input twice, so what cannot be used is looked for apart."""
         task = ExportTask(self._reads, None, self.dead_letters.task(), name, needs_key=True)
-        found = run_tasks(spark, task, ranges)
-        return WrittenFiles(found, *self._merge(spark, ranges))
+        reports = run_tasks(spark, task, ranges)
+        return WrittenFiles(reports, *self._merge(spark, ranges))
 
     def _merge(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> tuple[list[DataFile], list[DataFile]]:
         """The files of the buckets that change, and those that they take the place of."""
@@ -108,12 +108,12 @@ class CompactJob(TableJob):
         keeps_paths = isinstance(table, Parquet) and isinstance(table.store, LocalStore)
         merge = MergeBucketsTask(table.reader(), writer, files, buckets, keeps_paths)
         rows = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, from_arrow_schema(changes))
-        found = rows.repartition(min(buckets, 2 * tasks_at_once(spark)), BUCKET).mapInArrow(merge, "files BINARY").collect()
+        results = rows.repartition(min(buckets, 2 * tasks_at_once(spark)), BUCKET).mapInArrow(merge, "files BINARY").collect()
         added: list[DataFile] = []
         removed: list[DataFile] = []
-        for row in found:
-            for bucket, made in pickle.loads(bytes(row["files"])).items():
-                added += made
+        for row in results:
+            for bucket, bucket_files in pickle.loads(bytes(row["files"])).items():
+                added += bucket_files
                 removed += files.get(bucket, [])
         return added, removed
 
@@ -121,7 +121,7 @@ class CompactJob(TableJob):
         """The files of each bucket, and how many buckets there are."""
         table = self.target.table
         table.refresh()
-        found: dict[int, list[DataFile]] = {}
+        by_bucket: dict[int, list[DataFile]] = {}
         buckets = BUCKETS
         for file in table.data_files():
             name = NAME.match(file.path.rsplit("/", 1)[-1])
@@ -130,5 +130,5 @@ class CompactJob(TableJob):
                     f"{table} has a file {file.path} that this pipeline has not made; a table of last values is its alone"
                 )
             buckets = int(name[2])
-            found.setdefault(int(name[1]), []).append(file)
-        return found, buckets
+            by_bucket.setdefault(int(name[1]), []).append(file)
+        return by_bucket, buckets

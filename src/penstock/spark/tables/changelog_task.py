@@ -67,7 +67,8 @@ class ReadChangesTask:
             ORDER[2]: records.column("timestamp").cast(pa.int64()),
         }
         columns = [
-            rows.column(one.name) if one.name in rows.schema.names else pa.nulls(rows.num_rows, one.type) for one in self.schema
+            rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+            for field in self.schema
         ]
         return pa.RecordBatch.from_arrays([*columns, *added.values()], names=[*self.schema.names, *added])
 
@@ -86,11 +87,11 @@ class MergeBucketsTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = list(batches)
         changes = pa.Table.from_batches(given) if given else None
-        made: dict[int, list[DataFile]] = {}
+        files: dict[int, list[DataFile]] = {}
         if changes is not None and changes.num_rows:
             for bucket in pc.unique(changes[BUCKET]).to_pylist():
-                made[bucket] = self._merge(bucket, changes.filter(pc.equal(changes[BUCKET], bucket)))
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(made)], pa.binary())], names=["files"])
+                files[bucket] = self._merge(bucket, changes.filter(pc.equal(changes[BUCKET], bucket)))
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(files)], pa.binary())], names=["files"])
 
     def _merge(self, bucket: int, changes: pa.Table) -> list[DataFile]:
         # In a partition the later offset counts; a key that is in several goes by the time of its records.

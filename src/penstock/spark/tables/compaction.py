@@ -21,25 +21,25 @@ FILES_MIN: Final = 2
 def choose_files(files: Iterable[DataFile], file_bytes: int) -> list[list[DataFile]]:
     """Groups of files that each become one."""
     waiting: dict[Values, list[DataFile]] = {}
-    found = []
-    for file in sorted(files, key=lambda one: one.path):
+    groups = []
+    for file in sorted(files, key=lambda candidate: candidate.path):
         if file.size >= file_bytes * FULL_ENOUGH:
             continue
         group = waiting.setdefault(file.values, [])
-        if group and sum(one.size for one in group) + file.size > file_bytes:
-            found.append(group)
+        if group and sum(file.size for file in group) + file.size > file_bytes:
+            groups.append(group)
             group = waiting[file.values] = []
         group.append(file)
-    found += waiting.values()
-    return [group for group in found if len(group) >= FILES_MIN]
+    groups += waiting.values()
+    return [group for group in groups if len(group) >= FILES_MIN]
 
 
 def compact_small_files(spark: SparkSession, table: Table) -> tuple[list[DataFile], list[DataFile]]:
     """Rewrite small files; the new ones and those that they take the place of, to be committed."""
     table.refresh()
     groups = choose_files(table.data_files(), table.spec.compact_file_bytes)
-    made = run_tasks(spark, RewriteTask(table.reader(), table.writer()), groups)
-    return [file for files in made for file in files], [file for group in groups for file in group]
+    rewritten = run_tasks(spark, RewriteTask(table.reader(), table.writer()), groups)
+    return [file for files in rewritten for file in files], [file for group in groups for file in group]
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ class _DeadLetterCounter:
 
     def add(self, rows: pa.RecordBatch) -> None:
         if not self.rows:
-            one = rows.slice(0, 1).to_pylist()[0]
-            self.first = f"offset {one['offset']} of {one['topic']}-{one['partition']}: {one['reason']}"
+            first = rows.slice(0, 1).to_pylist()[0]
+            self.first = f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first['reason']}"
         self.rows += rows.num_rows
         self.take(rows)
 
@@ -193,22 +193,22 @@ class DeadLetters:
 
     def commit(self, done: Sequence[DeadLetterReport], after: Offsets, ids: Mapping[str, str]) -> int:
         """Make the letters of a batch seen; how many they were. `after` is where the batch ends."""
-        rows = sum(one.rows for one in done)
+        rows = sum(report.rows for report in done)
         if not rows:
             return 0
         if self._spec.dead_letters.stops:
-            first = next(one.first for one in done if one.rows)
+            first = next(report.first for report in done if report.rows)
             raise BadRowError(
                 f"{rows} rows cannot be decoded, the first at {first}. Mend source.value, or give dead_letters a topic or table"
             )
         if self._table is not None:
-            files = [file for one in done for file in one.files]
+            files = [file for report in done for file in report.files]
             batch = 1 if self._progress is None else self._progress.batch + 1
             progress = Progress(run_number(self._fence.run), batch, dict(after), dict(ids), self._form)
             commit_fenced(self._table, self._fence, (files, (), False), progress, self._progress)
             self._progress = progress
         else:
-            transactions = [one.transaction for one in done if one.transaction is not None]
+            transactions = [report.transaction for report in done if report.transaction is not None]
             kept = {"offsets": positions_to_json(after), "ids": dict(ids), "form": self._form}
             self._fence.commit(transactions, {RECORD: kept})
             self._fence.abort_left_behind()

@@ -55,8 +55,8 @@ class Delta(Table):
         if self._table is None:
             return {}
         names = [_PROPERTY.fullmatch(name) for name in self._table.metadata().configuration]
-        found = {name[1]: self._progress_of(name[1]) for name in names if name is not None}
-        return {name: progress for name, progress in found.items() if progress is not None}
+        by_pipeline = {name[1]: self._progress_of(name[1]) for name in names if name is not None}
+        return {name: progress for name, progress in by_pipeline.items() if progress is not None}
 
     def progress(self) -> Progress | None:
         return None if self._table is None else self._progress_of(self.pipeline)
@@ -80,12 +80,14 @@ class Delta(Table):
         if self._table is None:
             return None
         derived = {cut.name for cut in self.cuts if cut.unit is not None}
-        found = pa.schema(self._table.schema().to_arrow())
-        return pa.schema([pa.field(one.name, plain_type(one.type), one.nullable) for one in found if one.name not in derived])
+        schema = pa.schema(self._table.schema().to_arrow())
+        return pa.schema(
+            [pa.field(field.name, plain_type(field.type), field.nullable) for field in schema if field.name not in derived]
+        )
 
     def data_files(self) -> list[DataFile]:
         assert self._table is not None, "there is a table"
-        found = pa.table(self._table.get_add_actions(flatten=False))
+        actions = pa.table(self._table.get_add_actions(flatten=False))
         names = self._partition_names()
         return [
             DataFile(
@@ -94,7 +96,7 @@ class Delta(Table):
                 row["size_bytes"],
                 tuple(_text(row["partition"][name]) for name in names),
             )
-            for row in found.to_pylist()
+            for row in actions.to_pylist()
         ]
 
     def writer(self) -> TaskWriter:
@@ -151,11 +153,12 @@ class Delta(Table):
         now_ms = int(time.time() * 1000)
         names = [cut.name for cut in self.cuts]
         actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, dict(zip(names, one.values, strict=True)), now_ms, not rewrites, one.stats)
-            for one in added
+            AddAction(file.path, file.size, dict(zip(names, file.values, strict=True)), now_ms, not rewrites, file.stats)
+            for file in added
         ]
         actions += [
-            RemoveAction(one.path, not rewrites, now_ms, one.size, dict(zip(names, one.values, strict=True))) for one in removed
+            RemoveAction(file.path, not rewrites, now_ms, file.size, dict(zip(names, file.values, strict=True)))
+            for file in removed
         ]
         versions = {"": progress.batch, "/run": progress.run, "/topics": number}
         versions |= {f"/{topic_partition}": offset for topic_partition, offset in progress.offsets.items()}
@@ -195,10 +198,10 @@ class Delta(Table):
     def _topics(self, number: int, pipeline: str) -> dict[str, Any]:
         assert self._table is not None, "there is a table"
         name = f"penstock.{pipeline}.{number}"
-        found = self._table.metadata().configuration.get(name)
-        if found is None:
+        value = self._table.metadata().configuration.get(name)
+        if value is None:
             raise TableLogError(f"{self} has lost its property {name}, which names the topics it holds")
-        known: dict[str, Any] = json.loads(found)
+        known: dict[str, Any] = json.loads(value)
         return known
 
     def _version(self, name: str, pipeline: str) -> int | None:

@@ -88,6 +88,6 @@ class ExportRows:
             done = run_tasks(self._spark, ExportTask(self._reads, writer, dead, name), ranges)
             return WrittenFiles(done, [file for task in done for file in task.files])
         # A query may read its input more than once, so what cannot be decoded is looked for apart.
-        found = run_tasks(self._spark, ExportTask(self._reads, None, dead, name), ranges)
+        reports = run_tasks(self._spark, ExportTask(self._reads, None, dead, name), ranges)
         frame = self._query.apply({view.name: view.frame(self._query.session, ranges) for view in self._views})
-        return WrittenFiles(found, write_frame(frame, writer, name))
+        return WrittenFiles(reports, write_frame(frame, writer, name))

@@ -52,7 +52,7 @@ class ExportTask:
         else:
             files = self.writer.write(rows, name)
         dead = sink.finish()
-        return ExportReport(tuple(files), rows.read, sum(one.rows for one in files), rows.size, dead)
+        return ExportReport(tuple(files), rows.read, sum(file.rows for file in files), rows.size, dead)
 
 
 class _Rows:
@@ -85,7 +85,8 @@ class _Rows:
         value = records.column(VALUE)
         if self._read.layout.value_type is not None:
             value = pa.array(
-                [None if one is None else json.dumps(one, default=str).encode() for one in value.to_pylist()], pa.binary()
+                [None if record is None else json.dumps(record, default=str).encode() for record in value.to_pylist()],
+                pa.binary(),
             )
         return pa.RecordBatch.from_arrays(
             [

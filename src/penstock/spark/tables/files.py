@@ -110,14 +110,16 @@ class LocalStore:
         return Path(self.directory, path).open("rb")
 
     def list(self, prefix: str) -> list[FileEntry]:
-        found = []
+        entries = []
         for folder, _, names in os.walk(Path(self.directory, prefix)):
             for name in names:
                 path = Path(folder, name)
                 with suppress(FileNotFoundError):
                     state = path.stat()
-                    found.append(FileEntry(str(path.relative_to(self.directory)), state.st_size, state.st_mtime_ns // 1_000_000))
-        return sorted(found)
+                    entries.append(
+                        FileEntry(str(path.relative_to(self.directory)), state.st_size, state.st_mtime_ns // 1_000_000)
+                    )
+        return sorted(entries)
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         folders = set()
@@ -228,10 +230,10 @@ class ObjectStore:
     def list(self, prefix: str) -> list[FileEntry]:
         import obstore
 
-        found = []
+        entries = []
         for chunk in obstore.list(self._store, prefix or None):
-            found += [FileEntry(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000)) for one in chunk]
-        return sorted(found)
+            entries += [FileEntry(item["path"], item["size"], int(item["last_modified"].timestamp() * 1000)) for item in chunk]
+        return sorted(entries)
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
         with ThreadPoolExecutor(REQUESTS_MAX) as pool:
@@ -363,10 +365,10 @@ def _environment() -> list[tuple[str, str]]:
 
 def object_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options of an S3 store with what the environment adds, as delta-rs takes them."""
-    found = {**dict(_environment()), **options}
-    if found.get("AWS_ENDPOINT_URL", "").startswith("http:"):
-        found.setdefault("AWS_ALLOW_HTTP", "true")
-    return found
+    settings = {**dict(_environment()), **options}
+    if settings.get("AWS_ENDPOINT_URL", "").startswith("http:"):
+        settings.setdefault("AWS_ALLOW_HTTP", "true")
+    return settings
 
 
 def file_store(location: str, options: Mapping[str, str]) -> FileStore:

@@ -85,13 +85,13 @@ class Iceberg(Table):
     def schema(self) -> pa.Schema | None:
         if self._table is None:
             return None
-        found = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
-        return pa.schema([pa.field(one.name, plain_type(one.type), one.nullable) for one in found])
+        schema = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
+        return pa.schema([pa.field(field.name, plain_type(field.type), field.nullable) for field in schema])
 
     def data_files(self) -> list[DataFile]:
         return [
-            DataFile(self._relative(one.file_path), one.record_count, one.file_size_in_bytes, self._values_of(one))
-            for one in self._files()
+            DataFile(self._relative(file.file_path), file.record_count, file.file_size_in_bytes, self._values_of(file))
+            for file in self._files()
         ]
 
     def writer(self) -> TaskWriter:
@@ -99,7 +99,7 @@ class Iceberg(Table):
         with_ids = schema_to_pyarrow(self._table.schema(), include_field_ids=True)
         return TaskWriter(
             self.store,
-            pa.schema([small_offsets(one) for one in with_ids]),
+            pa.schema([small_offsets(field) for field in with_ids]),
             self.cuts,
             folder=FOLDER,
             file_bytes=self.spec.compact_file_bytes,
@@ -123,7 +123,7 @@ class Iceberg(Table):
 
     def _partition_names(self) -> list[str]:
         assert self._table is not None, "there is a table"
-        return [one.name for one in self._table.spec().fields]
+        return [field.name for field in self._table.spec().fields]
 
     def _make(self, schema: pa.Schema) -> None:
         catalog = self._open_catalog()
@@ -152,8 +152,8 @@ class Iceberg(Table):
     def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress, rewrites: bool) -> None:
         table = self._table
         assert table is not None, "there is a table"
-        gone = {one.path for one in removed}
-        leaving = [one for one in self._files() if self._relative(one.file_path) in gone] if gone else []
+        gone = {file.path for file in removed}
+        leaving = [file for file in self._files() if self._relative(file.file_path) in gone] if gone else []
         if len(leaving) != len(gone):
             raise TableConflictError(f"{self} no longer has {len(gone) - len(leaving)} of the files that are to be replaced")
         try:
@@ -164,8 +164,8 @@ class Iceberg(Table):
             update = transaction.update_snapshot(snapshot_properties={"penstock.pipeline": self.pipeline})
             # Even a commit of no files makes a snapshot: it is by the last snapshot that a stale commit is found out.
             with update.overwrite() if leaving else update.fast_append() as change:
-                for one in added:
-                    change.append_data_file(self._described(table, one))
+                for file in added:
+                    change.append_data_file(self._described(table, file))
                 for old in leaving:
                     change.delete_data_file(old)
             transaction.commit_transaction()
@@ -174,7 +174,7 @@ class Iceberg(Table):
 
     def _described(self, table: IcebergTable, file: DataFile) -> IcebergFile:
         metadata = table.metadata
-        found = data_file_statistics_from_parquet_metadata(
+        statistics = data_file_statistics_from_parquet_metadata(
             pickle.loads(file.footer),
             compute_statistics_plan(metadata.schema(), metadata.properties),
             parquet_path_to_id_mapping(metadata.schema()),
@@ -183,13 +183,13 @@ class Iceberg(Table):
             content=DataFileContent.DATA,
             file_path=f"{metadata.location.rstrip('/')}/{file.path}",
             file_format=FileFormat.PARQUET,
-            partition=found.partition(metadata.spec(), metadata.schema()),
+            partition=statistics.partition(metadata.spec(), metadata.schema()),
             file_size_in_bytes=file.size,
             sort_order_id=None,
             spec_id=metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,
-            **found.to_serialized_dict(),
+            **statistics.to_serialized_dict(),
         )
 
     def _files(self) -> list[IcebergFile]:
@@ -198,15 +198,15 @@ class Iceberg(Table):
 
     def _values_of(self, file: IcebergFile) -> tuple[str | None, ...]:
         """The partition of a file as text; Iceberg has times as numbers of units since 1970."""
-        found: list[str | None] = []
+        values: list[str | None] = []
         assert self._table is not None, "there is a table"
         for number, field in enumerate(self._table.spec().fields):
             value: Any = file.partition[number]
             unit = str(field.transform)
             if value is not None and unit in UNITS:
                 value = _moment(unit, value).strftime(UNITS[unit])
-            found.append(None if value is None else str(value).lower() if isinstance(value, bool) else str(value))
-        return tuple(found)
+            values.append(None if value is None else str(value).lower() if isinstance(value, bool) else str(value))
+        return tuple(values)
 
     def _relative(self, path: str) -> str:
         assert self._table is not None, "there is a table"
@@ -265,4 +265,4 @@ def _moment(unit: str, value: Any) -> datetime:
 def _known_types(schema: pa.Schema) -> pa.Schema:
     """Iceberg knows no integers below 32 bits."""
     small = (pa.int8(), pa.int16())
-    return pa.schema([one.with_type(pa.int32()) if one.type in small else one for one in schema])
+    return pa.schema([field.with_type(pa.int32()) if field.type in small else field for field in schema])

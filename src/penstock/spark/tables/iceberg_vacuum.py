@@ -15,10 +15,10 @@ def remove_orphans(table: Table, store: FileStore, before_ms: int) -> int:
     kept = _named(table)
     root = table.location().rstrip("/") + "/"
     old = [
-        one.path
+        entry.path
         for folder in ("data/", "metadata/")
-        for one in store.list(folder)
-        if one.modified_ms < before_ms and f"{root}{one.path}" not in kept
+        for entry in store.list(folder)
+        if entry.modified_ms < before_ms and f"{root}{entry.path}" not in kept
     ]
     store.delete(old)
     return len(old)
@@ -26,11 +26,11 @@ def remove_orphans(table: Table, store: FileStore, before_ms: int) -> int:
 
 def _named(table: Table) -> set[str]:
     metadata = table.metadata
-    kept = {table.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
+    kept = {table.metadata_location, *(snapshot.metadata_file for snapshot in metadata.metadata_log)}
     for snapshot in metadata.snapshots:
         kept.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
             kept.add(manifest.manifest_path)
             kept.update(entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True))
-    kept.update(one.statistics_path for one in metadata.statistics)
+    kept.update(statistics.statistics_path for statistics in metadata.statistics)
     return kept

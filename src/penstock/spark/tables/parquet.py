@@ -60,14 +60,14 @@ class Parquet(Table):
         assert self._files is not None, "there is a table"
         before_ms = int((time.time() - after_s) * 1000)
         numbers = entry_numbers(self.store)
-        whole = next((one for one in reversed(numbers) if read_entry(self.store, one).files is not None), 0)
+        whole = next((number for number in reversed(numbers) if read_entry(self.store, number).files is not None), 0)
         kept = {entry_path(number) for number in numbers if number >= whole}
         old = []
-        for one in self.store.list(""):
-            is_data = one.path.endswith(".parquet") and not one.path.startswith(("_", "."))
-            is_ours = one.path.startswith((LOG, STAGED)) or is_data
-            if is_ours and one.modified_ms < before_ms and one.path not in self._files and one.path not in kept:
-                old.append(one.path)
+        for entry in self.store.list(""):
+            is_data = entry.path.endswith(".parquet") and not entry.path.startswith(("_", "."))
+            is_ours = entry.path.startswith((LOG, STAGED)) or is_data
+            if is_ours and entry.modified_ms < before_ms and entry.path not in self._files and entry.path not in kept:
+                old.append(entry.path)
         self.store.delete(old)
         return len(old)
 
@@ -96,8 +96,8 @@ class Parquet(Table):
                 self._last,
                 number=self._last.number + 1,
                 progress={**self._last.progress, self.pipeline: progress},
-                added=tuple(replace(one, stats="{}", footer=b"") for one in added),
-                removed=tuple(one.path for one in removed),
+                added=tuple(replace(file, stats="{}", footer=b"") for file in added),
+                removed=tuple(file.path for file in removed),
                 files=None,
             )
         )
@@ -107,7 +107,7 @@ class Parquet(Table):
         files = dict(self._files or {})
         for path in entry.removed:
             files.pop(path, None)
-        files.update((one.path, one) for one in entry.added)
+        files.update((file.path, file) for file in entry.added)
         if entry.number % WHOLE_EVERY == 0:
             entry = replace(entry, files=tuple(files.values()))
         if not self.store.create(entry_path(entry.number), entry.to_bytes()):
@@ -123,6 +123,6 @@ class Parquet(Table):
     def _publish(self, entry: LogEntry) -> None:
         """Give readers the files of a commit. What is done already is left as it is; files of one path give way to the new one
         without a moment between."""
-        new = {one.path for one in entry.added}
+        new = {file.path for file in entry.added}
         self.store.delete(path for path in entry.removed if path not in new)
-        self.store.move([(one.staged, one.path) for one in entry.added if one.staged])
+        self.store.move([(file.staged, file.path) for file in entry.added if file.staged])

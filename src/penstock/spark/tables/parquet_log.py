@@ -60,10 +60,10 @@ class LogEntry:
             "number": self.number,
             "schema": base64.b64encode(self.schema.serialize()).decode(),
             "cuts": self.cuts,
-            "progress": {name: one.to_json() for name, one in self.progress.items()},
-            "added": [_file_to_json(one) for one in self.added],
+            "progress": {name: progress.to_json() for name, progress in self.progress.items()},
+            "added": [_file_to_json(file) for file in self.added],
             "removed": self.removed,
-            "files": None if self.files is None else [_file_to_json(one) for one in self.files],
+            "files": None if self.files is None else [_file_to_json(file) for file in self.files],
         }
         text = json.dumps(body).encode()
         head = {"magic": MAGIC, "version": VERSION, "bytes": len(text), "crc32c": crc32c.crc32c(text)}
@@ -85,7 +85,7 @@ class LogEntry:
                 number=body["number"],
                 schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["schema"]))),
                 cuts=tuple(body["cuts"]),
-                progress={name: Progress.from_json(one) for name, one in body["progress"].items()},
+                progress={name: Progress.from_json(progress) for name, progress in body["progress"].items()},
                 added=tuple(map(_file_from_json, body["added"])),
                 removed=tuple(body["removed"]),
                 files=None if files is None else tuple(map(_file_from_json, files)),
@@ -101,7 +101,7 @@ def entry_path(number: int) -> str:
 
 def entry_numbers(store: FileStore) -> list[int]:
     """The entries there are."""
-    names = [one.path.removeprefix(LOG) for one in store.list(LOG)]
+    names = [file.path.removeprefix(LOG) for file in store.list(LOG)]
     return sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
 
@@ -116,17 +116,19 @@ def read_entry(store: FileStore, number: int) -> LogEntry:
 def live_files(store: FileStore, numbers: list[int], last: LogEntry) -> dict[str, DataFile]:
     """The files of the table as of the last entry, by path."""
     later = []
-    found = last
-    while found.files is None:
-        later.append(found)
-        if found.number - 1 not in numbers:
-            raise TableLogError(f"{entry_path(found.number - 1)} is missing in {store.root}, and no later entry names all files")
-        found = read_entry(store, found.number - 1)
-    files = {one.path: one for one in found.files}
+    checkpoint = last
+    while checkpoint.files is None:
+        later.append(checkpoint)
+        if checkpoint.number - 1 not in numbers:
+            raise TableLogError(
+                f"{entry_path(checkpoint.number - 1)} is missing in {store.root}, and no later entry names all files"
+            )
+        checkpoint = read_entry(store, checkpoint.number - 1)
+    files = {file.path: file for file in checkpoint.files}
     for entry in reversed(later):
         for path in entry.removed:
             files.pop(path, None)
-        files.update((one.path, one) for one in entry.added)
+        files.update((file.path, file) for file in entry.added)
     return files
 
 
@@ -134,5 +136,5 @@ def _file_to_json(file: DataFile) -> dict[str, Any]:
     return {"path": file.path, "staged": file.staged, "rows": file.rows, "size": file.size, "values": file.values}
 
 
-def _file_from_json(found: Mapping[str, Any]) -> DataFile:
-    return DataFile(found["path"], found["rows"], found["size"], tuple(found["values"]), found["staged"])
+def _file_from_json(fields: Mapping[str, Any]) -> DataFile:
+    return DataFile(fields["path"], fields["rows"], fields["size"], tuple(fields["values"]), fields["staged"])

@@ -44,10 +44,10 @@ class PartitionField:
 
     def values(self, column: pa.Array) -> pa.DictionaryArray:
         """The partition of each row, as text; it is written out only once for each."""
-        found = (column if self.unit is None else pc.floor_temporal(column, unit=self.unit)).dictionary_encode()
-        kinds = found.dictionary
+        encoded = (column if self.unit is None else pc.floor_temporal(column, unit=self.unit)).dictionary_encode()
+        kinds = encoded.dictionary
         text = pc.cast(kinds, pa.string()) if self.unit is None else pc.strftime(kinds, format=UNITS[self.unit])
-        return pa.DictionaryArray.from_arrays(found.indices, text)
+        return pa.DictionaryArray.from_arrays(encoded.indices, text)
 
     def check(self, schema: pa.Schema) -> None:
         """Whether a table of this schema can be cut so."""
@@ -65,7 +65,7 @@ class PartitionField:
 
 def parse_cuts(given: Sequence[str]) -> tuple[PartitionField, ...]:
     """Read `day(ts)` and `country`."""
-    found = []
+    fields = []
     for text in given:
         matched = _FORM.fullmatch(text)
         if matched is None:
@@ -73,8 +73,8 @@ def parse_cuts(given: Sequence[str]) -> tuple[PartitionField, ...]:
         unit, of, plain = matched.groups()
         if unit is not None and unit not in UNITS:
             raise TableSchemaError(f"partition_by has {text!r}; there are {', '.join(UNITS)}")
-        found.append(PartitionField(of or plain, unit))
-    return tuple(found)
+        fields.append(PartitionField(of or plain, unit))
+    return tuple(fields)
 
 
 def split(batch: pa.RecordBatch, cuts: Sequence[PartitionField]) -> Iterator[tuple[Values, pa.RecordBatch]]:
@@ -102,7 +102,7 @@ def split(batch: pa.RecordBatch, cuts: Sequence[PartitionField]) -> Iterator[tup
 def hive_folder(cuts: Sequence[PartitionField], values: Values) -> str:
     """The directory of a partition, as readers of plain directories understand it."""
     return "".join(
-        f"{cut.name}={NO_VALUE if one is None else quote(one, safe=' ')}/" for cut, one in zip(cuts, values, strict=True)
+        f"{cut.name}={NO_VALUE if value is None else quote(value, safe=' ')}/" for cut, value in zip(cuts, values, strict=True)
     )
 
 
@@ -110,6 +110,6 @@ def plain_folder(cuts: Sequence[PartitionField], values: Values) -> str:
     """The directory of a partition for people only: the format keeps the values itself, and characters that it might encode in
     its own way are left out."""
     return "".join(
-        f"{_UNSAFE.sub('_', cut.name)}={'null' if one is None else _UNSAFE.sub('_', one)[:80]}/"
-        for cut, one in zip(cuts, values, strict=True)
+        f"{_UNSAFE.sub('_', cut.name)}={'null' if value is None else _UNSAFE.sub('_', value)[:80]}/"
+        for cut, value in zip(cuts, values, strict=True)
     )

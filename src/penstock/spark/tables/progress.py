@@ -38,17 +38,17 @@ class Progress:
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Progress:
+    def from_json(cls, fields: Mapping[str, Any]) -> Progress:
         """Read it back."""
         try:
             offsets = {
                 TopicPartition(topic, int(partition)): int(offset)
-                for topic, partitions in found["offsets"].items()
+                for topic, partitions in fields["offsets"].items()
                 for partition, offset in partitions.items()
             }
-            return cls(int(found["run"]), int(found["batch"]), offsets, dict(found["ids"]), str(found.get("query", "")))
+            return cls(int(fields["run"]), int(fields["batch"]), offsets, dict(fields["ids"]), str(fields.get("query", "")))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise TableLogError(f"the table holds {json.dumps(found)}, which is no progress of a pipeline: {error}") from error
+            raise TableLogError(f"the table holds {json.dumps(fields)}, which is no progress of a pipeline: {error}") from error
 
 
 def run_number(run: str) -> int:

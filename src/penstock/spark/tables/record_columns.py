@@ -34,7 +34,7 @@ class TopicRead:
         source = self.layout.schema
         columns = [pa.field(f"_{name}", source.field(name).type) for name in self.metadata]
         kind = self.layout.value_type
-        columns += [pa.field(VALUE, pa.binary())] if kind is None else [one.with_nullable(True) for one in kind]
+        columns += [pa.field(VALUE, pa.binary())] if kind is None else [field.with_nullable(True) for field in kind]
         return pa.schema(columns)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -50,15 +50,15 @@ def topic_reads(
 ) -> dict[str, TopicRead]:
     """How each topic is read; `also` is read and no column of the table. Needs a session of Spark, which knows how schemas are
     written."""
-    found: dict[tuple[str, str | None], TopicRead] = {}
+    by_format: dict[tuple[str, str | None], TopicRead] = {}
     reads = {}
     wanted = (*metadata, *(["headers"] if spec.source.headers and "headers" not in metadata else []))
     for topic in topics:
         value = spec.source.value_of(topic)
         key = (value.format, value.schema)
-        if key not in found:
-            found[key] = _read(spec, topic, wanted, also)
-        reads[topic] = found[key]
+        if key not in by_format:
+            by_format[key] = _read(spec, topic, wanted, also)
+        reads[topic] = by_format[key]
     return reads
 
 
@@ -71,26 +71,26 @@ def _read(spec: PipelineSpec, topic: str, metadata: tuple[str, ...], also: Seque
     assert isinstance(read, StructType), "columns make a struct"
     columns = layout(read, options)
     value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # to fail here, not in a task
-    found = TopicRead(options, columns, metadata)
-    names = [name.lower() for name in found.schema.names]
+    topic_read = TopicRead(options, columns, metadata)
+    names = [name.lower() for name in topic_read.schema.names]
     for name in names:
         if names.count(name) > 1:
             raise TableSchemaError(
                 f"values of topic {topic!r} have a field {name!r}, and there is another column of that name; rename it, or leave "
                 "it out with the table's metadata"
             )
-    return found
+    return topic_read
 
 
 def table_schema(reads: Mapping[str, TopicRead]) -> pa.Schema:
     """The columns of a table that takes all of these topics."""
     fields: dict[str, pa.Field] = {}
     for topic, read in reads.items():
-        for one in read.schema:
-            known = fields.setdefault(one.name, one)
-            if known.type != one.type:
+        for field in read.schema:
+            known = fields.setdefault(field.name, field)
+            if known.type != field.type:
                 raise TableSchemaError(
-                    f"values of topic {topic!r} have {one.name!r} as {one.type}, those of another topic as {known.type}: one "
+                    f"values of topic {topic!r} have {field.name!r} as {field.type}, those of another topic as {known.type}: one "
                     "table cannot hold both"
                 )
     return pa.schema(list(fields.values()))

@@ -19,10 +19,10 @@ _TWO: Final = np.uint64(0x94D049BB133111EB)
 
 def column_digests(column: pa.Array) -> Digests:
     """A digest for each value."""
-    found = _plain(column)
+    digests = _plain(column)
     if column.null_count:
-        found[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
-    return found
+        digests[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return digests
 
 
 def _plain(column: pa.Array) -> Digests:
@@ -68,25 +68,25 @@ def _octets(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 def _summed(items: Digests, starts: NDArray[np.int64]) -> Digests:
     """A digest of each run of items, in which their places count."""
     sizes = np.diff(starts)
-    found = np.zeros(len(sizes), np.uint64)
+    digests = np.zeros(len(sizes), np.uint64)
     if len(items):
         indexes = (np.arange(len(items)) - np.repeat(starts[:-1], sizes)).astype(np.uint64)
         filled = sizes > 0
-        found[filled] = np.add.reduceat(items * (_mixed(indexes) | np.uint64(1)), starts[:-1][filled])
-    return _mixed(found + sizes.astype(np.uint64) * _ONE)
+        digests[filled] = np.add.reduceat(items * (_mixed(indexes) | np.uint64(1)), starts[:-1][filled])
+    return _mixed(digests + sizes.astype(np.uint64) * _ONE)
 
 
 def _combined(parts: list[Digests], rows: int) -> Digests:
-    found = np.zeros(rows, np.uint64)
+    digests = np.zeros(rows, np.uint64)
     for part in parts:
-        found = _mixed(found * _TWO + part)
-    return found
+        digests = _mixed(digests * _TWO + part)
+    return digests
 
 
 def _mixed(values: Digests) -> Digests:
     """Every bit of a number spread over all of it."""
-    found = values.astype(np.uint64) + _NULL
-    found = (found ^ (found >> np.uint64(30))) * _ONE
-    found = (found ^ (found >> np.uint64(27))) * _TWO
-    mixed: Digests = found ^ (found >> np.uint64(31))
+    digests = values.astype(np.uint64) + _NULL
+    digests = (digests ^ (digests >> np.uint64(30))) * _ONE
+    digests = (digests ^ (digests >> np.uint64(27))) * _TWO
+    mixed: Digests = digests ^ (digests >> np.uint64(31))
     return mixed

@@ -19,27 +19,27 @@ class SchemaChange(NamedTuple):
     widened: list[pa.Field]
 
 
-def plan_change(found: pa.Schema, wanted: pa.Schema, table: str, *, evolves: bool, widens: Widens) -> SchemaChange:
+def plan_change(current: pa.Schema, wanted: pa.Schema, table: str, *, evolves: bool, widens: Widens) -> SchemaChange:
     """What makes a table of one schema take rows of another. TableSchemaError names the first column for which nothing does."""
     change = SchemaChange([], [])
-    by_case = {name.lower(): name for name in found.names}
+    by_case = {name.lower(): name for name in current.names}
     for field in wanted:
-        if field.name not in found.names:
+        if field.name not in current.names:
             if field.name.lower() in by_case:
                 raise TableSchemaError(
                     f"{table} has a column {by_case[field.name.lower()]!r}, the pipeline writes {field.name!r}: not all readers "
                     "tell them apart; name it as the table does"
                 )
             change.added.append(field.with_nullable(True))
-        elif not same_type(found.field(field.name).type, field.type) and not _fits(field.type, found.field(field.name).type):
-            has = found.field(field.name).type
+        elif not same_type(current.field(field.name).type, field.type) and not _fits(field.type, current.field(field.name).type):
+            has = current.field(field.name).type
             if not widens(has, field.type):
                 raise TableSchemaError(
                     f"column {field.name!r} of {table} is {has}, the pipeline writes {field.type}, and the table cannot be made "
                     "to take that; write another table, or keep the type"
                 )
             change.widened.append(field)
-    for field in found:
+    for field in current:
         if field.name not in wanted.names and not field.nullable:
             raise TableSchemaError(f"column {field.name!r} of {table} takes no nulls, and the pipeline does not write it")
     if (change.added or change.widened) and not evolves:
@@ -62,7 +62,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(pa.field("element", plain_type(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, plain_type(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     return kind
@@ -78,7 +78,7 @@ def small_offsets(field: pa.Field) -> pa.Field:
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         kind = pa.list_(small_offsets(kind.value_field))
     elif pa.types.is_struct(kind):
-        kind = pa.struct([small_offsets(one) for one in kind])
+        kind = pa.struct([small_offsets(field) for field in kind])
     elif pa.types.is_map(kind):
         kind = pa.map_(small_offsets(kind.key_field), small_offsets(kind.item_field))
     return field.with_type(kind)

@@ -55,8 +55,8 @@ class TableReader:
         names = list(self.schema.names if columns is None else columns)
         fixed = {level: value for level, value in zip(self.levels, file.values, strict=True) if level is not None}
         with closing(self.store.open_input(file.path)) as source, pq.ParquetFile(source) as parquet:
-            there = parquet.schema_arrow.names
-            for batch in parquet.iter_batches(READ_ROWS, columns=[name for name in names if name in there]):
+            existing = parquet.schema_arrow.names
+            for batch in parquet.iter_batches(READ_ROWS, columns=[name for name in names if name in existing]):
                 yield pa.RecordBatch.from_arrays(
                     [self._column(batch, self.schema.field(name), fixed) for name in names],
                     schema=pa.schema([self.schema.field(name) for name in names]),
@@ -140,9 +140,9 @@ class Table(ABC):
         for cut in self.cuts:
             cut.check(schema)
         self.refresh()
-        found = self.schema()
-        if found is not None:
-            self._plan(found, schema)
+        current = self.schema()
+        if current is not None:
+            self._plan(current, schema)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Make the table, or bring its columns up to those of the pipeline."""
@@ -150,12 +150,12 @@ class Table(ABC):
             cut.check(schema)
         for attempt in range(COMMIT_TRIES):
             self.refresh()
-            found = self.schema()
+            current = self.schema()
             try:
-                if found is None:
+                if current is None:
                     self._make(schema)
                 else:
-                    change = self._plan(found, schema)
+                    change = self._plan(current, schema)
                     if not change.added and not change.widened:
                         return
                     self._change(change, schema)
@@ -177,11 +177,11 @@ class Table(ABC):
         already is not done again."""
         for attempt in range(COMMIT_TRIES):
             self.refresh()
-            found = self.progress()
-            if found == progress:
+            committed = self.progress()
+            if committed == progress:
                 return
-            if found != expected:
-                raise self._fenced(found, expected)
+            if committed != expected:
+                raise self._fenced(committed, expected)
             try:
                 self._try_commit(added, removed, progress, rewrites)
                 return
@@ -203,7 +203,7 @@ class Table(ABC):
         levels = [name if name in schema.names else None for name in self._partition_names()]
         return TableReader(self.store, schema, tuple(levels))
 
-    def _plan(self, found: pa.Schema, schema: pa.Schema) -> SchemaChange:
+    def _plan(self, current: pa.Schema, schema: pa.Schema) -> SchemaChange:
         names = [cut.name for cut in self.cuts]
         if self._partition_names() != names:
             raise TableSchemaError(
@@ -211,10 +211,10 @@ class Table(ABC):
                 f"{[str(cut) for cut in self.cuts]}; use the partitions of the table, or another table"
             )
         evolves = self.spec.schema_evolution == "add_columns"
-        return plan_change(found, schema, str(self), evolves=evolves, widens=self._widens)
+        return plan_change(current, schema, str(self), evolves=evolves, widens=self._widens)
 
-    def _fenced(self, found: Progress | None, expected: Progress | None) -> TableFencedError:
-        has = "no progress" if found is None else f"batch {found.batch} of run {found.run:x}"
+    def _fenced(self, committed: Progress | None, expected: Progress | None) -> TableFencedError:
+        has = "no progress" if committed is None else f"batch {committed.batch} of run {committed.run:x}"
         was = "no progress" if expected is None else f"batch {expected.batch} of run {expected.run:x}"
         return TableFencedError(
             f"another copy of pipeline {self.pipeline} has taken over: {self} holds {has}, where this one left {was}; stop one "
@@ -234,9 +234,9 @@ def open_table(spec: TableSpec, pipeline: str) -> Table:
         raise TableOptionError(f"there is no table format {spec.format!r}; there are {', '.join(_FORMATS)}")
     module, _, kind = name.partition(":")
     try:
-        found: Table = getattr(import_module(module), kind)(spec, pipeline)
+        table: Table = getattr(import_module(module), kind)(spec, pipeline)
     except ModuleNotFoundError as error:
         raise TableOptionError(
             f"a {spec} needs {error.name}, which is not installed: pip install 'penstock[spark,tables]'"
         ) from error
-    return found
+    return table

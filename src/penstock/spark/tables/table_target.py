@@ -107,11 +107,11 @@ class TableTarget:
             return
         if compacts and spec.compact_every_s is not None and now - self._compacted_at >= spec.compact_every_s:
             self._compacted_at = now
-            made, old = compact_small_files(spark, self.table)
+            rewritten, old = compact_small_files(spark, self.table)
             if old:
                 at = self.progress
-                self.commit(made, at.offsets, at.topic_ids, removed=old, query=at.query, rewrites=True)
-                _log.info("%s: %d small files are now %d", self.table, len(old), len(made))
+                self.commit(rewritten, at.offsets, at.topic_ids, removed=old, query=at.query, rewrites=True)
+                _log.info("%s: %d small files are now %d", self.table, len(old), len(rewritten))
         if spec.vacuum_after_s is not None and now - self._vacuumed_at >= VACUUM_EVERY_S:
             self._vacuumed_at = now
             count = self.table.vacuum(spec.vacuum_after_s)

@@ -111,7 +111,7 @@ class OpenFiles:
         if file.size >= self._writer.file_bytes and self._path is None:
             self._close(values)
         while self._buffered > BUFFERED_MAX:
-            self._buffered -= max(self._open.values(), key=lambda one: one.buffered).write_group()
+            self._buffered -= max(self._open.values(), key=lambda open_file: open_file.buffered).write_group()
 
     def finish(self) -> list[DataFile]:
         """Close all; what was made."""
@@ -213,11 +213,11 @@ def statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
         if name not in schema.names:
             continue
         groups = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
-        if any(one is None or not one.has_null_count for one in groups):
+        if any(group is None or not group.has_null_count for group in groups):
             continue
-        nulls[name] = sum(one.null_count for one in groups)
-        bounds = [(one.min, one.max) for one in groups if one.has_min_max]
-        full = sum(1 for one in groups if one.num_values)
+        nulls[name] = sum(group.null_count for group in groups)
+        bounds = [(group.min, group.max) for group in groups if group.has_min_max]
+        full = sum(1 for group in groups if group.num_values)
         low = _bound(min((low for low, _ in bounds), default=None), up=False) if len(bounds) == full else None
         high = _bound(max((high for _, high in bounds), default=None), up=True) if len(bounds) == full else None
         if low is not None and high is not None:

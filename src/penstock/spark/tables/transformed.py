@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def frame_schema(frame: DataFrame) -> pa.Schema:
     """The columns of a DataFrame, as tables have them."""
-    return pa.schema([one.with_nullable(True) for one in to_arrow_schema(frame.schema, timezone="UTC")])
+    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema, timezone="UTC")])
 
 
 def query_schema(query: Query, views: Sequence[View]) -> pa.Schema:
@@ -38,5 +38,5 @@ def write_frame(frame: DataFrame, writer: TaskWriter, name: str) -> list[DataFil
         files = writer.write(batches, f"{name}-{number:05d}")
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(files)], pa.binary())], names=["files"])
 
-    found = frame.mapInArrow(write, "files BINARY").collect()
-    return [file for row in found for file in pickle.loads(bytes(row["files"]))]
+    rows = frame.mapInArrow(write, "files BINARY").collect()
+    return [file for row in rows for file in pickle.loads(bytes(row["files"]))]
