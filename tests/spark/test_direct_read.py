@@ -34,13 +34,13 @@ def _filled(gateway: RunningGateway) -> None:
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets for which a task sent a fetch."""
     offsets: list[int] = []
-    ask = FetchSource._ask
+    ask = FetchSource._fetch_once
 
     def noting(self: FetchSource, position: int, buffer: Any) -> Any:
         offsets.append(position)
         return ask(self, position, buffer)
 
-    monkeypatch.setattr(FetchSource, "_ask", noting)
+    monkeypatch.setattr(FetchSource, "_fetch_once", noting)
     return offsets
 
 

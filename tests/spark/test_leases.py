@@ -22,7 +22,7 @@ from penstock.kafka.protocol import private_keys
 from penstock.kafka.protocol.private_reads import FoundPiece
 from penstock.spark import leases
 from penstock.spark.direct_reading import OpenFiles
-from penstock.spark.leases import LeaseKeeper, hold, new_lease_id, renewing
+from penstock.spark.leases import LeaseKeeper, new_lease_id, renewing, try_take_lease
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.spark.reads import batch_reader, produce, rows_of, stream_reader, values
 
@@ -109,7 +109,7 @@ def test_a_batch_read_begins_where_the_lease_does(gateway: RunningGateway, monke
 
     def late(*asked: Any) -> Any:
         gateway.run(gateway.broker.partition(topic_of(gateway), 0).trim(4))
-        return hold(*asked)
+        return try_take_lease(*asked)
 
     monkeypatch.setattr("penstock.spark.planner.hold", late)
     reader = batch_reader(gateway.bootstrap, subscribe="t")
@@ -121,7 +121,7 @@ def test_a_task_renews_the_lease_while_it_reads(gateway: RunningGateway, monkeyp
     cluster = cluster_of(gateway)
     topic = cluster.topics(["t"])["t"]
     lease_id = new_lease_id()
-    assert hold(cluster, lease_id, 60.0, {TopicPartition("t", 0): 3}, {"t": topic}) == {TopicPartition("t", 0): 0}
+    assert try_take_lease(cluster, lease_id, 60.0, {TopicPartition("t", 0): 3}, {"t": topic}) == {TopicPartition("t", 0): 0}
     with renewing(cluster, topic.leaders[0], lease_id):
         for _ in range(3):
             wait_for_renewal(gateway)

@@ -1,4 +1,4 @@
-"""Rows of Arrow record batches to Kafka record batches, a batch a partition, without an object a row."""
+"""Encodes Arrow rows as Kafka record batches, one batch per partition, without a Python object per row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS: Final = ("key", "value", "headers", "topic", "partition")
 
 
 class ProduceBatch(NamedTuple):
-    """A batch to be sent, complete but for its sequence number."""
+    """A batch to produce, complete except for its sequence number and checksum."""
 
     topic_partition: TopicPartition
     data: bytearray
@@ -30,7 +30,8 @@ class ProduceBatch(NamedTuple):
 
 
 class BatchBuilder:
-    """Cuts rows into batches. `partitions_of` tells how many partitions a topic has; `turn` is where rows without a key begin."""
+    """Splits rows into batches. `partitions_of` returns the number of partitions of a topic; `turn` is where rows without a key
+    start."""
 
     def __init__(self, topic: str | None, batch_bytes: int, codec: int, partitions_of: Callable[[str], int], turn: int) -> None:
         self._topic = topic
@@ -40,7 +41,7 @@ class BatchBuilder:
         self._turn = turn
 
     def build(self, rows: pa.RecordBatch, producer: ProducerIdentity, now_ms: int) -> Iterator[ProduceBatch]:
-        """The batches that hold these rows; within a partition rows keep their order."""
+        """Yield the batches of these rows, which keep their order within a partition."""
         if not rows.num_rows:
             return
         self._turn += 1
@@ -48,18 +49,18 @@ class BatchBuilder:
         values = _binary(_column(rows, "value"), "value", rows.num_rows)
         headers = _column(rows, "headers")
         columns = RecordColumns(keys, values, None if headers is None else _headers(headers))
-        for topic_partition, chosen in self._placed(rows, keys):
+        for topic_partition, chosen in self._rows_by_partition(rows, keys):
             yield from self._cut(topic_partition, columns, chosen, producer, now_ms)
 
-    def _placed(self, rows: pa.RecordBatch, keys: BinaryColumn) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
-        """The rows of each partition, by their places in the batch."""
+    def _rows_by_partition(self, rows: pa.RecordBatch, keys: BinaryColumn) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
+        """Yield each partition with the numbers of its rows."""
         asked = _column(rows, "partition")
         for topic, row_numbers in self._topics(rows):
             chosen = self._partitions(topic, keys, rows.num_rows)
             chosen = chosen if row_numbers is None else chosen[row_numbers]
             if asked is not None and asked.null_count < len(asked):
                 wanted = asked if row_numbers is None else asked.take(pa.array(row_numbers))
-                chosen = _as_asked(TopicPartition(topic, self._partitions_of(topic)), chosen, wanted)
+                chosen = _explicit_partitions(TopicPartition(topic, self._partitions_of(topic)), chosen, wanted)
             order = np.argsort(chosen, kind="stable")
             ordered = chosen[order]
             cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
@@ -68,7 +69,7 @@ class BatchBuilder:
                 yield TopicPartition(topic, int(ordered[begin])), np.ascontiguousarray(picked, np.int64)
 
     def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
-        """Each topic with the places of its rows; None stands for all of them."""
+        """Yield each topic with the numbers of its rows; None stands for all rows."""
         if self._topic is not None:
             yield self._topic, None
             return
@@ -83,7 +84,7 @@ class BatchBuilder:
             yield topic, np.flatnonzero(codes == code)
 
     def _partitions(self, topic: str, keys: BinaryColumn, count: int) -> NDArray[np.int32]:
-        """The partition of each row by the hash of its key; those without one take turns, a batch at a time."""
+        """Return the partition of each row by the hash of its key; rows without a key go round-robin, one batch at a time."""
         partitions = self._partitions_of(topic)
         chosen = np.empty(count, np.int32)
         choose_partitions(keys, partitions, self._turn % partitions, chosen)
@@ -103,16 +104,16 @@ class BatchBuilder:
             data = bytearray(HEADER_SIZE + size)
             end, used = encode_records(columns, rows, begin, memoryview(data)[HEADER_SIZE:])
             if end == begin:
-                # A single row that is larger than a batch should be: it gets one of its own.
+                # A single row that exceeds the batch size gets a batch of its own.
                 size *= 4
                 if size > _ROW_BYTES_MAX:
                     raise RowError(f"a row for {topic_partition} has more than {_ROW_BYTES_MAX >> 20} MiB, which no topic takes")
                 continue
             del data[HEADER_SIZE + used :]
-            yield ProduceBatch(topic_partition, self._sealed(data, end - begin, producer, now_ms), end - begin)
+            yield ProduceBatch(topic_partition, self._write_header(data, end - begin, producer, now_ms), end - begin)
             begin, size = end, self._batch_bytes
 
-    def _sealed(self, data: bytearray, count: int, producer: ProducerIdentity, now_ms: int) -> bytearray:
+    def _write_header(self, data: bytearray, count: int, producer: ProducerIdentity, now_ms: int) -> bytearray:
         attributes = TRANSACTIONAL if producer.is_transactional else 0
         if self._codec:
             data[HEADER_SIZE:] = compress_like(self._codec, memoryview(b""), memoryview(data)[HEADER_SIZE:])
@@ -123,14 +124,14 @@ class BatchBuilder:
 
 
 def with_sequence(data: bytearray, sequence: int) -> bytearray:
-    """The batch with its sequence number, and its checksum, which covers that."""
+    """Set the sequence number of a batch, and its checksum, which covers it."""
     data[BASE_SEQUENCE] = sequence.to_bytes(4, "big", signed=True)
     seal_batch(data)
     return data
 
 
 def check_schema(names: list[str], topic: str | None) -> None:
-    """OptionError unless rows with these columns can be written."""
+    """Raise OptionError unless rows with these columns can be written."""
     unknown = [name for name in names if name not in _FIELDS]
     if "value" not in names or unknown:
         said = f"{', '.join(unknown)} is none of them" if unknown else "value is missing"
@@ -141,8 +142,8 @@ def check_schema(names: list[str], topic: str | None) -> None:
         raise OptionError("say which topic to write to: option topic, or a column topic")
 
 
-def _as_asked(end: TopicPartition, chosen: NDArray[np.int32], asked: pa.Array) -> NDArray[np.int32]:
-    """The partitions that rows ask for, where they do; `end` is the one after the topic's last."""
+def _explicit_partitions(end: TopicPartition, chosen: NDArray[np.int32], asked: pa.Array) -> NDArray[np.int32]:
+    """Return `chosen`, overridden by the partitions that rows name; `end` is the one after the topic's last."""
     wanted = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
     named = asked.is_valid().to_numpy(zero_copy_only=False)
     wrong = named & ((wanted < 0) | (wanted >= end.partition))

@@ -1,7 +1,7 @@
-"""Sending batches from a task: several requests on their way at a time, each batch stored once however often it is sent.
+"""An idempotent producer for tasks: several requests in flight, each batch stored once however often it is sent.
 
-Batches of a partition are numbered, so the broker takes what is sent again for what it is. Whenever something fails that may
-pass, all that was sent after it is awaited, and then sent again in order.
+Batches carry sequence numbers, so the broker detects duplicates. After a retriable error the responses of all later requests are
+awaited, and what was not stored is sent again in order.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _FENCED: Final = frozenset(
     {errors.INVALID_PRODUCER_EPOCH, errors.PRODUCER_FENCED, errors.TRANSACTION_ABORTABLE, errors.INVALID_TXN_STATE}
 )
 _STORED: Final = frozenset({errors.NONE, errors.DUPLICATE_SEQUENCE_NUMBER})
-# These follow from a batch before that was not stored, and go away when it is.
-_PASSING: Final = frozenset({errors.OUT_OF_ORDER_SEQUENCE_NUMBER, errors.CONCURRENT_TRANSACTIONS})
+# Consequences of an earlier batch that was not stored yet: retried.
+_FOLLOW_UP_ERRORS: Final = frozenset({errors.OUT_OF_ORDER_SEQUENCE_NUMBER, errors.CONCURRENT_TRANSACTIONS})
 
 _log = logging.getLogger(__name__)
 
 
 class _InFlight(NamedTuple):
-    """A request on its way."""
+    """A request in flight."""
 
     connection: BlockingConnection
     sent: SentRequest
@@ -55,7 +55,7 @@ class _InFlight(NamedTuple):
 
 
 class BatchSender:
-    """Sends batches in the order in which they are given; `finish` waits until all are stored."""
+    """Sends batches in order; `finish` waits until all are stored."""
 
     def __init__(self, client: BlockingClient, options: WriteOptions, transactional_id: str | None) -> None:
         self._client = client
@@ -68,13 +68,13 @@ class BatchSender:
         self._topics: dict[str, TopicInfo] = {}
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; one that is not there is made if the broker does so."""
+        """Return the number of partitions of a topic, which the broker creates if it does so automatically."""
         if topic not in self._topics:
             self._topics[topic] = self._client.topic_to_write(topic)
         return len(self._topics[topic].leaders)
 
     def send(self, batches: Iterable[ProduceBatch]) -> None:
-        """Send some batches, sooner or later."""
+        """Queue batches for sending."""
         for batch in batches:
             sequence = self._sequences.get(batch.topic_partition, 0)
             self._sequences[batch.topic_partition] = (sequence + batch.rows) & 0x7FFFFFFF
@@ -82,15 +82,15 @@ class BatchSender:
             self._waiting.append(batch)
             self._waiting_bytes += len(batch.data)
             while self._waiting_bytes >= REQUEST_BYTES:
-                self._go_on()
+                self._send_or_receive()
 
     def finish(self) -> None:
-        """Until everything is stored."""
+        """Wait until everything is stored."""
         while self._waiting or self._in_flight:
-            self._go_on()
+            self._send_or_receive()
 
-    def _go_on(self) -> None:
-        """Send what can be sent, or wait for an answer; after a failure, try again while there is time."""
+    def _send_or_receive(self) -> None:
+        """Send the next request or receive a response; retry with backoff until kafka.delivery.timeout.ms."""
         deadline = time.monotonic() + self._options.delivery_timeout_s
         pause = PAUSE_S
         while True:
@@ -98,20 +98,20 @@ class BatchSender:
                 if self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
                     self._send_next()
                 else:
-                    self._take_answer()
+                    self._receive_response()
                 return
             except PenstockError as error:
-                passing = _may_pass(error.error_code) if isinstance(error, RequestRefusedError) else error.retriable
-                self._take_back(error)
+                passing = _is_retriable(error.error_code) if isinstance(error, RequestRefusedError) else error.retriable
+                self._requeue_in_flight(error)
                 if not passing or time.monotonic() + pause >= deadline:
                     raise
-                _log.info("sending again: %s", error)
+                _log.info("retrying: %s", error)
             time.sleep(pause)
             pause = min(pause * 2, PAUSE_MAX_S)
             self._topics = {name: self._client.topic_to_write(name) for name in self._topics}
 
     def _send_next(self) -> None:
-        """One request to one leader: a batch a partition at most, in the order of the queue."""
+        """Send one request to one leader, with at most one batch per partition, in queue order."""
         leader: Address | None = None
         chosen: dict[TopicPartition, ProduceBatch] = {}
         size = 0
@@ -141,8 +141,8 @@ class BatchSender:
             transactional_id=self._transactional_id, acks=ACKS_ALL, timeout_ms=timeout_ms, topic_data=list(topics.values())
         )
 
-    def _take_answer(self) -> None:
-        """The answer to the oldest request; RequestRefusedError if a batch of it is not stored."""
+    def _receive_response(self) -> None:
+        """Receive the response to the oldest request; RequestRefusedError if one of its batches was not stored."""
         connection, sent, batches = self._in_flight[0]
         answer = connection.receive(sent, ProduceResponse)
         codes = {
@@ -165,20 +165,22 @@ class BatchSender:
             )
         raise RequestRefusedError(f"the rows for {failed[0].topic_partition} were not stored", code, reason or "")
 
-    def _take_back(self, error: PenstockError) -> None:
-        """Everything that is on its way and not known to be stored is to be sent again, in order."""
+    def _requeue_in_flight(self, error: PenstockError) -> None:
+        """Put what is in flight and not acknowledged back into the queue, in order."""
         unsure: list[ProduceBatch] = []
         for number, (connection, sent, batches) in enumerate(self._in_flight):
             is_answered = number == 0 or isinstance(error, BrokerUnreachableError)  # or will never be
-            unsure += batches if is_answered else self._unstored(connection, sent, batches)
+            unsure += batches if is_answered else self._unacknowledged(connection, sent, batches)
         self._in_flight.clear()
         self._waiting.extendleft(reversed(unsure))
         self._waiting_bytes += sum(len(batch.data) for batch in unsure)
-        # Answers may be left on them that belong to nobody now.
+        # Stale responses may be left on the connections.
         self._client.close()
 
-    def _unstored(self, connection: BlockingConnection, sent: SentRequest, batches: list[ProduceBatch]) -> list[ProduceBatch]:
-        """What of a later request is not stored; if that cannot be told any more, all of it."""
+    def _unacknowledged(
+        self, connection: BlockingConnection, sent: SentRequest, batches: list[ProduceBatch]
+    ) -> list[ProduceBatch]:
+        """Return the batches of a later request that were not stored; all of them if its response is lost."""
         try:
             answer = connection.receive(sent, ProduceResponse)
         except PenstockError:
@@ -198,5 +200,5 @@ class BatchSender:
         return leader
 
 
-def _may_pass(code: int) -> bool:
-    return errors.is_retriable(code) or code in _PASSING
+def _is_retriable(code: int) -> bool:
+    return errors.is_retriable(code) or code in _FOLLOW_UP_ERRORS

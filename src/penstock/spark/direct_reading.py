@@ -1,7 +1,6 @@
-"""Stored batches straight from the broker's files, where this machine has them: they do not pass through the broker.
+"""Reads stored batches from the broker's files when they are on this machine, bypassing the broker.
 
-The broker says where they are. An open file outlives its deletion, so whatever could be opened can be read to its end; whatever
-could not is fetched.
+The broker returns their locations. An open file stays readable after its deletion; what cannot be opened is fetched.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class DirectSource(FetchSource):
-    """A range of offsets, from files as long as that works, and fetched otherwise."""
+    """Reads an offset range from files where possible, and fetches it otherwise."""
 
-    def __init__(self, client: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
-        super().__init__(client, options, wanted)
-        self._is_direct = wanted.topic_id != ZERO_UUID
+    def __init__(self, client: BlockingClient, options: ReadOptions, offset_range: OffsetRange) -> None:
+        super().__init__(client, options, offset_range)
+        self._is_direct = offset_range.topic_id != ZERO_UUID
         self._files = OpenFiles()
 
     def spans(self) -> Iterator[BatchSpan]:
@@ -46,14 +45,14 @@ class DirectSource(FetchSource):
         return super()._fetch_some(position, buffer) if span is None else span
 
     def _read_pieces(self, position: int, buffer: ReceiveBuffer) -> BatchSpan | None:
-        """What follows `position`, from files; None if it has to be fetched."""
-        if self._leader is None or position >= self._wanted.stop:
+        """Read the batches from `position` on from files. Returns None if they must be fetched."""
+        if self._leader is None or position >= self._range.stop:
             return None
         try:
             connection = self._client.connect(self._leader)
             answer = self._find(connection, position)
         except PenstockError:
-            # Whatever it is, the fetch that comes next meets it too, and knows what to do about it.
+            # The fetch that follows meets the same error and handles it.
             self._client.forget(self._leader)
             return None
         if answer is None or not answer.pieces:
@@ -62,7 +61,7 @@ class DirectSource(FetchSource):
         try:
             self._files.read(answer.pieces, view)
         except OSError as error:
-            _log.info("reading %s by fetching, not from files: %s", self._wanted.topic_partition, error)
+            _log.info("reading %s by fetching, not from files: %s", self._range.topic_partition, error)
             self._is_direct = False
             return None
         end, used = find_end(view)
@@ -77,8 +76,8 @@ class DirectSource(FetchSource):
             self._is_direct = False
             return None
         request = FindPiecesRequest(
-            topic_id=self._wanted.topic_id,
-            partition=self._wanted.topic_partition.partition,
+            topic_id=self._range.topic_id,
+            partition=self._range.topic_partition.partition,
             offset=position,
             bytes_max=self._bytes_wanted(position),
             isolation_level=int(self._options.is_committed),
@@ -87,16 +86,16 @@ class DirectSource(FetchSource):
 
 
 class OpenFiles:
-    """Files that pieces are in, open until they are closed together. One thread at a time."""
+    """A cache of open files. Not thread-safe."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def read(self, pieces: list[FoundPiece], view: memoryview) -> None:
-        """Fill a view with pieces, one after another. OSError if a file is not there, or is not the one that is meant."""
+        """Fill a view with consecutive pieces. OSError if a file is missing or is another file."""
         at = 0
         for piece in pieces:
-            file = self._opened(piece)
+            file = self._open(piece)
             end, position = at + piece.length, piece.position
             while at < end:
                 count = os.preadv(file, [view[at:end]], position)
@@ -106,11 +105,11 @@ class OpenFiles:
                 position += count
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all files."""
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _opened(self, piece: FoundPiece) -> int:
+    def _open(self, piece: FoundPiece) -> int:
         key = (piece.path, piece.inode)
         file = self._files.get(key)
         if file is None:

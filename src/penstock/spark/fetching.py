@@ -1,4 +1,4 @@
-"""Stored batches of a range of offsets, over the Kafka fetch: the next answer is on its way while this one is decoded."""
+"""Fetches the stored batches of an offset range: the next fetch is in flight while the last response is decoded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 
 FETCH_BYTES_MIN: Final = 64 << 10
-# What a record may take, as long as nothing is known about those of a partition.
+# The assumed size of a record before the first fetch.
 RECORD_BYTES_GUESS: Final = 1024
 BY_NAME_MAX: Final = 12
 
@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 
 class BatchSpan(NamedTuple):
-    """Whole batches one after another; the transactions among them that were aborted; the first offset that is meant, and the
-    one to go on with. The data holds until the span after the next is asked for."""
+    """Consecutive whole batches, the aborted transactions among them, the first offset to read and the next offset after them.
+    The data stays valid until the second span after this one is requested."""
 
     data: memoryview
     aborted: list[tuple[int, int]]
@@ -47,21 +47,21 @@ class BatchSpan(NamedTuple):
 
 
 class ByteSource(Protocol):
-    """Where the stored batches of a range come from."""
+    """A source of the stored batches of a range."""
 
     def spans(self) -> Iterator[BatchSpan]:
-        """All batches that hold offsets of the range, in order."""
+        """Yield all batches with offsets of the range, in order."""
         ...
 
 
 class FetchSource:
-    """A range of offsets, fetched from whoever leads the partition."""
+    """Fetches an offset range from the leader of its partition."""
 
-    def __init__(self, client: BlockingClient, options: ReadOptions, wanted: OffsetRange) -> None:
+    def __init__(self, client: BlockingClient, options: ReadOptions, offset_range: OffsetRange) -> None:
         self._client = client
         self._options = options
-        self._wanted = wanted
-        self._leader: Address | None = wanted.leader
+        self._range = offset_range
+        self._leader: Address | None = offset_range.leader
         self._bytes_max = options.fetch_bytes
         self._record_bytes: float = RECORD_BYTES_GUESS
         self._is_stopped = False
@@ -69,8 +69,8 @@ class FetchSource:
     def spans(self) -> Iterator[BatchSpan]:
         """As `ByteSource` says."""
         buffers = ReceiveBuffer(), ReceiveBuffer()
-        span = self._fetch(self._wanted.start, buffers[0])
-        if span.next_offset >= self._wanted.stop:
+        span = self._fetch(self._range.start, buffers[0])
+        if span.next_offset >= self._range.stop:
             yield span
             return
         with ThreadPoolExecutor(1, "fetch") as executor:
@@ -78,7 +78,7 @@ class FetchSource:
             number = 0
             try:
                 while True:
-                    if span.next_offset < self._wanted.stop:
+                    if span.next_offset < self._range.stop:
                         number += 1
                         coming = executor.submit(self._fetch, span.next_offset, buffers[number % 2])
                     yield span
@@ -87,23 +87,23 @@ class FetchSource:
                     span = coming.result()
                     coming = None
             finally:
-                # A task that is killed, or fails, does not wait for an answer that nobody will read.
+                # A task that is killed or fails does not wait for a response that will not be read.
                 self._is_stopped = True
                 if coming is not None and not coming.done() and self._leader is not None:
                     self._client.forget(self._leader)
 
     def _fetch(self, position: int, buffer: ReceiveBuffer) -> BatchSpan:
-        """What follows `position`: at least one whole batch, or nothing if the rest of the range is gone and may be."""
+        """Return the batches from `position` on: at least one, or none if the rest of the range is lost and that is tolerated."""
         try:
             return self._fetch_some(position, buffer)
         except DataLossError as error:
             LostDataPolicy(self._options.fails_on_data_loss).report(str(error))
-            return BatchSpan(memoryview(b""), [], position, self._wanted.stop)
+            return BatchSpan(memoryview(b""), [], position, self._range.stop)
 
     def _fetch_some(self, position: int, buffer: ReceiveBuffer) -> BatchSpan:
         deadline = time.monotonic() + self._options.poll_timeout_s
-        while position < self._wanted.stop:
-            data = self._client.retry(lambda position=position: self._ask(position, buffer))  # type: ignore[misc] # bound now
+        while position < self._range.stop:
+            data = self._client.retry(lambda position=position: self._fetch_once(position, buffer))  # type: ignore[misc] # bound now
             if data.error_code == errors.OFFSET_OUT_OF_RANGE:
                 position = self._skip_lost(position)
                 continue
@@ -119,22 +119,22 @@ class FetchSource:
                 self._bytes_max = min(max(self._bytes_max, len(records)) * 2, FRAME_BYTES_MAX // 2)
             elif time.monotonic() >= deadline:
                 raise BrokerUnreachableError(
-                    f"offset {position} of {self._wanted.topic_partition} did not arrive within "
+                    f"offset {position} of {self._range.topic_partition} did not arrive within "
                     f"{self._options.poll_timeout_s:g} s (kafkaConsumer.pollTimeoutMs)"
                 )
         return BatchSpan(memoryview(b""), [], position, position)
 
-    def _ask(self, position: int, buffer: ReceiveBuffer) -> PartitionData:
-        """One fetch. Errors that may pass are raised, so that it is tried again, at whoever leads by then."""
+    def _fetch_once(self, position: int, buffer: ReceiveBuffer) -> PartitionData:
+        """Send one fetch. Retriable errors are raised, and the leader is looked up again on the next attempt."""
         if self._is_stopped:
             raise BrokerRefusedError("the task has ended")
         try:
             leader = self._leader or self._find_leader()
-            answer = self._call(leader, position, buffer)
+            answer = self._request(leader, position, buffer)
             (data,) = (partition for topic in answer.responses for partition in topic.partitions)
             code = answer.error_code or data.error_code
             if code and code != errors.OFFSET_OUT_OF_RANGE:
-                raise RequestRefusedError(f"fetching offset {position} of {self._wanted.topic_partition}", code)
+                raise RequestRefusedError(f"fetching offset {position} of {self._range.topic_partition}", code)
         except PenstockError:
             if self._leader is not None:
                 self._client.forget(self._leader)
@@ -142,13 +142,15 @@ class FetchSource:
             raise
         return data
 
-    def _call(self, leader: Address, position: int, buffer: ReceiveBuffer) -> FetchResponse:
+    def _request(self, leader: Address, position: int, buffer: ReceiveBuffer) -> FetchResponse:
         connection = self._client.connect(leader)
-        wanted = self._wanted
-        version = connection.version_of(keys.FETCH, limit=18 if wanted.topic_id != ZERO_UUID else BY_NAME_MAX)
+        offset_range = self._range
+        version = connection.version_of(keys.FETCH, limit=18 if offset_range.topic_id != ZERO_UUID else BY_NAME_MAX)
         bytes_max = self._bytes_wanted(position)
-        asked = FetchPartition(partition=wanted.topic_partition.partition, fetch_offset=position, partition_max_bytes=bytes_max)
-        topic = FetchTopic(topic=wanted.topic_partition.topic, topic_id=wanted.topic_id, partitions=[asked])
+        asked = FetchPartition(
+            partition=offset_range.topic_partition.partition, fetch_offset=position, partition_max_bytes=bytes_max
+        )
+        topic = FetchTopic(topic=offset_range.topic_partition.topic, topic_id=offset_range.topic_id, partitions=[asked])
         request = FetchRequest(
             max_wait_ms=self._options.fetch_wait_ms,
             min_bytes=1,
@@ -160,18 +162,18 @@ class FetchSource:
         return connection.call(keys.FETCH, request, FetchResponse, version=version, wait_s=wait_s, buffer=buffer)
 
     def _bytes_wanted(self, position: int) -> int:
-        """How much to ask for: what the rest of the range may take, and no more than is good for memory."""
-        left = (self._wanted.stop - position) * self._record_bytes * 1.1
+        """Return the size to request: the estimated rest of the range, up to the limit."""
+        left = (self._range.stop - position) * self._record_bytes * 1.1
         return int(min(max(left, FETCH_BYTES_MIN), self._bytes_max))
 
     def _find_leader(self) -> Address:
-        topic_partition = self._wanted.topic_partition
+        topic_partition = self._range.topic_partition
         topic = self._client.ask_topics([topic_partition.topic]).get(topic_partition.topic)
         if topic is None or topic_partition.partition not in topic.leaders:
             raise DataLossError(
-                f"{topic_partition} was deleted while offsets {self._wanted.start} to {self._wanted.stop} were to be read"
+                f"{topic_partition} was deleted while offsets {self._range.start} to {self._range.stop} were to be read"
             )
-        if topic.id != self._wanted.topic_id:
+        if topic.id != self._range.topic_id:
             raise DataLossError(
                 f"topic {topic_partition.topic!r} was deleted and created again while it was read; its old records are gone"
             )
@@ -179,18 +181,18 @@ class FetchSource:
         return self._leader
 
     def _skip_lost(self, position: int) -> int:
-        """Where to go on after offsets that are gone, if that is allowed."""
-        wanted, committed = self._wanted, self._options.is_committed
+        """Return the offset after lost offsets, if data loss is tolerated; DataLossError otherwise."""
+        offset_range, committed = self._range, self._options.is_committed
         first, end = (
-            self._client.offsets({wanted.topic_partition: which}, committed=committed)[wanted.topic_partition]
+            self._client.offsets({offset_range.topic_partition: which}, committed=committed)[offset_range.topic_partition]
             for which in (EARLIEST, LATEST)
         )
-        next_offset = min(first, wanted.stop) if position < first else wanted.stop
+        next_offset = min(first, offset_range.stop) if position < first else offset_range.stop
         what = (
-            f"offsets {position} to {next_offset - 1} of {wanted.topic_partition} are gone: the partition has {first} up to "
-            f"{end}. Retention or trimming was faster than the query"
+            f"offsets {position} to {next_offset - 1} of {offset_range.topic_partition} are gone: the partition has {first} up "
+            f"to {end}. Retention or trimming was faster than the query"
         )
         if self._options.fails_on_data_loss:
             raise DataLossError(what)
-        _log.warning("%s; going on at offset %d, as failOnDataLoss is false", what, next_offset)
+        _log.warning("%s; continuing at offset %d, as failOnDataLoss is false", what, next_offset)
         return next_offset

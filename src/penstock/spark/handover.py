@@ -26,7 +26,7 @@ def main() -> None:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         os.execv(sys.executable, [sys.executable, *arguments])
-    stand_for(process, early)
+    proxy_process(process, early)
 
 
 def ask(address: str, arguments: list[str]) -> int | None:
@@ -46,7 +46,7 @@ def ask(address: str, arguments: list[str]) -> int | None:
     return int(answer) if answer else None
 
 
-def stand_for(process: int, early: list[int]) -> None:
+def proxy_process(process: int, early: list[int]) -> None:
     """End when it ends, and pass on what it is told."""
     try:
         handle = os.pidfd_open(process)

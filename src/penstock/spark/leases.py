@@ -1,9 +1,9 @@
-"""Leases: what a query has planned to read is held back from deletion until it is read. Plain Kafka has none, and none is missed.
+"""Leases keep records that a query has planned to read from being deleted. Plain Kafka has none; queries run without them there.
 
-A stream has a process on the driver for as long as it runs: there a thread keeps its lease alive and moves it on, and when the
-process is gone the lease soon is. A batch read has none: Spark asks for its partitions in a process that may be gone a moment
-later, and tells nobody when the last task is done. So its lease is taken for as long as the broker grants at a time, which covers
-the wait for a free core, and tasks renew it while they read; ten minutes after the last of them it expires.
+A stream has a process on the driver while it runs: a thread there renews the lease and moves it forward, and when the process
+dies the lease expires soon. A batch read has no such process: Spark plans its partitions in one that may exit at once, and does
+not report when the last task is done. Its lease has the longest duration the broker grants, which covers the wait for a free
+core; tasks renew it while they read, and it expires ten minutes after the last of them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ BATCH_S: Final = 600.0
 STREAM_S: Final = 120.0
 RENEWALS: Final = 4  # within the time that a lease is granted for: some may fail
 MOVE_PAUSE_S: Final = 1.0
-JOIN_S: Final = 1.0  # for a renewal that is under way when its task ends
-REQUEST_TIMEOUT_S: Final = 10.0  # nobody waits longer for a lease: it is of use, not needed
+JOIN_S: Final = 1.0  # for a renewal in flight when its task ends
+REQUEST_TIMEOUT_S: Final = 10.0  # a lease is useful, not required
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeasedPositions(NamedTuple):
-    """What a stream has still to read, and what is known of its topics."""
+    """The next offsets a stream reads, and the metadata of their topics."""
 
     positions: dict[TopicPartition, int]
     topics: dict[str, TopicInfo]
@@ -66,14 +66,14 @@ class NoLeasesError(BrokerRefusedError):
 
 
 def new_lease_id() -> bytes:
-    """An id that nobody else has."""
+    """Return a unique lease id."""
     return secrets.token_bytes(16)
 
 
 def take_lease(
     client: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int]:
-    """Take a lease, or move it, in one attempt; where its partitions begin from then on."""
+    """Take or move a lease, in one attempt. Returns the earliest offsets of its partitions under the lease."""
     has_ids = all(topics[topic_partition.topic].id != ZERO_UUID for topic_partition in positions)
     if not has_ids or client.any_node().version_of(private_keys.TAKE_LEASE) < 0:
         raise NoLeasesError("the broker knows no leases")
@@ -97,11 +97,11 @@ def take_lease(
     }
 
 
-def hold(
+def try_take_lease(
     client: BlockingClient, lease_id: bytes, duration_s: float, positions: Offsets, topics: Mapping[str, TopicInfo]
 ) -> dict[TopicPartition, int] | None:
-    """As `take_lease`, trying again while what fails may pass. None if there is no lease to be had: then it is done without, and
-    what is lost is told of when it is to be read."""
+    """Take a lease, retrying retriable errors. Returns None if there is none: the query then runs without, and data loss is
+    reported when it is read."""
     if not positions:
         return None
     try:
@@ -114,20 +114,19 @@ def hold(
 
 
 def is_late(wanted: Offsets, begins: Offsets) -> bool:
-    """Whether something was deleted between the look at where partitions begin and the lease. Since then nothing is, so whoever
-    looks again sees what stays."""
+    """Whether records were deleted between listing the offsets and taking the lease; the caller then lists them again."""
     return any(begins[topic_partition] > offset for topic_partition, offset in wanted.items())
 
 
 class LeaseKeeper:
-    """The lease of a stream. `hold` it where the stream stands, again whenever it has moved on, and `release` it at the end."""
+    """Keeps the lease of a stream: call `hold` with each new position and `release` at the end."""
 
     def __init__(self, options: ClientOptions, duration_s: float = STREAM_S) -> None:
         self._client = BlockingClient(replace(options, request_timeout_s=min(options.request_timeout_s, REQUEST_TIMEOUT_S)))
         self._duration_s = duration_s
         self._id = new_lease_id()
         self._wanted = LeasedPositions({}, {})
-        self._taking = threading.Lock()  # so that what is wanted last is also asked for last
+        self._taking = threading.Lock()  # requests are sent in the order of the positions
         self._has_moved = threading.Event()
         self._is_stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -136,8 +135,8 @@ class LeaseKeeper:
     def hold(
         self, client: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]
     ) -> dict[TopicPartition, int] | None:
-        """Hold everything from these offsets on. What was not held before is when this returns, and then it is told where
-        partitions begin. Where a stream has only moved on the lease follows in a moment: until then it holds more."""
+        """Hold everything from these offsets on. If that extends the lease, it is extended when this returns, and the earliest
+        offsets are returned. If the stream only moved forward, the lease follows in the background and None is returned."""
         wanted = LeasedPositions(
             {topic_partition: offset for topic_partition, offset in positions.items() if topic_partition.topic in topics},
             dict(topics),
@@ -164,12 +163,12 @@ class LeaseKeeper:
         return begins
 
     def cover(self, client: BlockingClient, positions: Offsets, topics: Mapping[str, TopicInfo]) -> None:
-        """Hold these too, if they are not held already."""
+        """Extend the lease to these offsets, if it does not cover them."""
         if not self._covers(positions):
             self.hold(client, {**self._wanted.positions, **positions}, {**self._wanted.topics, **topics})
 
     def release(self) -> None:
-        """Let go of everything. If that fails the lease ends by itself a little later."""
+        """Release the lease. If that fails, it expires."""
         self._is_stopped.set()
         self._has_moved.set()
         if self._thread is None:
@@ -188,7 +187,7 @@ class LeaseKeeper:
         return all(topic_partition in held and held[topic_partition] <= offset for topic_partition, offset in positions.items())
 
     def _keep(self) -> None:
-        """Renew it in time, and move it when there is news, though not without a pause."""
+        """Renew the lease in time, and move it when the position has changed, with a pause in between."""
         held: LeasedPositions | None = None
         while not self._is_stopped.wait(MOVE_PAUSE_S):
             self._has_moved.wait(self._duration_s / RENEWALS)
@@ -206,14 +205,14 @@ class LeaseKeeper:
                 _log.info("the lease is not renewed: %s", error)
 
     def _renew(self) -> bool:
-        """Let the lease live on as it is, also if one of its topics is gone. False if it is over."""
+        """Renew the lease unchanged, even if one of its topics was deleted. Returns False if it has expired."""
         answer = self._client.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=self._id), RenewLeaseResponse)
         return answer.error_code == errors.NONE
 
 
 @contextmanager
 def renewing(client: BlockingClient, leader: Address, lease_id: bytes) -> Iterator[None]:
-    """Keep the lease of a batch read alive while one of its tasks reads from a node."""
+    """Renew the lease of a batch read while one of its tasks reads."""
     if not lease_id:
         yield
         return
@@ -245,7 +244,7 @@ def _renew_until(is_over: threading.Event, options: ClientOptions, leader: Addre
 
 
 def _renew(client: BlockingClient, leader: Address, lease_id: bytes) -> None:
-    """One attempt: if it fails, the next comes early enough."""
+    """Renew a lease, in one attempt; if it fails, the next one is early enough."""
     try:
         connection = client.connect(leader)
         answer = connection.call(private_keys.RENEW_LEASE, RenewLeaseRequest(lease_id=lease_id), RenewLeaseResponse)

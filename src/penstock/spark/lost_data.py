@@ -1,4 +1,4 @@
-"""What happens when records that a query has still to read are gone: it fails, or goes on with what is there and says so."""
+"""The policy for records that were deleted before a query read them: fail, or log a warning and continue."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class LostDataPolicy(NamedTuple):
     def report(self, what: str, error: type[PenstockError] = DataLossError) -> None:
         """Raise `error`, or log a warning, as the policy says."""
         if self.fails:
-            raise error(f"{what}. Set {self.setting} to {self.tolerant_value} to go on with what is there")
-        _log.warning("%s; going on with what is there, as %s is %s", what, self.setting, self.tolerant_value)
+            raise error(f"{what}. Set {self.setting} to {self.tolerant_value} to continue with what is left")
+        _log.warning("%s; continuing with what is left, as %s is %s", what, self.setting, self.tolerant_value)

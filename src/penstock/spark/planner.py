@@ -1,4 +1,4 @@
-"""Planning on the driver: which partitions there are, where they begin and end, and whether what is still to be read is there."""
+"""Plans reads on the driver: discovers partitions, resolves their offsets, and checks that unread data still exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, NO_OFFSET, BlockingClient, TopicInfo, TopicPartition
 from penstock.kafka.protocol import ZERO_UUID
 from penstock.spark.errors import CheckpointError, DataLossError, OptionError
-from penstock.spark.leases import BATCH_S, hold, is_late, new_lease_id
+from penstock.spark.leases import BATCH_S, is_late, new_lease_id, try_take_lease
 from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import Position, ReadOptions
 from penstock.spark.ranges import OffsetRange, StreamOffset, split_ranges
@@ -18,7 +18,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class Planner:
-    """Answers for one query. `topics` is what is known of the topics it reads since `look` was last called."""
+    """Plans one query. `topics` holds the metadata of its topics as of the last `discover_partitions`."""
 
     def __init__(self, options: ReadOptions, client: BlockingClient, lost_data: LostDataPolicy | None = None) -> None:
         self._options = options
@@ -26,8 +26,8 @@ class Planner:
         self.lost_data = LostDataPolicy(options.fails_on_data_loss) if lost_data is None else lost_data
         self.topics: dict[str, TopicInfo] = {}
 
-    def look(self, *, must_exist: bool = True) -> list[TopicPartition]:
-        """The partitions to read as of now."""
+    def discover_partitions(self, *, must_exist: bool = True) -> list[TopicPartition]:
+        """Refresh the metadata and return the partitions to read."""
         subscription = self._options.subscription
         names = subscription.names or {topic_partition.topic for topic_partition in subscription.partitions}
         if subscription.pattern is not None:
@@ -45,11 +45,11 @@ class Planner:
         return [topic_partition for topic_partition in existing if topic_partition in subscription.partitions]
 
     def topic_ids(self) -> dict[str, str]:
-        """The ids of the topics, of those that have one."""
+        """Return the ids of the topics that have one."""
         return {name: topic.id.hex() for name, topic in self.topics.items() if topic.id != ZERO_UUID}
 
     def offset(self, positions: Mapping[TopicPartition, int]) -> StreamOffset:
-        """Positions together with the ids of their topics."""
+        """Return positions with the ids of their topics."""
         names = {topic_partition.topic for topic_partition in positions}
         return StreamOffset(dict(positions), {name: id for name, id in self.topic_ids().items() if name in names})
 
@@ -66,36 +66,36 @@ class Planner:
             )
         return replaced
 
-    def report_vanished(
+    def report_deleted(
         self,
         positions: Mapping[TopicPartition, int],
         topic_partitions: Iterable[TopicPartition],
         error: type[PenstockError] = DataLossError,
     ) -> list[TopicPartition]:
         """Report partitions that were read and do not exist any more. Returns them if that is tolerated."""
-        vanished = sorted(set(positions) - set(topic_partitions))
-        if vanished:
-            left = ", ".join(f"{topic_partition} from offset {positions[topic_partition]} on" for topic_partition in vanished)
+        deleted = sorted(set(positions) - set(topic_partitions))
+        if deleted:
+            left = ", ".join(f"{topic_partition} from offset {positions[topic_partition]} on" for topic_partition in deleted)
             self.lost_data.report(f"partitions that are read do not exist any more: {left}", error)
-        return vanished
+        return deleted
 
-    def ends(self, topic_partitions: Iterable[TopicPartition], end: int) -> Offsets:
-        """EARLIEST or LATEST of some partitions."""
+    def end_offsets(self, topic_partitions: Iterable[TopicPartition], end: int) -> Offsets:
+        """Return the EARLIEST or LATEST offsets of partitions."""
         wanted = dict.fromkeys(topic_partitions, end)
         return self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
 
-    def starting(self, topic_partitions: list[TopicPartition]) -> Offsets:
-        """Where reading begins."""
+    def starting_offsets(self, topic_partitions: list[TopicPartition]) -> Offsets:
+        """Return the offsets that startingOffsets resolves to."""
         return self._resolve(topic_partitions, self._options.starting, "starting")
 
-    def ending(self, topic_partitions: list[TopicPartition]) -> Offsets:
-        """Where a batch read ends."""
+    def ending_offsets(self, topic_partitions: list[TopicPartition]) -> Offsets:
+        """Return the offsets that endingOffsets of a batch read resolves to."""
         return self._resolve(topic_partitions, self._options.ending, "ending")
 
     def ranges(
         self, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int], tasks_min: int | None = None
     ) -> list[OffsetRange]:
-        """What tasks read, cut as the options say, or into at least `tasks_min` ranges."""
+        """Return the ranges that tasks read, split as the options say, or into at least `tasks_min`."""
         ranges = []
         for topic_partition, stop in sorted(ending.items()):
             topic = self.topics[topic_partition.topic]
@@ -106,23 +106,23 @@ class Planner:
             return split_ranges(ranges, tasks_min, None)
         return split_ranges(ranges, self._options.partitions_min, self._options.records_per_partition_max)
 
-    def scan(self) -> list[OffsetRange]:
-        """The ranges of a batch read, held under a lease if there is one to be had."""
-        topic_partitions = self.look()
-        starting, ending = self.starting(topic_partitions), self.ending(topic_partitions)
+    def plan_scan(self) -> list[OffsetRange]:
+        """Return the ranges of a batch read, under a lease if the broker grants one."""
+        topic_partitions = self.discover_partitions()
+        starting, ending = self.starting_offsets(topic_partitions), self.ending_offsets(topic_partitions)
         if not self._options.is_leased:
             return self.ranges(starting, ending)
         lease = new_lease_id()
         wanted = {topic_partition: offset for topic_partition, offset in starting.items() if offset < ending[topic_partition]}
-        begins = hold(self._client, lease, BATCH_S, wanted, self.topics)
+        begins = try_take_lease(self._client, lease, BATCH_S, wanted, self.topics)
         if begins is None:
             return self.ranges(starting, ending)
         if is_late(wanted, begins):
-            starting = self.starting(topic_partitions)
+            starting = self.starting_offsets(topic_partitions)
         return [offset_range._replace(lease=lease) for offset_range in self.ranges(starting, ending)]
 
     def check_start(self, start: StreamOffset, topic_partitions: list[TopicPartition]) -> None:
-        """Whether a stream that has come to `start` can go on with the partitions there are now."""
+        """Check that a stream at `start` can continue with the current partitions. Raises CheckpointError or DataLossError."""
         known, read = (
             {topic_partition.topic for topic_partition in start.positions},
             {topic_partition.topic for topic_partition in topic_partitions},
@@ -136,13 +136,13 @@ class Planner:
                     "checkpointLocation, or the topic of before"
                 )
         self.report_replaced({name: id for name, id in start.topic_ids.items() if name in known & read})
-        self.report_vanished(start.positions, topic_partitions)
+        self.report_deleted(start.positions, topic_partitions)
 
-    def batch(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
-        """The ranges of one micro-batch, whether it was planned just now or before a restart."""
+    def plan_batch(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
+        """Return the ranges of one micro-batch, planned now or before a restart."""
         if end.begun is not None:
             start = StreamOffset(end.begun, end.topic_ids)
-        topic_partitions = self.look(must_exist=False)
+        topic_partitions = self.discover_partitions(must_exist=False)
         self.check_start(start, topic_partitions)
         now = self.offset(dict.fromkeys(topic_partitions, 0))
         ending: Offsets = {}
@@ -169,10 +169,10 @@ class Planner:
         return self.ranges(starting, ending)
 
     def _first_offsets(self, fresh: list[TopicPartition], start: StreamOffset) -> Offsets:
-        """Partitions that have come into being since are read from their beginning."""
+        """Return where new partitions start: at their earliest offset."""
         if not fresh:
             return {}
-        offsets = self.ends(fresh, EARLIEST)
+        offsets = self.end_offsets(fresh, EARLIEST)
         for topic_partition, offset in offsets.items():
             if offset > 0 and topic_partition not in start.positions:
                 self.lost_data.report(f"{topic_partition} is new to the query and begins at offset {offset}, not at 0")
@@ -185,12 +185,12 @@ class Planner:
             _check_complete(f"{which}OffsetsByTimestamp", position.timestamps_ms, topic_partitions)
             return self._at_times(position.timestamps_ms, which)
         if position.offsets is None:
-            return self.ends(topic_partitions, position.end)
+            return self.end_offsets(topic_partitions, position.end)
         _check_complete(f"{which}Offsets", position.offsets, topic_partitions)
         return self._at_offsets(position.offsets, which)
 
     def _at_offsets(self, wanted: Mapping[TopicPartition, int], which: str) -> Offsets:
-        first, last = self.ends(wanted, EARLIEST), self.ends(wanted, LATEST)
+        first, last = self.end_offsets(wanted, EARLIEST), self.end_offsets(wanted, LATEST)
         offsets = {}
         for topic_partition, offset in wanted.items():
             if offset in (EARLIEST, LATEST):
@@ -212,7 +212,7 @@ class Planner:
                 f"no record of {_listed(later)} is from {wanted[later[0]]} (ms since 1970) or later; set "
                 "startingOffsetsByTimestampStrategy to latest to begin at their end"
             )
-        return {**offsets, **self.ends(later, LATEST)}
+        return {**offsets, **self.end_offsets(later, LATEST)}
 
 
 def _check_complete(name: str, given: Mapping[TopicPartition, int], topic_partitions: list[TopicPartition]) -> None:

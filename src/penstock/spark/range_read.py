@@ -1,4 +1,4 @@
-"""What a task does: fetch the batches of its range, decode them, hand over record batches."""
+"""Reads a range in a task: fetches its stored batches and decodes them into Arrow record batches."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ CLIENTS_MAX: Final = 4
 T = TypeVar("T")
 
 
-def read_range(options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range."""
-    return decode_range(_source(options, wanted), options, layout, wanted)
+def read_range(options: ReadOptions, layout: Layout, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range."""
+    return decode_range(_source(options, offset_range), options, layout, offset_range)
 
 
 def read_range_with_dead(
-    options: ReadOptions, layout: Layout, wanted: OffsetRange
+    options: ReadOptions, layout: Layout, offset_range: OffsetRange
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-    """The records of a range that can be decoded, and with each batch those that cannot (DEAD_SCHEMA), if there are any. Keys of
-    dead records are known only if the layout has the column."""
-    return _decode(_source(options, wanted), options, layout, wanted, ArrowBatchBuilder.finish_with_dead)
+    """Yield the records of a range, and with each batch those whose value cannot be decoded (DEAD_SCHEMA), or None. Keys of dead
+    records are present only if the layout has the column."""
+    return _decode(_source(options, offset_range), options, layout, offset_range, ArrowBatchBuilder.finish_with_dead)
 
 
-def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range, wherever its bytes come from."""
-    return _decode(source, options, layout, wanted, ArrowBatchBuilder.finish)
+def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range from any source of stored batches."""
+    return _decode(source, options, layout, offset_range, ArrowBatchBuilder.finish)
 
 
-def _source(options: ReadOptions, wanted: OffsetRange) -> ByteSource:
+def _source(options: ReadOptions, offset_range: OffsetRange) -> ByteSource:
     keep_freed_memory()
-    return (DirectSource if options.is_direct else FetchSource)(_task_client(options.client), options, wanted)
+    return (DirectSource if options.is_direct else FetchSource)(_task_client(options.client), options, offset_range)
 
 
 def _decode(
-    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
+    source: ByteSource, options: ReadOptions, layout: Layout, offset_range: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
 ) -> Iterator[T]:
-    with renewing(_task_client(options.client), wanted.leader, wanted.lease):
-        yield from _decode_all(source, options, layout, wanted, finish)
+    with renewing(_task_client(options.client), offset_range.leader, offset_range.lease):
+        yield from _decode_all(source, options, layout, offset_range, finish)
 
 
 def _decode_all(
-    source: ByteSource, options: ReadOptions, layout: Layout, wanted: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
+    source: ByteSource, options: ReadOptions, layout: Layout, offset_range: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
 ) -> Iterator[T]:
     form = value_format(options.value_format, layout.value_type, options.value_schema, fails=options.fails_on_malformed)
-    factory = ArrowBatchFactory(layout, wanted.topic_partition, form)
-    decoder = BatchDecoder(wanted.start, wanted.stop, Decompressor(), options.is_committed, options.checks_crcs)
+    factory = ArrowBatchFactory(layout, offset_range.topic_partition, form)
+    decoder = BatchDecoder(offset_range.start, offset_range.stop, Decompressor(), options.is_committed, options.checks_crcs)
     rows = None
-    left = wanted.size
+    left = offset_range.size
     for span in source.spans():
         decoder.feed(span.data, span.aborted, span.first_offset)
         more = True
@@ -76,13 +76,13 @@ def _decode_all(
                 if rows.room.rows:
                     yield finish(rows)
                 rows = None
-        # The memory that was decoded is read to again.
+        # The buffer that was decoded is reused for the next fetch.
         decoder.feed(b"")
     if rows is not None and rows.room.rows:
         yield finish(rows)
 
 
-# Connections outlive a task: the processes that run tasks are used for many, one after another.
+# Connections outlive a task: Spark reuses worker processes for many tasks.
 _clients: dict[ClientOptions, BlockingClient] = {}
 
 
@@ -95,6 +95,6 @@ def _task_client(options: ClientOptions) -> BlockingClient:
 
 
 @atexit.register
-def _hang_up() -> None:
+def _close_clients() -> None:
     while _clients:
         _clients.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""What a query reads, as plain values: ranges of offsets, the offset of a stream, and how both are cut."""
+"""The values a query is planned with: offset ranges, the offset of a stream, and how both are split."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TASK_OFFSETS_MIN: Final = 256
 
 
 class OffsetRange(NamedTuple):
-    """Offsets from `start` up to `stop` of one partition, who led it when it was planned, and the topic's id then. Whoever reads
-    it renews the `lease`, if it has one."""
+    """Offsets from `start` up to `stop` of one partition, with its leader and the topic's id at planning time. A task that reads
+    it renews its `lease`, if it has one."""
 
     topic_partition: TopicPartition
     start: int
@@ -31,16 +31,16 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets there are in it."""
+        """The number of offsets in the range."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """How far a stream has come: the next offset of each partition, and the ids of the topics they belong to.
+    """The position of a stream: the next offset of each partition, and the ids of their topics.
 
-    The end of a query's first batch also says where that batch has `begun`. Spark keeps ends only; asked again after a restart,
-    the latest offset would be another one by then, and what had been planned in between would never be read.
+    The end of a query's first batch also records where that batch has `begun`. Spark stores only ends; if "latest" were resolved
+    again after a restart, it would be a later offset, and the records in between would never be read.
     """
 
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class StreamOffset:
     begun: Mapping[TopicPartition, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The form kept in checkpoints: {"topic": {"0": 23}, "$topicIds": {"topic": "…"}}."""
+        """Return the form stored in checkpoints: {"topic": {"0": 23}, "$topicIds": {"topic": "…"}}."""
         by_topic = _by_topic(self.positions)
         if self.topic_ids:
             by_topic[_IDS] = dict(sorted(self.topic_ids.items()))
@@ -58,7 +58,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, by_topic: Mapping[str, Any]) -> StreamOffset:
-        """Read it back. A checkpoint of Spark's Kafka source reads as one without ids."""
+        """Parse the form stored in checkpoints. A checkpoint of Spark's Kafka source reads as one without ids."""
         try:
             begun = _positions(by_topic[_BEGUN]) if _BEGUN in by_topic else None
             return cls(_positions(by_topic), dict(by_topic.get(_IDS, {})), begun)
@@ -69,7 +69,7 @@ class StreamOffset:
             ) from error
 
     def is_other_topic(self, other: StreamOffset, topic: str) -> bool:
-        """Whether both know the id of a topic, and not the same one."""
+        """Whether the topic has different ids here and in `other`."""
         mine, theirs = self.topic_ids.get(topic), other.topic_ids.get(topic)
         return mine is not None and theirs is not None and mine != theirs
 
@@ -93,8 +93,8 @@ def _positions(by_topic: Mapping[str, Any]) -> dict[TopicPartition, int]:
 def limit_offsets(
     start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Ends that take at most about `most` offsets, shared by how much each partition has left; every one that has some gets
-    at least one, so that none is starved."""
+    """Return ends that cover about `most` offsets at most, in proportion to the lag of each partition; every partition with a
+    lag gets at least one, so that none is starved."""
     left = {topic_partition: max(end - start.get(topic_partition, end), 0) for topic_partition, end in latest.items()}
     total = sum(left.values())
     if total <= most:
@@ -108,7 +108,7 @@ def limit_offsets(
 
 
 def split_ranges(ranges: Iterable[OffsetRange], partitions_min: int | None, records_max: int | None) -> list[OffsetRange]:
-    """Cut ranges, by their sizes, so that there are about `partitions_min` and none has more than `records_max` offsets."""
+    """Split ranges by size into about `partitions_min`, none with more than `records_max` offsets."""
     parts = [offset_range for offset_range in ranges if offset_range.size > 0]
     if records_max is not None:
         parts = [part for offset_range in parts for part in _cut(offset_range, math.ceil(offset_range.size / records_max))]
@@ -131,7 +131,7 @@ def _cut(whole: OffsetRange, parts: int) -> Iterable[OffsetRange]:
 
 
 def share_tasks(ranges: Iterable[OffsetRange], tasks_min: int | None) -> list[list[OffsetRange]]:
-    """What each task reads: small ranges together, one after another, unless that makes fewer tasks than are wanted."""
+    """Return the ranges of each task: small ranges share a task unless that makes fewer tasks than `tasks_min`."""
     alone = [[offset_range] for offset_range in ranges]
     shared: list[list[OffsetRange]] = []
     room = 0

@@ -75,10 +75,10 @@ class BatchSink(DataSourceArrowWriter):
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        commit_rows(self._options, _told(messages), BATCH_JOB)
+        commit_rows(self._options, _task_messages(messages), BATCH_JOB)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        abort_rows(self._options, _told(messages))
+        abort_rows(self._options, _task_messages(messages))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -92,10 +92,10 @@ class StreamSink(DataSourceStreamArrowWriter):
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        commit_rows(self._options, _told(messages), batchId)
+        commit_rows(self._options, _task_messages(messages), batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        abort_rows(self._options, _told(messages))
+        abort_rows(self._options, _task_messages(messages))
 
 
 def commit_rows(options: WriteOptions, messages: list[TaskCommitMessage], batch: int) -> None:
@@ -160,5 +160,5 @@ def _batch_of(record: bytes | None) -> int | None:
     return number
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
+def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommitMessage]:
     return [message for message in messages if isinstance(message, TaskCommitMessage)]

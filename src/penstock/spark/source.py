@@ -1,6 +1,6 @@
-"""The data source `penstock`: what Spark calls, and nothing that decides.
+"""The data source `penstock`: the interface that Spark calls.
 
-Spark starts several processes a query that import this only to ask a question or two, so what does the work is imported late.
+Spark starts several processes per query that import this for a call or two, so the modules that do the work are imported late.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ class PenstockDataSource(DataSource):
     def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
         options = read_options(self.options, wanted)
         columns = layout(schema, options)
-        value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # to fail here, not in a task
+        value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # fails here, not in a task
         return options, columns
 
 
 class PenstockReader(DataSourceReader):
-    """A batch read: from where startingOffsets says to where endingOffsets says, as of when it is planned."""
+    """A batch read from startingOffsets to endingOffsets, resolved when it is planned."""
 
     def __init__(self, options: ReadOptions, columns: Layout) -> None:
         self._options = options
@@ -95,7 +95,7 @@ class PenstockReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         client = BlockingClient(self._options.client)
         try:
-            return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).scan()]
+            return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).plan_scan()]
         finally:
             client.close()
 
@@ -104,7 +104,7 @@ class PenstockReader(DataSourceReader):
 
 
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: its offsets are those of all partitions together. Only `read` runs elsewhere, on a copy."""
+    """A stream, whose offset covers all partitions. Only `read` runs in tasks, on a pickled copy."""
 
     def __init__(self, options: ReadOptions, columns: Layout) -> None:
         self._options = options
@@ -121,17 +121,17 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options, self._layout
 
     def __setstate__(self, state: tuple[ReadOptions, Layout]) -> None:
-        self.__init__(*state)  # type: ignore[misc] # a copy begins anew: connections do not travel
+        self.__init__(*state)  # type: ignore[misc] # a copy starts without connections
 
     def initialOffset(self) -> dict[str, Any]:
         # Spark asks more than once, and "latest" would be another offset each time.
         if self._initial is None:
             planner = self._planner()
-            topic_partitions = planner.look()
-            starting = planner.starting(topic_partitions)
+            topic_partitions = planner.discover_partitions()
+            starting = planner.starting_offsets(topic_partitions)
             begins = self._hold(starting)
             if begins is not None and is_late(starting, begins):
-                starting = planner.starting(topic_partitions)
+                starting = planner.starting_offsets(topic_partitions)
             self._initial = planner.offset(starting)
         return self._initial.to_json()
 
@@ -168,7 +168,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         planner = self._planner()
-        ranges = planner.batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
+        ranges = planner.plan_batch(StreamOffset.from_json(start), StreamOffset.from_json(end))
         if self._options.is_leased:
             first: dict[TopicPartition, int] = {}
             for offset_range in ranges:
@@ -201,7 +201,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open_planner
 
     def _hold(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int] | None:
-        """Keep what comes from these positions on from being deleted; where partitions begin then, if that is news."""
+        """Hold a lease from these positions on. Returns the earliest offsets if the lease was extended."""
         if not self._options.is_leased:
             return None
         planner = self._planner()
@@ -215,17 +215,17 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_latest(self) -> StreamOffset:
         planner = self._planner()
-        self._latest = planner.offset(planner.ends(planner.look(must_exist=False), LATEST))
+        self._latest = planner.offset(planner.end_offsets(planner.discover_partitions(must_exist=False), LATEST))
         return self._latest
 
     def _starting(self, start: StreamOffset, latest: StreamOffset) -> Mapping[TopicPartition, int]:
-        """Where each partition goes on; new ones begin at their beginning."""
+        """Return where each partition continues; new ones start at their earliest offset."""
         fresh = [
             topic_partition
             for topic_partition in latest.positions
             if topic_partition not in start.positions or start.is_other_topic(latest, topic_partition.topic)
         ]
-        return {**start.positions, **self._planner().ends(fresh, EARLIEST)}
+        return {**start.positions, **self._planner().end_offsets(fresh, EARLIEST)}
 
     def _waits_for_more(self, left: int) -> bool:
         least = self._options.offsets_per_trigger_min

@@ -56,7 +56,7 @@ class JsonFormat:
         def some(first: int, last: int) -> pa.Array:
             return self._rows(text.slice(int(starts[first]), int(starts[last] - starts[first])))
 
-        return decode_all_but_bad(
+        return decode_valid_values(
             some, len(starts) - 1, self._kind, offsets if self._fails else None, "JSON", malformed=self.malformed
         )
 
@@ -67,7 +67,7 @@ class JsonFormat:
         return table.column(0).combine_chunks() if table.num_rows != 0 else pa.nulls(0, self._kind)
 
 
-def decode_all_but_bad(
+def decode_valid_values(
     decode: Decode, rows: int, kind: pa.DataType, offsets: Any, name: str, *, malformed: list[MalformedValue] | None = None
 ) -> pa.Array:
     """Decode rows together; if that does not work, by halves, until the bad ones are alone. Those are null and noted in

@@ -42,7 +42,7 @@ class CountsParam(AccumulatorParam[Counts]):
 
 
 class BatchRows:
-    """Makes the DataFrames of batches. One batch at a time: `frame`, an action on it, `tally`."""
+    """Makes the DataFrames of batches. One batch at a time: `frame`, an action on it, `read_counts`."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
         self.views: list[View] = make_views(spec)
@@ -81,7 +81,7 @@ class BatchRows:
             fits = False
         return pruned if fits else self.views
 
-    def tally(self) -> ReadCounts:
+    def read_counts(self) -> ReadCounts:
         """What the tasks of the last action have read."""
         counts: Counts = self.counts.value
         counted = [

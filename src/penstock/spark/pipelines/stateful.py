@@ -46,7 +46,7 @@ class StatefulTransform:
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self._target: StreamTarget | None = None
-        self._standing = CommittedBatch()
+        self._committed = CommittedBatch()
         self._source = TopicSource(spec)
         self._done: queue.SimpleQueue[BatchResult] = queue.SimpleQueue()
         self._failure: BaseException | None = None
@@ -70,9 +70,9 @@ class StatefulTransform:
         tune(query.session, query.stateful_parts())
         self._target = stream_target(self.spec, rows.views, query.field)
         likeness = query.apply({view.name: view.stand_in(query.session) for view in rows.views}, is_stream=True)
-        standing = self._target.open(likeness, has_dead_letters=any(view.is_decoded for view in rows.views))
-        self._checkpoint, self._standing = self._find_checkpoint(spark, standing)
-        self._source.begin(standing.offsets, standing.ids)
+        committed = self._target.open(likeness, has_dead_letters=any(view.is_decoded for view in rows.views))
+        self._checkpoint, self._committed = self._find_checkpoint(spark, committed)
+        self._source.begin(committed.offsets, committed.ids)
         self._target.begin(self._source.ids)
         frames = {view.name: self._stream(query.session, view, len(rows.views)) for view in rows.views}
         result = query.apply(frames, is_stream=True)
@@ -110,7 +110,7 @@ class StatefulTransform:
         with self._lock:
             if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
                 self._looked_at = time.monotonic()
-                self._source.look()
+                self._source.discover_partitions()
             return self._source.lag_rows()
 
     def close(self) -> None:
@@ -126,19 +126,19 @@ class StatefulTransform:
         if self._target is not None:
             self._target.close()
 
-    def _find_checkpoint(self, spark: SparkSession, standing: CommittedBatch) -> tuple[Checkpoint, CommittedBatch]:
+    def _find_checkpoint(self, spark: SparkSession, committed: CommittedBatch) -> tuple[Checkpoint, CommittedBatch]:
         """The checkpoint that goes with what the target holds; LostStateError if that is gone or another's."""
-        checkpoint = Checkpoint(spark, f"{self.spec.checkpoint}/{standing.generation}")
-        if standing.query is None or checkpoint.query_id() == standing.query:
-            return checkpoint, standing
+        checkpoint = Checkpoint(spark, f"{self.spec.checkpoint}/{committed.generation}")
+        if committed.query is None or checkpoint.query_id() == committed.query:
+            return checkpoint, committed
         if not self.spec.run.resets_state:
             what = "is gone" if checkpoint.query_id() is None else "belongs to another query"
             raise LostStateError(
-                f"the checkpoint of pipeline {self.spec.name!r} at {checkpoint.location} {what}, but {self.spec.target} holds the output "
-                f"of query {standing.query}. Restore that checkpoint, or run once with --reset-state to continue from the "
-                "committed offsets with empty state"
+                f"the checkpoint of pipeline {self.spec.name!r} at {checkpoint.location} {what}, but {self.spec.target} holds "
+                f"the output of query {committed.query}. Restore that checkpoint, or run once with --reset-state to continue "
+                "from the committed offsets with empty state"
             )
-        anew = replace(standing, generation=standing.generation + 1)
+        anew = replace(committed, generation=committed.generation + 1)
         return Checkpoint(spark, f"{self.spec.checkpoint}/{anew.generation}"), anew
 
     def _stream(self, spark: SparkSession, view: View, views: int) -> DataFrame:
@@ -185,20 +185,20 @@ class StatefulTransform:
         assert self._query is not None
         assert self._spark is not None
         assert self._target is not None
-        if self._standing.has(self._query.id, batch):
+        if self._committed.has(self._query.id, batch):
             return  # it is in the target already: Spark had not noted that before it was ended
         self._rows.counts.value = {}
         ranges = self._ranges(batch)
         ends = {offset_range.topic_partition: offset_range.stop for offset_range in ranges}
         after = replace(
-            self._standing,
+            self._committed,
             offsets={**self._source.positions, **ends},
             ids=self._source.ids,
             query=self._query.id,
             batch=batch,
         )
         done = self._target.commit(self._spark, StreamBatch(rows, ranges, self._bad_places, after))
-        self._standing = after
+        self._committed = after
         with self._lock:
             self._source.stand_at(ends)
         self._done.put(done)

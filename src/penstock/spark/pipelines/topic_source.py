@@ -62,9 +62,9 @@ class TopicSource:
     def begin(self, committed: Mapping[TopicPartition, int] | None, ids: Mapping[str, str] | None = None) -> None:
         """Stand where the target says, or where the file says if the target has nothing. ChangedInputError if that does not fit
         the topics there are."""
-        topic_partitions = self._planner.look()
+        topic_partitions = self._planner.discover_partitions()
         if not committed:
-            self.positions = self._planner.starting(topic_partitions)
+            self.positions = self._planner.starting_offsets(topic_partitions)
         else:
             self.positions = dict(committed)
             self.check_topics(ids or {})
@@ -80,7 +80,7 @@ class TopicSource:
 
     def end_at(self, ends: Mapping[TopicPartition, int] | None) -> Offsets:
         """Never read beyond these offsets; None takes what the file says, as of now."""
-        self.ends = dict(ends) if ends is not None else self._planner.ending(self._planner.look())
+        self.ends = dict(ends) if ends is not None else self._planner.ending_offsets(self._planner.discover_partitions())
         return self.ends
 
     def check_topics(self, ids: Mapping[str, str]) -> None:
@@ -92,14 +92,14 @@ class TopicSource:
     def next_ranges(self, rows_max: int, tasks_min: int = 1) -> list[OffsetRange]:
         """What to read next, at most about `rows_max` offsets, in at least `tasks_min` pieces if there is so much; none if there
         is nothing."""
-        topic_partitions = self._planner.look(must_exist=False)
+        topic_partitions = self._planner.discover_partitions(must_exist=False)
         self.check_topics(self.ids)
         self.ids.update(self._planner.topic_ids())
         self._check_gone(topic_partitions)
         self._take_new(topic_partitions)
         self._hold()
-        first = self._planner.ends(topic_partitions, EARLIEST)
-        self._latest = self._planner.ends(topic_partitions, LATEST)
+        first = self._planner.end_offsets(topic_partitions, EARLIEST)
+        self._latest = self._planner.end_offsets(topic_partitions, LATEST)
         for topic_partition in topic_partitions:
             self._check_there(topic_partition, first[topic_partition], self._latest[topic_partition])
         latest = self._bounded()
@@ -123,9 +123,9 @@ class TopicSource:
         self.positions = {**self.positions, **positions}
         self._tell_consumer()
 
-    def look(self) -> None:
+    def discover_partitions(self) -> None:
         """See how much there is by now."""
-        self._latest = self._planner.ends(self._planner.look(must_exist=False), LATEST)
+        self._latest = self._planner.end_offsets(self._planner.discover_partitions(must_exist=False), LATEST)
 
     def leaders(self) -> dict[TopicPartition, tuple[Address, bytes]]:
         """Who leads each partition, and the id of its topic, as far as is known."""
@@ -173,14 +173,14 @@ class TopicSource:
         }
 
     def _check_gone(self, topic_partitions: list[TopicPartition]) -> None:
-        for topic_partition in self._planner.report_vanished(self.positions, topic_partitions, ChangedInputError):
+        for topic_partition in self._planner.report_deleted(self.positions, topic_partitions, ChangedInputError):
             del self.positions[topic_partition]
 
     def _take_new(self, topic_partitions: list[TopicPartition]) -> None:
         """Partitions that have come into being since are read from their beginning."""
         fresh = [topic_partition for topic_partition in topic_partitions if topic_partition not in self.positions]
         if fresh:
-            self.positions.update(self._planner.ends(fresh, EARLIEST))
+            self.positions.update(self._planner.end_offsets(fresh, EARLIEST))
 
     def _check_there(self, topic_partition: TopicPartition, first: int, last: int) -> None:
         position = self.positions[topic_partition]

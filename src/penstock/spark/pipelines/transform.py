@@ -110,19 +110,19 @@ class StatelessTransform:
             self._target.idle()
             return None
         reports = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
-        tally = self._rows.tally()
-        if tally.dead:
+        counts = self._rows.read_counts()
+        if counts.dead:
             reports += send_dead(
                 self._spark,
                 self.spec,
                 self._rows.views,
-                (offset_range for offset_range, _ in tally.dead),
+                (offset_range for offset_range, _ in counts.dead),
                 self._target.dead_sending(),
             )
         changes = {"offsets": positions_to_json(self._source.after(ranges)), "ids": self._source.ids}
         self._target.commit(reports, changes)
         self._source.advance(ranges)
-        return BatchResult(tally.rows, sum(report.rows for report in reports), sum(report.dead for report in reports))
+        return BatchResult(counts.rows, sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def lag_rows(self) -> int:
         """As `Job` says."""

@@ -165,9 +165,9 @@ class _TopicTableComparison:
         options = next(iter(self._reads.values())).options
         with closing(BlockingClient(options.client)) as client:
             planner = Planner(replace(options, fails_on_data_loss=False), client)
-            topic_partitions = planner.look()
-            first, last = planner.ends(topic_partitions, EARLIEST), planner.ends(topic_partitions, LATEST)
-            start = planner.starting(topic_partitions)
+            topic_partitions = planner.discover_partitions()
+            first, last = planner.end_offsets(topic_partitions, EARLIEST), planner.end_offsets(topic_partitions, LATEST)
+            start = planner.starting_offsets(topic_partitions)
             compacted = _compacted(client, planner.topics)
             committed = self._committed()
             ranges, reports = [], {}

@@ -157,7 +157,7 @@ class DeadLetters:
         self._table: Table | None = None
         self._progress: Progress | None = None
         self._known: dict[TopicPartition, int] = {}
-        self._form = form_digest(spec)
+        self._form = format_digest(spec)
 
     def start(self, client: BlockingClient, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
         """See how far the letters are that were committed."""
@@ -225,7 +225,7 @@ class DeadLetters:
         self._known = {topic_partition: offset for topic_partition, offset in offsets.items() if topic_partition.topic in same}
 
 
-def form_digest(spec: PipelineSpec) -> str:
+def format_digest(spec: PipelineSpec) -> str:
     """By what a record was found to be dead: under another schema, other records are."""
     text = repr((spec.source.value, sorted(spec.source.values.items())))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
