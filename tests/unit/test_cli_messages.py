@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli.client_options import separator
 from penstock.cli.failure import CommandError
-from penstock.cli.message_input import Draft, InputFormat, read_pieces
+from penstock.cli.message_input import InputFormat, MessageDraft, read_pieces
 from penstock.cli.message_output import renderer
 from penstock.cli.record_batch import Record
 
@@ -64,24 +64,24 @@ def test_a_message_is_handed_on_before_the_next_one_comes() -> None:
 
 
 def test_text_may_have_a_key() -> None:
-    assert _format("text").read(b"a:b") == Draft(None, b"a:b", (("h", b"1"),))
-    assert _format("text", key_separator=b":").read(b"a:b:c") == Draft(b"a", b"b:c", (("h", b"1"),))
-    assert _format("text", key=b"k").read(b"v") == Draft(b"k", b"v", (("h", b"1"),))
+    assert _format("text").read(b"a:b") == MessageDraft(None, b"a:b", (("h", b"1"),))
+    assert _format("text", key_separator=b":").read(b"a:b:c") == MessageDraft(b"a", b"b:c", (("h", b"1"),))
+    assert _format("text", key=b"k").read(b"v") == MessageDraft(b"k", b"v", (("h", b"1"),))
 
 
 def test_hex_is_read() -> None:
-    assert _format("hex", key_separator=b":").read(b"6b:00ff") == Draft(b"k", b"\x00\xff", (("h", b"1"),))
+    assert _format("hex", key_separator=b":").read(b"6b:00ff") == MessageDraft(b"k", b"\x00\xff", (("h", b"1"),))
 
 
 def test_json_is_read() -> None:
     line = json.dumps({"key": "k", "value": {"a": 1}, "headers": {"x": "y"}, "partition": 3, "timestamp_ms": 5})
-    assert _format("json").read(line.encode()) == Draft(b"k", b'{"a":1}', (("x", b"y"), ("h", b"1")), 3, 5)
+    assert _format("json").read(line.encode()) == MessageDraft(b"k", b'{"a":1}', (("x", b"y"), ("h", b"1")), 3, 5)
 
 
 def test_what_consume_writes_as_json_produce_reads() -> None:
     line = renderer("json", "t", fields=[], separator=b"", delimiter=b"")(2, RECORD)
     form = InputFormat("json", key_separator=None, key=None, headers=())
-    assert form.read(line) == Draft(RECORD.key, RECORD.value, RECORD.headers, 2, RECORD.timestamp_ms)
+    assert form.read(line) == MessageDraft(RECORD.key, RECORD.value, RECORD.headers, 2, RECORD.timestamp_ms)
 
 
 @pytest.mark.parametrize(

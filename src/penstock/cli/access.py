@@ -26,12 +26,12 @@ OPERATIONS: Final = {
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to access rules."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock access",
         description="Manage access rules (ACLs). An operation that no rule allows is denied; a deny rule overrides every "
         "allow rule.",
     )
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         chosen.add_argument(
             "--of", dest="who", metavar="USER", help="only rules for this user; * for rules that apply to all users"
         )
-    return made
+    return command
 
 
 def _resources(rule: argparse.ArgumentParser, *, required: bool) -> None:

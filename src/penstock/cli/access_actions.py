@@ -53,11 +53,14 @@ def add(client: CommandClient, arguments: Namespace, output: Output) -> int:
     for operation, result in zip(arguments.operations, answer.results, strict=True):
         if result.error_code:
             raise RequestRefusedError(f"{arguments.action} {operation}", result.error_code, result.error_message)
-    made = [_shown((one.resource_type, one.resource_name, one.resource_pattern_type), one) for one in creations]
-    for rule in made:
+    rules = [
+        _shown((creation.resource_type, creation.resource_name, creation.resource_pattern_type), creation)
+        for creation in creations
+    ]
+    for rule in rules:
         output.say(f"{rule.user}: {rule.operation} on {rule.resource} is {'allowed' if rule.permission == 'allow' else 'denied'}")
     if output.as_json:
-        output.document([rule._asdict() for rule in made])
+        output.document([rule._asdict() for rule in rules])
     return ExitCode.OK
 
 
@@ -66,12 +69,12 @@ def list_rules(client: CommandClient, arguments: Namespace, output: Output) -> i
     answer = client.call(keys.DESCRIBE_ACLS, acls.DescribeAclsRequest(**_filter(arguments)), acls.DescribeAclsResponse)
     if answer.error_code:
         raise RequestRefusedError("access rules", answer.error_code, answer.error_message)
-    found = [
+    rules = [
         _shown((resource.resource_type, resource.resource_name, resource.pattern_type), rule)
         for resource in answer.resources
         for rule in resource.acls
     ]
-    _show(found, output)
+    _show(rules, output)
     return ExitCode.OK
 
 
@@ -84,7 +87,9 @@ def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     result = answer.filter_results[0]
     if result.error_code:
         raise RequestRefusedError("access rules", result.error_code, result.error_message)
-    _show([_shown((one.resource_type, one.resource_name, one.pattern_type), one) for one in result.matching_acls], output)
+    _show(
+        [_shown((match.resource_type, match.resource_name, match.pattern_type), match) for match in result.matching_acls], output
+    )
     return ExitCode.OK
 
 

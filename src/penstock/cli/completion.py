@@ -12,14 +12,14 @@ SHELLS = ("bash", "zsh", "fish")
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock completion",
         description="Print a script that completes commands, options and their values, and names of topics and groups if a node "
         "answers. For bash: penstock completion bash > ~/.local/share/bash-completion/completions/penstock. For zsh: write it as "
         "_penstock into a folder of $fpath. For fish: penstock completion fish > ~/.config/fish/completions/penstock.fish.",
     )
-    made.add_argument("shell", choices=SHELLS)
-    return made
+    command.add_argument("shell", choices=SHELLS)
+    return command
 
 
 def run(argv: list[str]) -> int:

@@ -209,10 +209,10 @@ def _offered(option: Option) -> str:
     return "" if option.value is Value.NOTHING else f"@{option.value.value}"
 
 
-def _cases(found: Mapping[str, str]) -> str:
+def _cases(values: Mapping[str, str]) -> str:
     """Places with the same answer share a line."""
     places: dict[str, list[str]] = {}
-    for place, answer in found.items():
+    for place, answer in values.items():
         if answer:
             places.setdefault(answer, []).append(_quoted(place))
     return "\n".join(f"        {' | '.join(names)}) printf '%s' {_quoted(answer)} ;;" for answer, names in places.items())

@@ -62,18 +62,18 @@ def command_tree() -> Command:
     return Command((), "", tuple(_options(parser(), ())), (), below)
 
 
-def _command(made: argparse.ArgumentParser, path: tuple[str, ...], doc: str) -> Command:
-    nested = next((action for action in made._actions if isinstance(action, argparse._SubParsersAction)), None)
+def _command(parser: argparse.ArgumentParser, path: tuple[str, ...], doc: str) -> Command:
+    nested = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
     below: tuple[Command, ...] = ()
     if nested is not None:
         docs = {choice.dest: choice.help or "" for choice in nested._choices_actions}
         below = tuple(_command(inner, (*path, name), docs.get(name, "")) for name, inner in nested.choices.items())
-    arguments = [action for action in made._actions if not action.option_strings and action is not nested]
-    return Command(path, doc, tuple(_options(made, path)), tuple(_option(action, path) for action in arguments), below)
+    arguments = [action for action in parser._actions if not action.option_strings and action is not nested]
+    return Command(path, doc, tuple(_options(parser, path)), tuple(_option(action, path) for action in arguments), below)
 
 
-def _options(made: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Option]:
-    for action in made._actions:
+def _options(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> Iterator[Option]:
+    for action in parser._actions:
         if action.option_strings and action.help != argparse.SUPPRESS:
             yield _option(action, path)
 

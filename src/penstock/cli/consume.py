@@ -35,32 +35,32 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock consume",
         description="Consume messages of a topic: by default from the earliest offset up to the end of the log at the start "
         "of the command. Messages of a partition are printed in order. Only committed messages are read "
         "(read_committed). With --group it joins a consumer group and starts at its committed offsets.",
         parents=[client_options()],
     )
-    made.add_argument("topic", metavar="TOPIC")
-    begin = made.add_mutually_exclusive_group()
+    command.add_argument("topic", metavar="TOPIC")
+    begin = command.add_mutually_exclusive_group()
     begin.add_argument(
         "--from", dest="begin", type=position, metavar="POSITION", help=f"where to start: {FORMS} (default: earliest)"
     )
     begin.add_argument("--last", type=count, metavar="N", help="start N messages before the end of each partition")
-    made.add_argument(
+    command.add_argument(
         "--to", dest="end", type=position, metavar="POSITION", help="stop before this position; same forms as --from"
     )
-    made.add_argument("-f", "--follow", action="store_true", help="keep waiting for new messages, until Ctrl-C or --to")
-    made.add_argument(
+    command.add_argument("-f", "--follow", action="store_true", help="keep waiting for new messages, until Ctrl-C or --to")
+    command.add_argument(
         "-g",
         "--group",
         metavar="NAME",
         help="join this consumer group: start at its committed offsets (at --from where it has none), share partitions "
         "with the other members, and commit the offsets of printed messages",
     )
-    made.add_argument("-n", "--count", type=count, metavar="N", help="stop after N messages")
-    made.add_argument(
+    command.add_argument("-n", "--count", type=count, metavar="N", help="stop after N messages")
+    command.add_argument(
         "-p",
         "--partition",
         type=partition,
@@ -68,21 +68,21 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="only this partition; may be repeated (default: all)",
     )
-    made.add_argument("--format", choices=FORMATS, help="format of a message (default: text, or that of -o)")
-    made.add_argument(
+    command.add_argument("--format", choices=FORMATS, help="format of a message (default: text, or that of -o)")
+    command.add_argument(
         "--show",
         type=_fields,
         default=["value"],
         metavar="FIELDS",
         help=f"fields to print, in order, separated by commas: {', '.join(FIELDS)} (default: value); json prints all fields",
     )
-    made.add_argument(
+    command.add_argument(
         "-s", "--separator", type=separator, default=b"\t", metavar="CHARS", help="separator between fields (default: \\t)"
     )
-    made.add_argument(
+    command.add_argument(
         "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help="separator after each message (default: \\n)"
     )
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:
@@ -135,12 +135,12 @@ def _write(rounds: Iterator[Found], arguments: argparse.Namespace, written_out: 
     progress = Progress(shown=not sys.stdout.isatty())
     left = arguments.count
     try:
-        for found in rounds:
-            shown = found if left is None else found[:left]
+        for records in rounds:
+            shown = records if left is None else records[:left]
             written = [render(number, record) for number, record in shown]
             out.writelines(written)
             out.flush()
-            written_out(shown, len(shown) == len(found))
+            written_out(shown, len(shown) == len(records))
             progress.add(len(written), sum(map(len, written)))
             if left is not None:
                 left -= len(shown)

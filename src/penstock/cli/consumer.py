@@ -38,12 +38,12 @@ class Consumer:
     def read_once(self) -> list[tuple[int, Record]]:
         """One round of fetches."""
         wanted = self._wanted()
-        found: list[tuple[int, Record]] = []
+        records: list[tuple[int, Record]] = []
         for leader in sorted(set(wanted.values())):
             numbers = [number for number, led_by in wanted.items() if led_by == leader]
             for item in self._client.retry(partial(self._fetch, leader, numbers)):
-                found += ((item.partition_index, record) for record in self._records(item))
-        return found
+                records += ((item.partition_index, record) for record in self._records(item))
+        return records
 
     @property
     def is_at_end(self) -> bool:
@@ -93,14 +93,14 @@ class Consumer:
             answer = self._client.node_call(leader, keys.FETCH, request, FetchResponse, wait_s=WAIT_MS / 1000)
             if answer.error_code:
                 raise RequestRefusedError(f"topic {self._name!r}", answer.error_code)
-            found = [item for topic in answer.responses for item in topic.partitions]
-            for item in found:
+            responses = [item for topic in answer.responses for item in topic.partitions]
+            for item in responses:
                 self._check(item)
         except (RequestRefusedError, BrokerUnreachableError) as error:
             if is_retriable(error):
                 self._topic = self._client.topic(self._name)
             raise
-        return found
+        return responses
 
     def _check(self, item: PartitionData) -> None:
         number = item.partition_index

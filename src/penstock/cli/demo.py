@@ -18,32 +18,32 @@ Your turn:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock demo",
         description="Start a broker on free ports, produce the events of a web shop, run a slow consumer and Spark pipelines "
         "over them (totals by window into a topic, all events into a table), kill -9 the broker in between, and "
         "check that nothing was lost or duplicated. Exits with 1 if a check failed.",
     )
-    made.add_argument("--keep", action="store_true", help="keep running afterwards, with live data, until Ctrl-C")
-    made.add_argument(
+    command.add_argument("--keep", action="store_true", help="keep running afterwards, with live data, until Ctrl-C")
+    command.add_argument(
         "--seconds",
         type=seconds,
         default=16.0,
         metavar="SECONDS",
         help="how long to produce events, not counting Spark's start (default: 16)",
     )
-    made.add_argument("--rate", type=count, default=1000, metavar="N", help="events per second (default: 1000)")
-    made.add_argument(
+    command.add_argument("--rate", type=count, default=1000, metavar="N", help="events per second (default: 1000)")
+    command.add_argument(
         "--no-spark", action="store_true", help="skip the Spark pipelines, as is done when the extra `spark` is not installed"
     )
-    made.add_argument("--dir", type=Path, help="working directory (default: a temporary directory, removed afterwards)")
-    made.add_argument(
+    command.add_argument("--dir", type=Path, help="working directory (default: a temporary directory, removed afterwards)")
+    command.add_argument(
         "--storage",
         action="store_true",
         help="demonstrate the storage layer instead: disk loss, bit flips, fencing, garbage collection",
     )
-    made.add_argument("--writer", action="store_true", help=argparse.SUPPRESS)
-    return made
+    command.add_argument("--writer", action="store_true", help=argparse.SUPPRESS)
+    return command
 
 
 def run(argv: list[str]) -> int:

@@ -22,19 +22,19 @@ class Verdict(NamedTuple):
     what: str
 
 
-class Counted(NamedTuple):
+class CategoryTotal(NamedTuple):
     """What happened in a window, in one category."""
 
     events: int = 0
     orders: int = 0
     cents: int = 0
 
-    def with_event(self, fields: dict[str, Any]) -> Counted:
+    def with_event(self, fields: dict[str, Any]) -> CategoryTotal:
         """And one more."""
-        return Counted(self.events + 1, self.orders + (fields["event"] == "order"), self.cents + fields["cents"])
+        return CategoryTotal(self.events + 1, self.orders + (fields["event"] == "order"), self.cents + fields["cents"])
 
 
-Totals = dict[tuple[int, str], Counted]
+Totals = dict[tuple[int, str], CategoryTotal]
 """By the start of the window and the category."""
 
 
@@ -48,7 +48,7 @@ class Facts(NamedTuple):
     @property
     def over(self) -> Totals:
         """The totals of those windows."""
-        return {place: one for place, one in self.totals.items() if place[0] + WINDOW_MS + LATE_MS <= self.last_ms}
+        return {place: total for place, total in self.totals.items() if place[0] + WINDOW_MS + LATE_MS <= self.last_ms}
 
 
 def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Facts]:
@@ -68,7 +68,7 @@ def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Fa
         disordered += last.get(customer, -1) >= number
         last[customer] = number
         place = record.timestamp_ms // WINDOW_MS * WINDOW_MS, fields["category"]
-        totals[place] = totals.get(place, Counted()).with_event(fields)
+        totals[place] = totals.get(place, CategoryTotal()).with_event(fields)
         last_ms = max(last_ms, record.timestamp_ms)
     facts = Facts(totals, last_ms)
     lost, doubled = seen.count(0), seen.count(2)
@@ -80,34 +80,34 @@ def check_topic(bootstrap: str, topic: str, sender: Sender) -> tuple[Verdict, Fa
 
 def check_totals(bootstrap: str, topic: str, facts: Facts) -> Verdict:
     """Each window that is over was written, once, and says what the topic says."""
-    found: Totals = {}
+    totals: Totals = {}
     doubled = 0
     for _, record in _read(bootstrap, topic):
         fields = json.loads(record.value or b"{}")
         place = fields["window_ms"], fields["category"]
-        doubled += place in found
-        found[place] = Counted(fields["events"], fields["orders"], fields["cents"])
-    missing = facts.over.keys() - found.keys()
-    wrong = [place for place, counted in found.items() if facts.totals.get(place) != counted]
-    if not found or missing or wrong or doubled:
-        said = f", such as {wrong[0]}: {found[wrong[0]]}, not {facts.totals.get(wrong[0])}" if wrong else ""
+        doubled += place in totals
+        totals[place] = CategoryTotal(fields["events"], fields["orders"], fields["cents"])
+    missing = facts.over.keys() - totals.keys()
+    wrong = [place for place, counted in totals.items() if facts.totals.get(place) != counted]
+    if not totals or missing or wrong or doubled:
+        said = f", such as {wrong[0]}: {totals[wrong[0]]}, not {facts.totals.get(wrong[0])}" if wrong else ""
         return Verdict(
-            False, f"the totals: {len(found)} rows, {len(missing)} missing, {len(wrong)} wrong, {doubled} duplicated{said}"
+            False, f"the totals: {len(totals)} rows, {len(missing)} missing, {len(wrong)} wrong, {doubled} duplicated{said}"
         )
-    windows = len({window for window, _ in found})
-    orders, cents = (sum(getattr(counted, name) for counted in found.values()) for name in ("orders", "cents"))
+    windows = len({window for window, _ in totals})
+    orders, cents = (sum(getattr(counted, name) for counted in totals.values()) for name in ("orders", "cents"))
     return Verdict(True, f"the totals of {windows} windows count each event once: {orders:,} orders, {cents / 100:,.2f} earned")
 
 
-def check_table(found: dict[str, Any], sender: Sender) -> Verdict:
+def check_table(table: dict[str, Any], sender: Sender) -> Verdict:
     """As many rows as ids, as many ids as were acknowledged, and none beyond the last."""
     sent = sender.acknowledged
-    held = found["rows"] == found["ids"] == sent and found["last"] == sent - 1 and found["cents"] == sender.cents
+    held = table["rows"] == table["ids"] == sent and table["last"] == sent - 1 and table["cents"] == sender.cents
     if not held:
         return Verdict(
-            False, f"the table has {found['rows']:,} rows with {found['ids']:,} ids up to {found['last']}; sent: {sent:,}"
+            False, f"the table has {table['rows']:,} rows with {table['ids']:,} ids up to {table['last']}; sent: {sent:,}"
         )
-    return Verdict(True, f"the table on disk holds each once: {found['rows']:,} rows in {found['files']} files")
+    return Verdict(True, f"the table on disk holds each once: {table['rows']:,} rows in {table['files']} files")
 
 
 def check_positions(bootstrap: str, topic: str, group: str, reader: SlowReader) -> Verdict:
@@ -131,8 +131,8 @@ def _read(bootstrap: str, name: str) -> Iterator[tuple[int, Record]]:
         numbers = chosen_partitions(topic, None)
         starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
         ends = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
-        for found in Consumer(client, topic, starts, ends).read():
-            yield from found
+        for records in Consumer(client, topic, starts, ends).read():
+            yield from records
 
 
 def _client(bootstrap: str) -> CommandClient:

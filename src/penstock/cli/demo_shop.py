@@ -62,11 +62,11 @@ def shop_events(random: Random) -> Iterator[Event]:
     visits = [_visit(random, _customer(random)) for _ in range(20)]
     while True:
         at = random.randrange(len(visits))
-        found = next(visits[at], None)
-        if found is None:
+        event = next(visits[at], None)
+        if event is None:
             visits[at] = _visit(random, _customer(random))
             continue
-        kind, customer, (product, category, cents), country = found
+        kind, customer, (product, category, cents), country = event
         yield Event(number, kind, customer, product, category, country, cents if kind == "order" else 0)
         number += 1
 

@@ -114,5 +114,5 @@ class DemoSpark:
         self._process.wait()
 
     def _committed(self, consumer: str) -> int:
-        found = positions(self._client, coordinator(self._client, consumer), consumer)
-        return sum(offset for (topic, _), offset in found.items() if topic == self._topic)
+        offsets = positions(self._client, coordinator(self._client, consumer), consumer)
+        return sum(offset for (topic, _), offset in offsets.items() if topic == self._topic)

@@ -158,8 +158,8 @@ class _Demo:
         for at in range(1000, len(content), max(len(content) // 20, 1)):
             content[at] ^= 0xFF
         await asyncio.to_thread(chunk.write_bytes, content)
-        found = await self._life.scrub()
-        self._say(f"scrub finds {found} damaged parts", held=found > 0)
+        damaged = await self._life.scrub()
+        self._say(f"scrub finds {damaged} damaged parts", held=damaged > 0)
         await self._life.replicate()
         self._say("and they are restored from the others", held=await self._life.scrub() == 0)
         await self._check_all("no wrong byte was ever returned")
@@ -184,8 +184,8 @@ class _Demo:
         before = self._bytes_on_disk()
         for _ in range(3):
             await self._life.tend()
-        found = await proxy.range(BlobId(TABLET, 0, 0, 0, 0, 0), BlobId(TABLET, 0, 9, 0, 0, 0))
-        self._say(f"{len(gone)} blobs are gone, 1 is kept", held=[blob for blob, _ in found.blobs] == [kept])
+        blobs = await proxy.range(BlobId(TABLET, 0, 0, 0, 0, 0), BlobId(TABLET, 0, 9, 0, 0, 0))
+        self._say(f"{len(gone)} blobs are gone, 1 is kept", held=[blob for blob, _ in blobs.blobs] == [kept])
         after = self._bytes_on_disk()
         self._say(f"the disks went from {before / 1e6:.0f} MB to {after / 1e6:.0f} MB", held=after < before / 2)
 

@@ -16,7 +16,7 @@ from penstock.cli.demo_shop import shop_events
 from penstock.cli.failure import CommandError, as_command_error
 from penstock.cli.group_view import coordinator
 from penstock.cli.kafka_client import CommandClient
-from penstock.cli.message_input import Draft
+from penstock.cli.message_input import MessageDraft
 from penstock.cli.producer import Producer
 from penstock.cli.record_batch import Record
 from penstock.core.errors import PenstockError
@@ -111,7 +111,7 @@ class Sender(_Thread):
     def _send(self, producer: Producer, count: int) -> None:
         events = list(islice(self._events, count))
         began = time.monotonic()
-        producer.send([Draft(event.customer.encode(), event.value()) for event in events])
+        producer.send([MessageDraft(event.customer.encode(), event.value()) for event in events])
         self.pause_s_max = max(self.pause_s_max, time.monotonic() - began)
         self.acknowledged += len(events)
         self.orders += sum(event.kind == "order" for event in events)

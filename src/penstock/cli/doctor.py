@@ -19,33 +19,33 @@ _COLOURS = {Status.OK: "32", Status.WARN: "33", Status.FAIL: "31"}
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock doctor",
         description="Check Python, the package and its extras, Java, ports, the data directory, the clock, limits and the "
         "host name for a node with this configuration, and a running node if there is one. Each finding says how "
         "to fix it. Changes nothing. Exits with 1 if a check failed.",
         parents=[client_options()],
     )
-    made.add_argument(
+    command.add_argument(
         "--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml, if it exists)"
     )
-    made.add_argument("--data-dir", metavar="DIR", default=argparse.SUPPRESS, help="the data directory to check")
-    return made
+    command.add_argument("--data-dir", metavar="DIR", default=argparse.SUPPRESS, help="the data directory to check")
+    return command
 
 
 def run(argv: list[str]) -> int:
     """Say what was found, line by line as it is."""
     arguments = parser().parse_args(argv)
     output = Output(as_json=arguments.output == "json")
-    found = []
+    findings = []
     for finding in _findings(arguments):
-        found.append(finding)
+        findings.append(finding)
         if not output.as_json:
             output.line(_line(finding, colour=output.is_terminal))
             sys.stdout.flush()
-    counts = {status.value: sum(finding.status is status for finding in found) for status in Status}
+    counts = {status.value: sum(finding.status is status for finding in findings) for status in Status}
     if output.as_json:
-        output.document({"findings": [finding._asdict() for finding in found], **counts})
+        output.document({"findings": [finding._asdict() for finding in findings], **counts})
     else:
         output.line(f"\n{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failed")
     return ExitCode.FAILED if counts["fail"] else ExitCode.OK

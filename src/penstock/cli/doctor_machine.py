@@ -41,8 +41,8 @@ def _clock() -> Finding:
     time.sleep(CLOCK_WATCH_S)
     drift = abs((time.time() - wall) - (time.monotonic() - steady))
     shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    made = Path(penstock.__file__).stat().st_mtime
-    if time.time() < made - 86400:
+    installed_at = Path(penstock.__file__).stat().st_mtime
+    if time.time() < installed_at - 86400:
         return fail("clock", f"{shown} is before this package was installed", "set the clock; retention depends on it")
     if drift > CLOCK_DRIFT_S:
         return warn("clock", f"{shown}; it moved {drift * 1000:.0f} ms against the steady clock", "check what adjusts the clock")
@@ -69,26 +69,28 @@ def _synchronisation() -> Finding:
 
 def _open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = f"{soft:,} open files allowed"
+    limit_text = f"{soft:,} open files allowed"
     advice = f"ulimit -n {min(65536, hard) if hard > 0 else 65536}, or LimitNOFILE=65536 in the systemd unit"
     if soft < FILES_MIN:
-        return fail("open files", found, advice)
+        return fail("open files", limit_text, advice)
     if soft < FILES_GOOD:
-        return warn("open files", f"{found}: enough for a few hundred clients", advice)
-    return ok("open files", found)
+        return warn("open files", f"{limit_text}: enough for a few hundred clients", advice)
+    return ok("open files", limit_text)
 
 
 def _memory(config: NodeConfig) -> Finding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _memory_limit()
-    there = total if limit is None else min(total, limit)
-    found = size(total) + (f", of which this control group may use {size(limit)}" if limit is not None and limit < total else "")
+    available = total if limit is None else min(total, limit)
+    memory_text = size(total) + (
+        f", of which this control group may use {size(limit)}" if limit is not None and limit < total else ""
+    )
     wanted = config.cache_bytes + config.compaction_map_bytes + MEMORY_BESIDE_CACHE
-    if there < wanted:
+    if available < wanted:
         return warn(
-            "memory", found, f"a node with this configuration may use {size(wanted)}: lower cache_bytes, or allow it more"
+            "memory", memory_text, f"a node with this configuration may use {size(wanted)}: lower cache_bytes, or allow it more"
         )
-    return ok("memory", found)
+    return ok("memory", memory_text)
 
 
 def _memory_limit() -> int | None:

@@ -131,9 +131,9 @@ def _listening_inodes(address: Address, port: int) -> Iterator[str]:
 def _table_address(text: str) -> Address:
     """Each word of four bytes stands there as this machine's processor has it."""
     words = (bytes.fromhex(text[at : at + 8]) for at in range(0, len(text), 8))
-    found = ip_address(b"".join(word[::-1] if sys.byteorder == "little" else word for word in words))
-    return getattr(found, "ipv4_mapped", None) or found
+    address = ip_address(b"".join(word[::-1] if sys.byteorder == "little" else word for word in words))
+    return getattr(address, "ipv4_mapped", None) or address
 
 
-def _collide(one: Address, other: Address) -> bool:
-    return one == other or one.is_unspecified or other.is_unspecified
+def _collide(first: Address, other: Address) -> bool:
+    return first == other or first.is_unspecified or other.is_unspecified

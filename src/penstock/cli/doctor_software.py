@@ -32,10 +32,10 @@ def check_software(config: NodeConfig) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    found = f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
+    version = f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
     if sys.version_info < PYTHON_MIN:
-        return fail("python", found, "Penstock needs Python 3.11 or newer: install it, then the package")
-    return ok("python", found)
+        return fail("python", version, "Penstock needs Python 3.11 or newer: install it, then the package")
+    return ok("python", version)
 
 
 def _event_loop() -> Finding:
@@ -67,22 +67,22 @@ def _origin(module: str) -> str:
 
 def _extras() -> dict[str, list[str]]:
     """The packages of each extra, as the installed package names them."""
-    found: dict[str, list[str]] = {}
+    packages: dict[str, list[str]] = {}
     for requirement in metadata.requires("penstock") or ():
         if match := _REQUIREMENT.match(requirement):
             package, extra = match.groups()
             if extra not in _NOT_FOR_USERS and package != "penstock":
-                found.setdefault(extra, []).append(package)
-    return found
+                packages.setdefault(extra, []).append(package)
+    return packages
 
 
 def _extra(name: str, packages: list[str], config: NodeConfig) -> Finding:
     versions = {package: _version(package) for package in packages}
-    there = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
+    installed = ", ".join(f"{package} {version}" for package, version in versions.items() if version is not None)
     lacking = ", ".join(package for package, version in versions.items() if version is None)
     how = f"pip install 'penstock[{name}]'"
     if not lacking:
-        return ok(f"extra {name}", there)
+        return ok(f"extra {name}", installed)
     if wanted := [key for key in _NEEDED_BY.get(name, ()) if getattr(config, key) is not None]:
         return fail(f"extra {name}", f"{' and '.join(wanted)} set, but not installed: {lacking}", how)
     return ok(f"extra {name}", f"not installed ({lacking})", f"if you need it: {how}")

@@ -73,12 +73,12 @@ def _lock(path: Path) -> Finding:
 def _space(name: str, where: Path) -> Finding:
     state = os.statvfs(where)
     free, total = state.f_bavail * state.f_frsize, state.f_blocks * state.f_frsize
-    found = f"{size(free)} free of {size(total)}"
+    space = f"{size(free)} free of {size(total)}"
     if free < SPACE_MIN:
-        return fail(name, found, "free space, or give another --data-dir: writes are refused when a disk is nearly full")
+        return fail(name, space, "free space, or give another --data-dir: writes are refused when a disk is nearly full")
     if free < SPACE_GOOD:
-        return warn(name, found, "free space soon, or set retention.bytes of topics")
-    return ok(name, found)
+        return warn(name, space, "free space soon, or set retention.bytes of topics")
+    return ok(name, space)
 
 
 def _file_system(name: str, where: Path) -> Finding:
@@ -105,12 +105,14 @@ def _sync_speed(name: str, where: Path) -> Finding:
             os.fsync(file.fileno())
             times.append(time.perf_counter() - began)
     median, worst = statistics.median(times), max(times)
-    found = f"{median * 1000:.1f} ms for 4 KiB, {worst * 1000:.1f} ms at worst"
+    latency = f"{median * 1000:.1f} ms for 4 KiB, {worst * 1000:.1f} ms at worst"
     if median > SYNC_S_GOOD:
         return warn(
-            name, found, "every acknowledgement waits for it: use a faster disk, or durability = os if a power cut may lose data"
+            name,
+            latency,
+            "every acknowledgement waits for it: use a faster disk, or durability = os if a power cut may lose data",
         )
-    return ok(name, found)
+    return ok(name, latency)
 
 
 def _existing(path: Path) -> Path:

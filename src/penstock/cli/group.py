@@ -11,8 +11,8 @@ from penstock.cli.positions import FORMS, position
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a group of consumers."""
-    made = argparse.ArgumentParser(prog="penstock group", description="List, describe, reset and delete consumer groups.")
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    command = argparse.ArgumentParser(prog="penstock group", description="List, describe, reset and delete consumer groups.")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     delete.add_argument("names", nargs="+", metavar="NAME")
     delete.add_argument("--if-exists", action="store_true", help="ignore groups that do not exist")
     delete.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:

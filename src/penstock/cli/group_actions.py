@@ -30,7 +30,7 @@ from penstock.kafka.protocol import errors, groups, keys
 Action = Callable[[CommandClient, Namespace, Output], int]
 
 
-class Move(NamedTuple):
+class OffsetReset(NamedTuple):
     """Where a group stands in a partition, and where it shall."""
 
     topic: str
@@ -66,16 +66,17 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
         assigned = {place for member in group.members for place in member.places}
         described.append((group, lags(client, positions(client, node, name), assigned)))
     if output.as_json:
-        output.document([_document(group, found) for group, found in described])
+        output.document([_document(group, group_lags) for group, group_lags in described])
         return ExitCode.OK
-    for at, (group, found) in enumerate(described):
+    for at, (group, group_lags) in enumerate(described):
         owners = {place: member.id for member in group.members for place in member.places}
         members = [(member.id, member.instance_id, member.client_id, member.host, len(member.places)) for member in group.members]
         rows = [
-            (*lag[:5], None if lag.seconds is None else int(lag.seconds), owners.get((lag.topic, lag.partition))) for lag in found
+            (*lag[:5], None if lag.seconds is None else int(lag.seconds), owners.get((lag.topic, lag.partition)))
+            for lag in group_lags
         ]
         if output.is_terminal:
-            total = sum(lag.messages or 0 for lag in found)
+            total = sum(lag.messages or 0 for lag in group_lags)
             output.line(("\n" if at else "") + f"{group.name}  {group.kind}  {group.state}  {total} messages lag")
             output.rows(_MEMBER_COLUMNS, members)
             output.rows(_LAG_COLUMNS, rows)
@@ -99,7 +100,7 @@ def reset(client: CommandClient, arguments: Namespace, output: Output) -> int:
     if output.as_json:
         output.document({"group": name, "done": arguments.yes, "positions": [move._asdict() for move in moves]})
     else:
-        output.rows(Move._fields, moves)
+        output.rows(OffsetReset._fields, moves)
     if not arguments.yes:
         sys.stderr.write("nothing was changed; add --yes to reset these offsets\n")
     return ExitCode.OK
@@ -135,14 +136,14 @@ _MEMBER_COLUMNS: Final = ("member", "instance", "client", "host", "partitions")
 _LAG_COLUMNS: Final = ("topic", "partition", "position", "end", "lag", "lag s", "member")
 
 
-def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, int]) -> list[Move]:
+def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, int]) -> list[OffsetReset]:
     """The new position in every partition that is asked for, within what the partition holds."""
     names = arguments.topic or sorted({topic for topic, _ in committed})
     if not names:
         raise CommandError(f"group {arguments.name!r} has no committed offsets; name the topics with --topic")
     if arguments.partition and len(set(names)) > 1:
         raise usage("--partition needs exactly one --topic")
-    moves: list[Move] = []
+    moves: list[OffsetReset] = []
     for name in dict.fromkeys(names):
         topic = client.topic(name)
         numbers = chosen_partitions(topic, arguments.partition)
@@ -153,11 +154,11 @@ def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, i
             wanted = {number: Position(offset=max(committed[name, number] + arguments.shift, 0)) for number in numbers}
         else:
             wanted = dict.fromkeys(numbers, arguments.to)
-        found = find_offsets(client, topic, wanted)
+        offsets = find_offsets(client, topic, wanted)
         starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
         ends = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
         moves += (
-            Move(name, number, committed.get((name, number)), min(max(found[number], starts[number]), ends[number]))
+            OffsetReset(name, number, committed.get((name, number)), min(max(offsets[number], starts[number]), ends[number]))
             for number in numbers
         )
     if not moves:
@@ -186,15 +187,15 @@ def _absent(name: str) -> RequestRefusedError:
     return RequestRefusedError(f"group {name!r}", errors.GROUP_ID_NOT_FOUND, message)
 
 
-def _document(group: GroupView, found: list[Lag]) -> dict[str, object]:
+def _document(group: GroupView, group_lags: list[Lag]) -> dict[str, object]:
     owners = {place: member.id for member in group.members for place in member.places}
     return {
         "name": group.name,
         "kind": group.kind,
         "state": group.state,
         "assignor": group.assignor,
-        "lag": sum(lag.messages or 0 for lag in found),
-        "lag_s": max((lag.seconds for lag in found if lag.seconds is not None), default=None),
+        "lag": sum(lag.messages or 0 for lag in group_lags),
+        "lag_s": max((lag.seconds for lag in group_lags if lag.seconds is not None), default=None),
         "members": [
             {
                 "id": member.id,
@@ -215,6 +216,6 @@ def _document(group: GroupView, found: list[Lag]) -> dict[str, object]:
                 "lag_s": lag.seconds,
                 "member": owners.get((lag.topic, lag.partition)),
             }
-            for lag in found
+            for lag in group_lags
         ],
     }

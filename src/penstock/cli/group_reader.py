@@ -65,11 +65,11 @@ class GroupReader:
             else:
                 time.sleep(IDLE_PAUSE_S)
 
-    def printed(self, found: list[tuple[int, Record]], all_of_it: bool) -> None:
+    def printed(self, records: list[tuple[int, Record]], all_of_it: bool) -> None:
         """These messages are where they should be; `all_of_it` if nothing of the round was left out."""
-        self._printed |= {number: record.offset + 1 for number, record in found}
+        self._printed |= {number: record.offset + 1 for number, record in records}
         if all_of_it:  # also what is not shown counts as read: the ends of transactions
-            self._printed |= {number: self._consumer.position(number) for number in {number for number, _ in found}}
+            self._printed |= {number: self._consumer.position(number) for number in {number for number, _ in records}}
         if time.monotonic() >= self._commit_at:
             self._commit()
 

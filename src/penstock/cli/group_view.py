@@ -25,7 +25,7 @@ Place = tuple[str, int]
 "A topic and a partition."
 
 
-class Listed(NamedTuple):
+class GroupListing(NamedTuple):
     """A group in a list."""
 
     name: str
@@ -64,15 +64,15 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
-def list_groups(client: CommandClient) -> list[Listed]:
+def list_groups(client: CommandClient) -> list[GroupListing]:
     """Every group of every node, by name."""
-    found: list[Listed] = []
+    listings: list[GroupListing] = []
     for node in client.metadata([]).brokers:
         answer = client.node_call(node.node_id, keys.LIST_GROUPS, groups.ListGroupsRequest(), groups.ListGroupsResponse)
         if answer.error_code:
             raise RequestRefusedError("groups", answer.error_code)
-        found += (Listed(item.group_id, item.group_type.lower(), item.group_state) for item in answer.groups)
-    return sorted(found)
+        listings += (GroupListing(item.group_id, item.group_type.lower(), item.group_state) for item in answer.groups)
+    return sorted(listings)
 
 
 def coordinator(client: CommandClient, name: str) -> int:
@@ -114,21 +114,21 @@ def positions(client: CommandClient, node: int, name: str) -> dict[Place, int]:
         (group,) = client.node_call(node, keys.OFFSET_FETCH, request, offsets.OffsetFetchResponse).groups
         if group.error_code:
             raise RequestRefusedError(f"group {name!r}", group.error_code)
-        found = {}
+        committed = {}
         for topic in group.topics:
             for item in topic.partitions:
                 if item.error_code:
                     raise RequestRefusedError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
                 if item.committed_offset >= 0:
-                    found[topic.name, item.partition_index] = item.committed_offset
-        return found
+                    committed[topic.name, item.partition_index] = item.committed_offset
+        return committed
 
     return client.retry(ask)
 
 
 def lags(client: CommandClient, committed: Mapping[Place, int], assigned: set[Place]) -> list[Lag]:
     """How far behind each position is, and which assigned partitions have none."""
-    found = []
+    result = []
     for name in sorted({topic for topic, _ in committed.keys() | assigned}):
         topic = client.topic(name)
         numbers = sorted(number for other, number in committed.keys() | assigned if other == name)
@@ -146,19 +146,19 @@ def lags(client: CommandClient, committed: Mapping[Place, int], assigned: set[Pl
             seconds = None if place is None else 0.0
             if number in unread:
                 seconds = max(now_ms - times[number], 0) / 1000 if number in times else None
-            found.append(Lag(name, number, place, ends[number], messages, seconds))
-    return found
+            result.append(Lag(name, number, place, ends[number], messages, seconds))
+    return result
 
 
 def _first_times(consumer: Consumer, limits: dict[int, int]) -> dict[int, int]:
     """The timestamp of the first message in each partition; none where only what is not shown is left."""
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     for records in consumer.read():
         for number, record in records:
-            if number not in found:
-                found[number] = record.timestamp_ms
+            if number not in times:
+                times[number] = record.timestamp_ms
                 limits[number] = 0  # nothing more is wanted of it
-    return found
+    return times
 
 
 def _find_classic(client: CommandClient, node: int, name: str) -> GroupView | None:

@@ -65,12 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the first word."""
-    made = argparse.ArgumentParser(prog="penstock", description="A persistent queue that never loses what it acknowledged.")
-    made.add_argument("--version", action="version", version=f"penstock {__version__}")
-    subcommands = made.add_subparsers(dest="command", required=True, metavar="command")
+    command = argparse.ArgumentParser(prog="penstock", description="A persistent queue that never loses what it acknowledged.")
+    command.add_argument("--version", action="version", version=f"penstock {__version__}")
+    subcommands = command.add_subparsers(dest="command", required=True, metavar="command")
     for name, summary in COMMANDS.items():
         subcommands.add_parser(name, help=summary, add_help=False)
-    return made
+    return command
 
 
 def _open_standard_streams() -> None:

@@ -24,7 +24,7 @@ _JSON_KEYS: Final = frozenset(
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Draft(NamedTuple):
+class MessageDraft(NamedTuple):
     """A message to be written; None for the partition or time leaves the choice to the producer."""
 
     key: bytes | None
@@ -44,9 +44,9 @@ def read_pieces(fd: int, delimiter: bytes) -> Iterator[list[bytes]]:
         searched = max(0, len(buffer) - len(delimiter) + 1)
         buffer += data
         if buffer.find(delimiter, searched) >= 0:
-            *found, buffer = buffer.split(delimiter)
-            pieces += map(bytes, found)
-            size += sum(map(len, found))
+            *complete, buffer = buffer.split(delimiter)
+            pieces += map(bytes, complete)
+            size += sum(map(len, complete))
         if pieces and (size >= CHUNK_BYTES or not select.select([fd], [], [], LINGER_S)[0]):
             yield pieces
             pieces, size = [], 0
@@ -66,7 +66,7 @@ class InputFormat:
         self._headers = headers
         self._number = 0
 
-    def read(self, piece: bytes) -> Draft:
+    def read(self, piece: bytes) -> MessageDraft:
         """The message in a piece; a usage error names the piece by its number."""
         self._number += 1
         try:
@@ -74,18 +74,20 @@ class InputFormat:
         except ValueError as error:
             raise usage(f"message {self._number} of the input: {error}") from None
 
-    def _text(self, piece: bytes) -> Draft:
+    def _text(self, piece: bytes) -> MessageDraft:
         key, value = self._split(piece)
-        return Draft(key, value, self._headers)
+        return MessageDraft(key, value, self._headers)
 
-    def _hex(self, piece: bytes) -> Draft:
+    def _hex(self, piece: bytes) -> MessageDraft:
         key, value = self._split(piece)
         try:
-            return Draft(key if key is None or key is self._key else bytes.fromhex(key.decode()), _from_hex(value), self._headers)
+            return MessageDraft(
+                key if key is None or key is self._key else bytes.fromhex(key.decode()), _from_hex(value), self._headers
+            )
         except ValueError:
             raise ValueError("it is not hexadecimal") from None
 
-    def _json(self, piece: bytes) -> Draft:
+    def _json(self, piece: bytes) -> MessageDraft:
         try:
             fields = json.loads(piece)
         except ValueError as error:
@@ -97,7 +99,7 @@ class InputFormat:
             raise ValueError(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(_JSON_KEYS))}")
         key = _field(fields, "key") if "key" in fields or "key_base64" in fields else self._key
         headers = _headers(fields.get("headers")) + self._headers
-        return Draft(key, _field(fields, "value"), headers, _whole(fields, "partition"), _whole(fields, "timestamp_ms"))
+        return MessageDraft(key, _field(fields, "value"), headers, _whole(fields, "partition"), _whole(fields, "timestamp_ms"))
 
     def _split(self, piece: bytes) -> tuple[bytes | None, bytes]:
         if self._key_separator is None:

@@ -13,8 +13,8 @@ KINDS: Final = ("export", "load", "transform", "replay", "compact", "audit")
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done with pipelines."""
-    made = argparse.ArgumentParser(prog="penstock pipeline", description="Create, validate, run and watch Spark pipelines.")
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    command = argparse.ArgumentParser(prog="penstock pipeline", description="Create, validate, run and watch Spark pipelines.")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
 
     def action(name: str, summary: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=parents)
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     status = action("status", "show the state and progress of a pipeline", parent)
     status.add_argument("names", nargs="+", metavar="NAME")
     action("list", "list the pipelines that have run against this broker", parent)
-    return made
+    return command
 
 
 def _spark_options(command: argparse.ArgumentParser) -> None:

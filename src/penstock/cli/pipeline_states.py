@@ -35,16 +35,16 @@ def list_pipelines(client: CommandClient, arguments: Namespace, output: Output) 
         columns,
         [
             (
-                one["name"],
-                one["kind"],
-                one["state"],
-                one["rows_per_s"],
-                one["lag_rows"],
-                one["rows_written"],
-                one["source"],
-                one["target"],
+                state["name"],
+                state["kind"],
+                state["state"],
+                state["rows_per_s"],
+                state["lag_rows"],
+                state["rows_written"],
+                state["source"],
+                state["target"],
             )
-            for one in states
+            for state in states
         ],
     )
     return ExitCode.OK
@@ -53,16 +53,16 @@ def list_pipelines(client: CommandClient, arguments: Namespace, output: Output) 
 def status(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """All that some pipelines have reported."""
     states = read_states(client)
-    found = []
+    matching = []
     for name in arguments.names:
         if name not in states:
             known = f"there are {', '.join(sorted(states))}" if states else "there are none yet"
             raise CommandError(f"no pipeline {name!r} is known to the broker; {known}")
-        found.append(_seen(states[name]))
+        matching.append(_seen(states[name]))
     if output.as_json:
-        output.document(found)
+        output.document(matching)
         return ExitCode.OK
-    for state in found:
+    for state in matching:
         for line in _lines(state):
             output.line(line)
     return ExitCode.OK
@@ -74,15 +74,15 @@ def read_states(client: CommandClient) -> dict[str, State]:
         return {}
     topic = client.topic(TOPIC)
     starts, ends = list_offsets(client, topic, {0: EARLIEST}), list_offsets(client, topic, {0: LATEST})
-    found: dict[str, State] = {}
+    states: dict[str, State] = {}
     for records in Consumer(client, topic, starts, ends).read():
         for _, record in records:
             name = bytes(record.key or b"").decode("utf-8", "replace")
             if record.value is None:
-                found.pop(name, None)
+                states.pop(name, None)
             else:
-                found[name] = json.loads(bytes(record.value))
-    return found
+                states[name] = json.loads(bytes(record.value))
+    return states
 
 
 def _seen(state: State) -> State:

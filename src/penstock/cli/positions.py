@@ -60,11 +60,11 @@ position.__name__ = "position"
 
 def find_offsets(client: CommandClient, topic: MetadataResponseTopic, wanted: Mapping[int, Position]) -> dict[int, int]:
     """The offset of a position in each partition; where nothing is as late as the time asked for, that is the end."""
-    found = {number: place.offset for number, place in wanted.items() if place.offset is not None}
+    offsets = {number: place.offset for number, place in wanted.items() if place.offset is not None}
     asked = {number: place.timestamp_ms for number, place in wanted.items() if place.timestamp_ms is not None}
     answers = list_offsets(client, topic, asked)
     late = {number: LATEST for number, offset in answers.items() if offset < 0}
-    return found | answers | list_offsets(client, topic, late)
+    return offsets | answers | list_offsets(client, topic, late)
 
 
 def list_offsets(client: CommandClient, topic: MetadataResponseTopic, asked: Mapping[int, int]) -> dict[int, int]:
@@ -86,25 +86,25 @@ def list_offsets(client: CommandClient, topic: MetadataResponseTopic, asked: Map
             topics=[offsets.ListOffsetsTopic(name=topic.name or "", partitions=partitions)],
         )
         answer = client.node_call(leader, keys.LIST_OFFSETS, request, offsets.ListOffsetsResponse)
-        found = {}
+        answered = {}
         for item in answer.topics[0].partitions:
             if item.error_code:
                 raise RequestRefusedError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
-            found[item.partition_index] = item.offset
-        return found
+            answered[item.partition_index] = item.offset
+        return answered
 
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for leader in sorted({leaders[number] for number in asked}):
-        found |= client.retry(partial(ask, leader))
-    return found
+        result |= client.retry(partial(ask, leader))
+    return result
 
 
 def chosen_partitions(topic: MetadataResponseTopic, wanted: list[int] | None) -> list[int]:
     """The partitions asked for, or all."""
     from penstock.cli.failure import usage
 
-    there = sorted(item.partition_index for item in topic.partitions)
+    existing = sorted(item.partition_index for item in topic.partitions)
     for number in wanted or ():
-        if number not in there:
-            raise usage(f"topic {topic.name!r} has partitions 0..{len(there) - 1}, not {number}")
-    return sorted(set(wanted)) if wanted else there
+        if number not in existing:
+            raise usage(f"topic {topic.name!r} has partitions 0..{len(existing) - 1}, not {number}")
+    return sorted(set(wanted)) if wanted else existing

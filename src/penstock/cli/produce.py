@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.client_options import client_options, make_client, pair, partition, required, separator
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error
-from penstock.cli.message_input import FORMATS, Draft, InputFormat, read_pieces
+from penstock.cli.message_input import FORMATS, InputFormat, MessageDraft, read_pieces
 from penstock.cli.output import Output, Progress
 from penstock.core.errors import PenstockError
 
@@ -22,28 +22,28 @@ STANDARD_INPUT = 0
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock produce",
         description="Produce messages to a topic, from the command line or from standard input, one per line. When the "
         "command succeeds, every message is stored exactly once, even if the connection broke in between.",
         parents=[client_options()],
     )
-    made.add_argument("topic", metavar="TOPIC")
-    made.add_argument("messages", nargs="*", metavar="MESSAGE", help="the messages (default: read from standard input)")
-    made.add_argument(
+    command.add_argument("topic", metavar="TOPIC")
+    command.add_argument("messages", nargs="*", metavar="MESSAGE", help="the messages (default: read from standard input)")
+    command.add_argument(
         "--format",
         choices=FORMATS,
         default="text",
         help='format of a message: text, hex, or json: {"key": …, "value": …, "headers": {…}, "partition": …, '
         '"timestamp_ms": …}, with key_base64 and value_base64 for binary data (default: text)',
     )
-    made.add_argument(
+    command.add_argument(
         "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help="separator after each message (default: \\n)"
     )
-    keyed = made.add_mutually_exclusive_group()
+    keyed = command.add_mutually_exclusive_group()
     keyed.add_argument("-k", "--key", metavar="KEY", help="the key of every message")
     keyed.add_argument("-K", "--key-separator", type=separator, metavar="CHARS", help="separator between key and value")
-    made.add_argument(
+    command.add_argument(
         "-H",
         "--header",
         type=pair,
@@ -52,14 +52,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a header of every message; may be repeated",
     )
-    made.add_argument(
+    command.add_argument(
         "-p",
         "--partition",
         type=partition,
         metavar="N",
         help="the partition of every message (default: by the hash of the key; round-robin without a key)",
     )
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:
@@ -110,7 +110,7 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[list[bytes]]:
     return read_pieces(STANDARD_INPUT, arguments.delimiter)
 
 
-def _drafts(pieces: list[bytes], form: InputFormat, number: int | None) -> Iterator[Draft]:
+def _drafts(pieces: list[bytes], form: InputFormat, number: int | None) -> Iterator[MessageDraft]:
     for piece in pieces:
         draft = form.read(piece)
         yield draft if number is None else draft._replace(partition=number)

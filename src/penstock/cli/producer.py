@@ -10,7 +10,7 @@ from typing import Final
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import CommandClient
-from penstock.cli.message_input import Draft
+from penstock.cli.message_input import MessageDraft
 from penstock.cli.record_batch import NOBODY, Record, Source, encode_batch
 from penstock.core.errors import PenstockError
 from penstock.core.key_hash import partition_of_key
@@ -53,7 +53,7 @@ class Producer:
         """How many partitions the topic has."""
         return len(self._topic.partitions)
 
-    def send(self, drafts: Iterable[Draft]) -> None:
+    def send(self, drafts: Iterable[MessageDraft]) -> None:
         """Write some messages; they are stored when this returns."""
         waiting = self._batches(drafts)
         deadline = time.monotonic() + self._client.timeout_s
@@ -67,7 +67,7 @@ class Producer:
             time.sleep(RETRY_PAUSE_S)
             self._topic = self._client.topic(self._name)
 
-    def _batches(self, drafts: Iterable[Draft]) -> Waiting:
+    def _batches(self, drafts: Iterable[MessageDraft]) -> Waiting:
         now_ms = int(time.time() * 1000)
         waiting: Waiting = {}
         sizes: dict[int, int] = {}
@@ -85,7 +85,7 @@ class Producer:
         self._sticky = (self._sticky + 1) % self.partitions
         return waiting
 
-    def _partition(self, draft: Draft) -> int:
+    def _partition(self, draft: MessageDraft) -> int:
         if draft.partition is not None:
             if draft.partition >= self.partitions:
                 raise usage(f"topic {self._name!r} has partitions 0..{self.partitions - 1}, not {draft.partition}")

@@ -17,11 +17,11 @@ PAGE = 500
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock queue",
         description="Show topics as queues, register consumers, and configure trimming.",
     )
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = http_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -42,13 +42,13 @@ def parser() -> argparse.ArgumentParser:
     trimmed.add_argument(
         "--keep-for", type=duration_ms, metavar="TIME", default=None, help="keep rows younger than this, such as 12h"
     )
-    for one in (described, registered, unregistered, trimmed):
-        one.add_argument("queue", help="the topic, or the path of a YT queue")
-    for one in (registered, unregistered):
-        one.add_argument(
+    for subcommand in (described, registered, unregistered, trimmed):
+        subcommand.add_argument("queue", help="the topic, or the path of a YT queue")
+    for subcommand in (registered, unregistered):
+        subcommand.add_argument(
             "consumer", help="a consumer group, stream:NAME for a durable stream consumer, or the path of a YT consumer"
         )
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:
@@ -63,45 +63,45 @@ def run(argv: list[str]) -> int:
 
 
 def _list(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
-    found: list[dict[str, Any]] = []
+    queues: list[dict[str, Any]] = []
     while True:
-        page = api.get(f"/queues?limit={PAGE}&offset={len(found)}&search={quote(arguments.search, safe='')}")
-        found += page["items"]
-        if not page["items"] or len(found) >= page["total"]:
+        page = api.get(f"/queues?limit={PAGE}&offset={len(queues)}&search={quote(arguments.search, safe='')}")
+        queues += page["items"]
+        if not page["items"] or len(queues) >= page["total"]:
             break
     if output.as_json:
-        output.document(found)
+        output.document(queues)
         return
     columns = ("queue", "partitions", "rows/s, 1 min", "1 h", "1 d", "consumers", "vital", "trimming", "alerts")
     output.rows(
         columns,
         [
             (
-                one["name"],
-                one["partitions"],
-                *(f"{one['write_row_count_rate'][span]:.1f}" for span in ("1m", "1h", "1d")),
-                one["registrations"],
-                one["vital"],
-                "on" if one["trim"]["enable"] else "off",
-                one["alerts"],
+                queue["name"],
+                queue["partitions"],
+                *(f"{queue['write_row_count_rate'][span]:.1f}" for span in ("1m", "1h", "1d")),
+                queue["registrations"],
+                queue["vital"],
+                "on" if queue["trim"]["enable"] else "off",
+                queue["alerts"],
             )
-            for one in found
+            for queue in queues
         ],
     )
 
 
 def _describe(api: HttpApi, arguments: argparse.Namespace, output: Output) -> None:
-    found = api.get(_path(arguments.queue))
+    queue = api.get(_path(arguments.queue))
     if output.as_json:
-        output.document(found)
+        output.document(queue)
         return
-    output.line(f"queue      {found['path']}, topic {found['topic']}, {found['partitions']} partitions, {found['mount_state']}")
-    output.line(f"trimming   {_shown_trimming(found['trim'])}")
-    for one in found["registrations"]:
-        where = [f"{at['next_row_index']} of partition {number}" for number, at in enumerate(one["partitions"] or [])]
-        vital = "vital" if one["vital"] else "not vital"
-        output.line(f"consumer   {one['consumer']}, {vital}" + (f"; next is row {', '.join(where)}" if where else ""))
-    for alert in found["alerts"]:
+    output.line(f"queue      {queue['path']}, topic {queue['topic']}, {queue['partitions']} partitions, {queue['mount_state']}")
+    output.line(f"trimming   {_shown_trimming(queue['trim'])}")
+    for registration in queue["registrations"]:
+        where = [f"{at['next_row_index']} of partition {number}" for number, at in enumerate(registration["partitions"] or [])]
+        vital = "vital" if registration["vital"] else "not vital"
+        output.line(f"consumer   {registration['consumer']}, {vital}" + (f"; next is row {', '.join(where)}" if where else ""))
+    for alert in queue["alerts"]:
         output.line(f"alert      {alert['message']}")
 
 

@@ -19,20 +19,20 @@ WAIT_STEP_S: Final = 0.1
 
 def parser() -> argparse.ArgumentParser:
     """Its options."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock status",
         description="Show the cluster, its listeners, rates, storage and alerts.",
         parents=[http_options()],
     )
-    made.add_argument("--check", action="store_true", help="exit with 1 if there is a critical alert")
-    made.add_argument(
+    command.add_argument("--check", action="store_true", help="exit with 1 if there is a critical alert")
+    command.add_argument(
         "--wait",
         type=seconds,
         metavar="SECONDS",
         default=None,
         help="wait this long for a node that does not answer yet (default: 0)",
     )
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:
@@ -40,29 +40,29 @@ def run(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     api = make_api(arguments)
     output = Output(as_json=arguments.output == "json")
-    found = gathered(api) if arguments.wait is None else awaited(api, arguments.wait)
+    status = fetch_status(api) if arguments.wait is None else wait_for_status(api, arguments.wait)
     if output.as_json:
-        output.document(found)
+        output.document(status)
     else:
-        for line in lines(found):
+        for line in lines(status):
             output.line(line)
-    is_critical = any(alert["level"] == "critical" for alert in found["overview"]["alerts"])
+    is_critical = any(alert["level"] == "critical" for alert in status["overview"]["alerts"])
     return ExitCode.FAILED if arguments.check and is_critical else ExitCode.OK
 
 
-def awaited(api: HttpApi, wait_s: float) -> dict[str, Any]:
+def wait_for_status(api: HttpApi, wait_s: float) -> dict[str, Any]:
     """All that is shown, as soon as the node answers. Its HTTP listener opens last, so all others are open by then."""
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            return gathered(api)
+            return fetch_status(api)
         except CommandError as error:
             if error.exit_code is not ExitCode.NO_CONNECTION or time.monotonic() >= deadline:
                 raise
         time.sleep(WAIT_STEP_S)
 
 
-def gathered(api: HttpApi) -> dict[str, Any]:
+def fetch_status(api: HttpApi) -> dict[str, Any]:
     """All that is shown."""
     overview = api.get("/overview")
     # Storage is null for who may not describe the cluster; the groups would be refused then.
@@ -70,9 +70,9 @@ def gathered(api: HttpApi) -> dict[str, Any]:
     return {"cluster": api.get("/cluster"), "overview": overview, "groups": groups}
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(status: dict[str, Any]) -> list[str]:
     """What is written, a line each."""
-    cluster, overview = found["cluster"], found["overview"]
+    cluster, overview = status["cluster"], status["overview"]
     up_s = (cluster["now_ms"] - cluster["started_ms"]) / 1000
     secured = [name for name, is_on in cluster["security"].items() if is_on]
     produce, fetch, lag = overview["produce"], overview["fetch"], overview["lag_max"]
@@ -86,7 +86,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"fetch      {fetch['messages_per_s']:.1f} messages/s, {shown_bytes(fetch['bytes_per_s'])}/s",
         "lag        " + ("none" if lag is None else f"{lag['messages']} messages: {lag['consumer']} in {lag['topic']}"),
     ]
-    for group in found["groups"]:
+    for group in status["groups"]:
         up = sum(1 for vdisk in group["vdisks"] if vdisk["state"] == "serving")
         shown.append(
             f"storage    group {group['name']}, {group['erasure']}: {group['state']}, {up} of {len(group['vdisks'])} disks; "

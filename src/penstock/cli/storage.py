@@ -12,8 +12,8 @@ from penstock.cli.sizes import shown_duration
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    made = argparse.ArgumentParser(prog="penstock storage", description="Show the disks of a node, and scrub them.")
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    command = argparse.ArgumentParser(prog="penstock storage", description="Show the disks of a node, and scrub them.")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = http_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         "confirm that the machine's clock is right after it jumped or the node was down for long: retention uses "
         "it at once and deletes expired messages",
     )
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:
@@ -50,9 +50,9 @@ def run(argv: list[str]) -> int:
             output.document(confirmed)
         output.say(f"messages age by the machine's clock; they were {shown_duration(confirmed['behind_s'])} behind it")
         return ExitCode.OK
-    found = api.get("/storage")
+    storage = api.get("/storage")
     if output.as_json:
-        output.document(found)
+        output.document(storage)
         return ExitCode.OK
     columns = ("group", "state", "disk", "realm", "domain", "disk state", "used", "free", "chunks", "parts", "to heal", "path")
     rows = [
@@ -70,7 +70,7 @@ def run(argv: list[str]) -> int:
             vdisk["to_heal"],
             vdisk["path"],
         )
-        for group in found["groups"]
+        for group in storage["groups"]
         for vdisk in group["vdisks"]
     ]
     output.rows(columns, rows)

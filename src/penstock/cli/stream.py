@@ -16,10 +16,10 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:50051"
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done with streams."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock stream", description="Publish, read, follow and acknowledge messages of subjects."
     )
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = _stream_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         description="Create the spaces, indexes and functions of streams in a Tarantool, or update the functions.",
     )
     init.add_argument("url", metavar="URL", help="tarantool://user:password@host:port; the user needs all privileges")
-    return made
+    return command
 
 
 def _consumer_actions(action: Callable[[str, str], argparse.ArgumentParser]) -> None:

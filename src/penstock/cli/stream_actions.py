@@ -161,7 +161,7 @@ def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
     if arguments.durable is None:
         if arguments.ack:
             raise CommandError("--ack needs --durable, the consumer that acknowledges", ExitCode.USAGE)
-        found = calls.stream(
+        messages = calls.stream(
             "EgressService/Read",
             "Message",
             timeout_s=arguments.timeout,
@@ -171,10 +171,10 @@ def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
         )
     else:
         names = {"subject": arguments.subject, "durable_name": arguments.durable}
-        found = calls.stream(
+        messages = calls.stream(
             "EgressService/Fetch", "Message", timeout_s=arguments.timeout, batch_size=min(arguments.limit, INT32_MAX), **names
         )
-    for message in found:
+    for message in messages:
         _show(message, output)
         if arguments.ack:
             sys.stdout.flush()  # what is acknowledged has been seen
@@ -228,8 +228,8 @@ def _show(message: Any, output: Output) -> None:
         output.document(shown)
         return
     is_here = message.data or size is None
-    told = message.data.decode(errors="backslashreplace") if is_here else f"<{size} bytes; penstock stream download>"
-    output.line(f"{message.sequence}\t{message.subject}\t{told}")
+    text = message.data.decode(errors="backslashreplace") if is_here else f"<{size} bytes; penstock stream download>"
+    output.line(f"{message.sequence}\t{message.subject}\t{text}")
 
 
 def _download(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
@@ -267,12 +267,15 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 def _consumers(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
     subject = arguments.subject
     last = calls.ask("EgressService/GetLastSequence", "GetLastSequenceResponse", subject=subject).last_sequence
-    found = calls.ask("EgressService/GetConsumers", "GetConsumersResponse", subject=subject).consumers
+    consumers = calls.ask("EgressService/GetConsumers", "GetConsumersResponse", subject=subject).consumers
     if output.as_json:
-        shown = [{"durable_name": one.durable_name, "subject": one.subject, "last_sequence": one.last_sequence} for one in found]
+        shown = [
+            {"durable_name": consumer.durable_name, "subject": consumer.subject, "last_sequence": consumer.last_sequence}
+            for consumer in consumers
+        ]
         output.document({"last_sequence": last, "consumers": shown})
     else:
-        rows = [(one.durable_name, one.subject, one.last_sequence, last) for one in found]
+        rows = [(consumer.durable_name, consumer.subject, consumer.last_sequence, last) for consumer in consumers]
         output.rows(("consumer", "subject", "last sequence", "of"), rows)
 
 

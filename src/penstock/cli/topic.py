@@ -12,8 +12,8 @@ from penstock.cli.positions import FORMS, position
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a topic."""
-    made = argparse.ArgumentParser(prog="penstock topic", description="Create, list, describe, alter, delete and trim topics.")
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    command = argparse.ArgumentParser(prog="penstock topic", description="Create, list, describe, alter, delete and trim topics.")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     repair.add_argument("name", metavar="NAME")
     repair.add_argument("--dry-run", action="store_true", help="only show what is lost")
     _add_yes(repair)
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:

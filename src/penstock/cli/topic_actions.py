@@ -33,24 +33,24 @@ def create(client: CommandClient, arguments: Namespace, output: Output) -> int:
     request = topics.CreateTopicsRequest(topics=wanted, timeout_ms=_milliseconds(client))
     answer = client.call(keys.CREATE_TOPICS, request, topics.CreateTopicsResponse)
     failures = _Failures()
-    made = []
+    created = []
     for item in answer.topics:
         if item.error_code == errors.TOPIC_ALREADY_EXISTS and arguments.if_not_exists:
             output.say(f"topic {item.name} already exists")
         elif item.error_code:
             failures.add(RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message))
         else:
-            made.append({"name": item.name, "id": _uuid(item.topic_id), "partitions": item.num_partitions})
+            created.append({"name": item.name, "id": _uuid(item.topic_id), "partitions": item.num_partitions})
             output.say(f"created topic {item.name} with {_partitions(item.num_partitions)}")
     if output.as_json:
-        output.document(made)
+        output.document(created)
     return failures.finish()
 
 
 def list_topics(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Names, ids and sizes, in order of names."""
-    found = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
-    shown = [topic for topic in found if (topic.name or "").startswith(arguments.prefix) and not topic.is_internal]
+    topics = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
+    shown = [topic for topic in topics if (topic.name or "").startswith(arguments.prefix) and not topic.is_internal]
     if output.as_json:
         output.document([{"name": item.name, "id": _uuid(item.topic_id), "partitions": len(item.partitions)} for item in shown])
     else:

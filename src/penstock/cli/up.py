@@ -38,22 +38,22 @@ _EXIT_CODES: Final[dict[type[PenstockError], ExitCode]] = {
 
 def parser() -> argparse.ArgumentParser:
     """An option for every setting of a node."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock up",
         allow_abbrev=False,  # --admin-password is not short for --admin-password-file
         description="Start a node. It needs no configuration: options override PENSTOCK_… variables, which override "
         "penstock.toml, which overrides the defaults. On SIGTERM or Ctrl-C it completes the requests in flight "
         "and exits with 0.",
     )
-    made.add_argument(
+    command.add_argument(
         "--config", type=Path, metavar="FILE", help="the configuration file (default: ./penstock.toml, if it exists)"
     )
-    made.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format of the ready line")
+    command.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format of the ready line")
     for setting in SETTINGS.values():
         if setting.is_secret:
             continue
         metavar = "{" + ",".join(setting.kind.choices) + "}" if setting.kind.choices else setting.metavar
-        made.add_argument(
+        command.add_argument(
             setting.option,
             dest=setting.key,
             action="append" if setting.is_list else "store",
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
             default=argparse.SUPPRESS,
             help=f"{setting.doc} (default: {setting.default})".replace("%", "%%"),
         )
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:

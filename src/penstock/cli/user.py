@@ -11,10 +11,10 @@ from penstock.cli.output import Output
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a user."""
-    made = argparse.ArgumentParser(
+    command = argparse.ArgumentParser(
         prog="penstock user", description="Create, list and delete users, for nodes that require authentication."
     )
-    actions = made.add_subparsers(dest="action", required=True, metavar="action")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         parents=[http_options()],
     )
     revoke.add_argument("names", nargs="+", metavar="NAME")
-    return made
+    return command
 
 
 def run(argv: list[str]) -> int:

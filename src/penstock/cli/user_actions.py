@@ -48,11 +48,11 @@ def set_password(client: CommandClient, arguments: Namespace, output: Output) ->
 
 def list_users(client: CommandClient, _arguments: Namespace, output: Output) -> int:
     """Names and mechanisms; the administrator is not among them."""
-    found = _users(client)
+    users = _users(client)
     if output.as_json:
-        output.document([{"name": name, "mechanisms": [MECHANISMS[one][0] for one in kinds]} for name, kinds in found.items()])
+        output.document([{"name": name, "mechanisms": [MECHANISMS[kind][0] for kind in kinds]} for name, kinds in users.items()])
     else:
-        rows = [(name, ", ".join(MECHANISMS[one][0] for one in kinds)) for name, kinds in found.items()]
+        rows = [(name, ", ".join(MECHANISMS[kind][0] for kind in kinds)) for name, kinds in users.items()]
         output.rows(("name", "mechanisms"), rows)
     return ExitCode.OK
 
@@ -63,7 +63,7 @@ def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     for name in arguments.names:
         if name not in known:
             raise CommandError(f"there is no user {name!r}; `penstock user list` lists the users")
-    gone = [sasl.ScramCredentialDeletion(name=name, mechanism=one) for name in arguments.names for one in known[name]]
+    gone = [sasl.ScramCredentialDeletion(name=name, mechanism=kind) for name in arguments.names for kind in known[name]]
     _alter(client, sasl.AlterUserScramCredentialsRequest(deletions=gone))
     for name in arguments.names:
         output.say(f"deleted user {name}")
@@ -90,7 +90,7 @@ def _users(client: CommandClient) -> dict[str, list[int]]:
     answer = client.call(keys.DESCRIBE_USER_SCRAM_CREDENTIALS, request, sasl.DescribeUserScramCredentialsResponse)
     if answer.error_code:
         raise RequestRefusedError("users", answer.error_code, answer.error_message)
-    return {one.user: [info.mechanism for info in one.credential_infos] for one in answer.results}
+    return {result.user: [info.mechanism for info in result.credential_infos] for result in answer.results}
 
 
 def _alter(client: CommandClient, request: sasl.AlterUserScramCredentialsRequest) -> None:

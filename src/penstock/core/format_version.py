@@ -5,9 +5,9 @@ from __future__ import annotations
 from penstock.core.errors import ConfigError, CorruptionError
 
 
-def check_version(found: int, known: int, name: str) -> None:
+def check_version(version: int, known: int, name: str) -> None:
     """Raise unless something stored in this format can be read by code that knows formats 1 to `known`."""
-    if found > known:
-        raise ConfigError(f"{name} has format {found}, this version of Penstock reads up to {known}; upgrade Penstock")
-    if found < 1:
-        raise CorruptionError(f"{name} is in no format that ever was: it begins with {found}")
+    if version > known:
+        raise ConfigError(f"{name} has format {version}, this version of Penstock reads up to {known}; upgrade Penstock")
+    if version < 1:
+        raise CorruptionError(f"{name} is in no format that ever was: it begins with {version}")

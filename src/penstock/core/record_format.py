@@ -183,7 +183,7 @@ def read_octets(data: Octets, at: int) -> tuple[bytes | None, int]:
 
 def read_headers(data: Octets, at: int) -> list[Header]:
     """The headers whose number begins at a byte of some records. CorruptionError if they do not end."""
-    found: list[Header] = []
+    headers: list[Header] = []
     try:
         count, at = read_varint(data, at)
         for _ in range(count):
@@ -191,15 +191,15 @@ def read_headers(data: Octets, at: int) -> list[Header]:
             end = begin + size if size > 0 else begin  # a name cannot be null, but who knows who wrote it
             size, at = read_varint(data, end)
             if size < 0:
-                found.append((bytes(data[begin:end]), None))
+                headers.append((bytes(data[begin:end]), None))
             else:
-                found.append((bytes(data[begin:end]), bytes(data[at : at + size])))
+                headers.append((bytes(data[begin:end]), bytes(data[at : at + size])))
                 at += size
     except IndexError:
         at = len(data) + 1
     if at > len(data):
         raise CorruptionError("the headers of a record are longer than the record")
-    return found
+    return headers
 
 
 def without_own(headers: list[Header], own_prefix: bytes | None) -> list[Header]:

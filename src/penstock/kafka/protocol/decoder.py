@@ -76,14 +76,14 @@ class _DecodeWriter:
         self._line("end = len(buf)")
         self._line("try:")
         self._indent += 1
-        made = self._struct(message, message.__name__)
+        variable = self._struct(message, message.__name__)
         self._flush()
         self._indent -= 1
         self._line("except errors as error:")
         self._line(f" raise ProtocolError(f'{name} is malformed: {{error}}') from error")
         # Bytes behind the message are passed over, as Kafka does: librdkafka leaves some behind its Metadata requests.
         self._line(f"if o > end: raise misfit({name!r}, o, end)")
-        self._line(f"return {made}")
+        self._line(f"return {variable}")
         return "\n".join(self._lines)
 
     def _line(self, text: str) -> None:
@@ -123,11 +123,11 @@ class _DecodeWriter:
         return name
 
     def _struct(self, message: type[Message], path: str) -> str:
-        made = self._name("m")
-        self._line(f"{made} = new({self._constant('Class', message)})")
+        variable = self._name("m")
+        self._line(f"{variable} = new({self._constant('Class', message)})")
         tagged = []
         for field in message.fields:
-            target = f"{made}.{field.name}"
+            target = f"{variable}.{field.name}"
             if self.version not in field.versions:
                 self._default(field, target)
             elif field.tag is not None and self.flexible:
@@ -136,8 +136,8 @@ class _DecodeWriter:
             else:
                 self._value(field, target, f"{path}.{field.name}")
         if self.flexible:
-            self._tags(sorted(tagged, key=lambda field: field.tag or 0), made, path)
-        return made
+            self._tags(sorted(tagged, key=lambda field: field.tag or 0), variable, path)
+        return variable
 
     def _default(self, field: Field, target: str) -> None:
         if field.default is not MADE:
@@ -147,7 +147,7 @@ class _DecodeWriter:
         else:
             self._line(f"{target} = {self._constant('Class', field.struct)}()")
 
-    def _tags(self, tagged: list[Field], made: str, path: str) -> None:
+    def _tags(self, tagged: list[Field], variable: str, path: str) -> None:
         self._take("B", "n")
         self._flush()
         if not tagged:
@@ -163,7 +163,7 @@ class _DecodeWriter:
         for number, field in enumerate(tagged):
             self._line(f"{'elif' if number else 'if'} {tag} == {field.tag}:")
             self._indent += 1
-            self._value(field, f"{made}.{field.name}", f"{path}.{field.name}")
+            self._value(field, f"{variable}.{field.name}", f"{path}.{field.name}")
             self._flush()
             self._indent -= 1
         self._line(f"else: o = {stop}")
@@ -229,12 +229,12 @@ class _DecodeWriter:
         self._line("for _ in range(n):")
         self._indent += 1
         if item is None:
-            made = self._struct(cast(type[Message], field.struct), path)
+            variable = self._struct(cast(type[Message], field.struct), path)
         else:
-            made = self._name("v")
-            self._value(item, made, path)
+            variable = self._name("v")
+            self._value(item, variable, path)
         self._flush()
-        self._line(f"{items}.append({made})")
+        self._line(f"{items}.append({variable})")
         self._indent -= 1
 
     def _inner_struct(self, field: Field, target: str, path: str) -> None:
@@ -248,7 +248,7 @@ class _DecodeWriter:
         self._line(f"elif n != 1: raise ProtocolError(f'{path} has presence byte {{n}}, neither 1 nor -1')")
         self._line("else:")
         self._indent += 1
-        made = self._struct(message, path)
+        variable = self._struct(message, path)
         self._flush()
-        self._line(f"{target} = {made}")
+        self._line(f"{target} = {variable}")
         self._indent -= 1

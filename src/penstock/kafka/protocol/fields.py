@@ -103,11 +103,11 @@ class MessageType(type):
             field.name = key
             fields.append(field)
         namespace["__slots__"] = tuple(field.name for field in fields)
-        made = super().__new__(cls, name, bases, namespace)
-        made.fields = tuple(fields)
+        message_type = super().__new__(cls, name, bases, namespace)
+        message_type.fields = tuple(fields)
         if fields:
-            made.__init__ = _constructor(made.fields)  # type: ignore[misc] # each class gets its own, as a dataclass does
-        return made
+            message_type.__init__ = _constructor(message_type.fields)  # type: ignore[misc] # each class gets its own, as a dataclass does
+        return message_type
 
 
 class Message(metaclass=MessageType):
