@@ -111,7 +111,7 @@ def test_a_batch_read_begins_where_the_lease_does(gateway: RunningGateway, monke
         gateway.run(gateway.broker.partition(topic_of(gateway), 0).trim(4))
         return try_take_lease(*asked)
 
-    monkeypatch.setattr("penstock.spark.planner.hold", late)
+    monkeypatch.setattr("penstock.spark.planner.try_take_lease", late)
     reader = batch_reader(gateway.bootstrap, subscribe="t")
     assert values(rows_of(reader, reader.partitions())) == TEN[4:]
 
