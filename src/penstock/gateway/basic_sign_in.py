@@ -1,5 +1,4 @@
-"""Who a caller over HTTP or gRPC is: user and password with every call, as HTTP's Basic has them. Over a network that is for TLS
-only."""
+"""HTTP Basic authentication for callers over HTTP and gRPC. Over a network it needs TLS."""
 
 from __future__ import annotations
 
@@ -14,21 +13,21 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class NotSignedInError(InvalidRequestError):
-    """The caller must say who it is, and has not, or not rightly."""
+    """The caller must authenticate, and has not, or with wrong credentials."""
 
     code = "not_signed_in"
 
 
 class BasicSignIn:
-    """Checks what callers of a gateway say of themselves by the broker's users."""
+    """Authenticates callers of a gateway by the broker's users."""
 
     def __init__(self, broker: Broker, gateway: str) -> None:
         self._broker = broker
         self._gateway = gateway
 
     async def principal(self, authorization: str, host: str) -> str:
-        """Whose rights the caller has; everyone is anonymous where nobody is asked. NotSignedInError if it cannot be told,
-        TooManyAttemptsError if it is not tried."""
+        """The principal of a caller; everyone is anonymous without security. NotSignedInError if the credentials are missing or
+        wrong, TooManyAttemptsError after too many failures."""
         if self._broker.options.security is None:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")

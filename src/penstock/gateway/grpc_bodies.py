@@ -1,9 +1,9 @@
-"""The bodies of gRPC calls: received once the caller is known, and within a bound of memory in all.
+"""Receives the bodies of gRPC calls after sign-in, within a memory limit for all of them.
 
-gRPC says nothing of a message's size until all of it is there, so the bound has two parts: how many bodies are received at a
-time, of all callers, of one address and of one connection, and how many bytes of received bodies are in flight. A caller over its
-share waits. Nor does gRPC say whether anything of a message has come, so calls that send nothing take turns like others; while
-somebody waits, a turn is short.
+gRPC does not tell the size of a message before all of it has arrived. So there are two limits: how many bodies are received at a
+time, in all, of one address and of one connection; and how many bytes of received bodies are in flight. A caller over its limit
+waits. gRPC does not tell either whether a part of a message has arrived, so calls that send nothing take slots like others; while
+others wait, the timeout of a slot is short.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ RECEIVED_AT_ONCE_OF_SOURCE: Final = 4
 RECEIVED_AT_ONCE_OF_CONNECTION: Final = 2
 BYTES_MAX: Final = 256 << 20
 BODY_TIMEOUT_S: Final = 30.0
-CONTENDED_TIMEOUT_S: Final = 1.0  # while others wait for a turn
-# Of those whom nobody has asked who they are: a sign-in, a health check.
+CONTENDED_TIMEOUT_S: Final = 1.0  # while others wait for a slot
+# Of calls without sign-in, such as Login and health checks.
 OPEN_AT_ONCE: Final = 4
 OPEN_AT_ONCE_OF_SOURCE: Final = 2
 OPEN_AT_ONCE_OF_CONNECTION: Final = 1
@@ -35,46 +35,46 @@ OPEN_CONTENDED_TIMEOUT_S: Final = 0.5
 
 
 class BodyMissingError(InvalidRequestError):
-    """A call that ended before its message was there."""
+    """The call ended before its message arrived."""
 
     code = "body_missing"
 
 
 class BodySlowError(UnavailableError):
-    """A message that took long to come while others waited for their turn."""
+    """The message arrived too slowly while others waited for a slot."""
 
     code = "body_slow"
 
 
 class BodyTooLargeError(InvalidRequestError):
-    """A message that is larger than the call takes."""
+    """The message is larger than the call accepts."""
 
     code = "body_too_large"
 
 
-class _Gates:
-    """A number of places for each of many names, made as they are asked for."""
+class _Semaphores:
+    """A semaphore for each name, created on demand and dropped when unused."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._by_name: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def of(self, name: str) -> asyncio.Semaphore:
-        """The places of a name."""
-        found = self._by_name.get(name)
-        if found is None:
-            found = self._by_name[name] = asyncio.Semaphore(self._places)
-        return found
+        """The semaphore of a name."""
+        semaphore = self._by_name.get(name)
+        if semaphore is None:
+            semaphore = self._by_name[name] = asyncio.Semaphore(self._limit)
+        return semaphore
 
 
-class _Turns:
-    """How many bodies are received at a time, and for how long."""
+class _ReceiveSlots:
+    """Limits how many bodies are received at a time, and for how long."""
 
     def __init__(self, at_once: tuple[int, int, int], timeout_s: float, contended_timeout_s: float) -> None:
         of_all, of_source, of_connection = at_once
         self._all = asyncio.Semaphore(of_all)
-        self._sources = _Gates(of_source)
-        self._connections = _Gates(of_connection)
+        self._sources = _Semaphores(of_source)
+        self._connections = _Semaphores(of_connection)
         self._timeout_s = timeout_s
         self._contended_timeout_s = min(contended_timeout_s, timeout_s)
         self._waiting = 0
@@ -82,14 +82,14 @@ class _Turns:
 
     @asynccontextmanager
     async def take(self, context: Any) -> AsyncIterator[None]:
-        """A turn of a caller. One connection with many calls, or one address with many connections, waits for itself before it
-        stands in the way of others, so that each has its turn."""
+        """Take a slot. A connection with many calls, or an address with many connections, waits for its own calls first, so that
+        it does not block others."""
         source = self._sources.of(source_of(context))
         async with self._connections.of(context.peer()):
             is_contended = source.locked() or self._all.locked()
             if is_contended:
                 self._waiting += 1
-                self._shorten()
+                self._shorten_timeouts()
             try:
                 await source.acquire()
             finally:
@@ -101,7 +101,7 @@ class _Turns:
                 source.release()
 
     async def read(self, context: Any) -> bytes:
-        """The message of a caller who has a turn."""
+        """Receive the message of a caller that has a slot."""
         loop = asyncio.get_running_loop()
         timeout_s = self._contended_timeout_s if self._waiting else self._timeout_s
         began = loop.time()
@@ -115,14 +115,14 @@ class _Turns:
         except TimeoutError:
             waited_s = loop.time() - began
             if waited_s < self._timeout_s:
-                raise BodySlowError(f"the message did not come within {waited_s:.1f} s, and others wait; try again") from None
-            raise BodyMissingError(f"the message did not come within {waited_s:.0f} s") from None
+                raise BodySlowError(f"the message did not arrive within {waited_s:.1f} s while others waited; retry") from None
+            raise BodyMissingError(f"the message did not arrive within {waited_s:.0f} s") from None
         if body is grpc.aio.EOF:
             raise BodyMissingError("the call ended without a message")
         return bytes(body)
 
-    def _shorten(self) -> None:
-        """Somebody waits: let no turn that has begun last long."""
+    def _shorten_timeouts(self) -> None:
+        """Shorten the timeouts of slots in use, because a caller waits."""
         now = asyncio.get_running_loop().time()
         for limit, began in self._begun.items():
             if not limit.expired():
@@ -135,19 +135,19 @@ class RequestBodies:
     def __init__(self, bytes_max: int = BYTES_MAX, timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._bytes_max = bytes_max
         at_once = RECEIVED_AT_ONCE, RECEIVED_AT_ONCE_OF_SOURCE, RECEIVED_AT_ONCE_OF_CONNECTION
-        self._turns = _Turns(at_once, timeout_s, CONTENDED_TIMEOUT_S)
+        self._slots = _ReceiveSlots(at_once, timeout_s, CONTENDED_TIMEOUT_S)
         at_once = OPEN_AT_ONCE, OPEN_AT_ONCE_OF_SOURCE, OPEN_AT_ONCE_OF_CONNECTION
-        self._open_turns = _Turns(at_once, OPEN_TIMEOUT_S, OPEN_CONTENDED_TIMEOUT_S)
+        self._open_slots = _ReceiveSlots(at_once, OPEN_TIMEOUT_S, OPEN_CONTENDED_TIMEOUT_S)
         self._room = asyncio.Event()
         self._room.set()
         self.used = 0  # bytes of bodies in flight
 
     @asynccontextmanager
     async def receive(self, context: Any) -> AsyncIterator[bytes]:
-        """The message of a caller who is known, counted until the call is served. BodyMissingError if it does not come."""
-        async with self._turns.take(context):
+        """Receive the message of a signed-in caller, counted until the call is served. BodyMissingError if it does not arrive."""
+        async with self._slots.take(context):
             await self.wait_for_room()
-            body = await self._turns.read(context)
+            body = await self._slots.read(context)
         self.take(len(body))
         try:
             yield body
@@ -155,15 +155,15 @@ class RequestBodies:
             self.give(len(body))
 
     async def receive_open(self, context: Any) -> bytes:
-        """The message of a caller whom nobody knows. BodyTooLargeError if it is not small."""
-        async with self._open_turns.take(context):
-            body = await self._open_turns.read(context)
+        """Receive the message of a call without sign-in. BodyTooLargeError if it is not small."""
+        async with self._open_slots.take(context):
+            body = await self._open_slots.read(context)
         if len(body) > OPEN_BYTES_MAX:
-            raise BodyTooLargeError(f"the message has {len(body)} bytes; this call takes {OPEN_BYTES_MAX} at most")
+            raise BodyTooLargeError(f"the message has {len(body)} bytes; this call accepts {OPEN_BYTES_MAX} at most")
         return body
 
     async def wait_for_room(self) -> None:
-        """Wait until fewer bytes are in flight than may be."""
+        """Wait until the bytes in flight are below the limit."""
         while not self._room.is_set():
             await self._room.wait()
 
@@ -174,7 +174,7 @@ class RequestBodies:
             self._room.clear()
 
     def give(self, size: int) -> None:
-        """Count bytes no more."""
+        """Stop counting bytes of a served call."""
         self.used -= size
         if self.used < self._bytes_max:
             self._room.set()

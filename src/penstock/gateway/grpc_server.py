@@ -1,8 +1,8 @@
-"""A gRPC server that no request can end, in the node's event loop.
+"""A gRPC server in the node's event loop that no request can stop.
 
-grpcio's own loop takes a call, decodes its path as UTF-8 and ends the whole listener if that fails. `_PathBlindServer` asks the
-library for the calls of each method that there is, so that the library matches paths as bytes, and answers all others without
-decoding theirs. If the server ends all the same, `GrpcServer` starts another on the same port.
+grpcio's own loop decodes the path of a call as UTF-8, and stops the whole listener if that fails. `_RegisteredMethodServer` asks
+the library for the calls of each known method, so that the library compares paths as bytes, and answers all others without
+decoding their path. If the server stops nevertheless, `GrpcServer` starts another on the same port.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CHECK_INTERVAL_S: Final = 0.1
 UNKNOWN_METHOD: Final = "unknown"
 _NEEDED: Final = ("_make_request_call_future", "_request_call", "_request_registered_call")
 CAN_MATCH_BYTES: Final = all(hasattr(cygrpc.AioServer, name) for name in _NEEDED)
-"""Whether this grpcio has what `_PathBlindServer` is made of; without it a listener is restarted instead."""
+"""Whether this grpcio has the internals that `_RegisteredMethodServer` uses; without them a stopped listener is restarted."""
 
 Handlers = dict[str, Any]
 
 
-class _PathBlindServer(cygrpc.AioServer):  # type: ignore[misc] # grpc has no types
+class _RegisteredMethodServer(cygrpc.AioServer):  # type: ignore[misc] # grpc has no types
     """The library's server, with a task for the calls of each method in place of one that decodes paths."""
 
     def __init__(self, handlers: Handlers, options: tuple[tuple[str, Any], ...], calls_max: int) -> None:
@@ -43,7 +43,7 @@ class _PathBlindServer(cygrpc.AioServer):  # type: ignore[misc] # grpc has no ty
         return self._running_loop.create_task(self._take_calls(method))
 
     async def _take_calls(self, method: bytes | None) -> None:
-        """Take the calls of a method, or those of no method that there is, until the request for the next one fails."""
+        """Take the calls of a method, or with None those of unknown methods, until the request for the next one fails."""
         loop = self._running_loop
         name = UNKNOWN_METHOD if method is None else method.decode()
         while True:
@@ -56,7 +56,7 @@ class _PathBlindServer(cygrpc.AioServer):  # type: ignore[misc] # grpc has no ty
 
 
 class GrpcServer:
-    """Serves methods on one address, and is back within a moment should the library's server end. `port` 0 picks a free one."""
+    """Serves methods on one address, and restarts the library's server if that stops. `port` 0 picks a free one."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class GrpcServer:
         self._handlers.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Generated code adds every service in this form as well; methods are known by name here."""
+        """Do nothing: generated code adds every service in this form as well."""
 
     async def start(self) -> None:
-        """Listen. OSError if the address cannot be had."""
+        """Listen. OSError if the address is not free."""
         if self._tls is not None:
             certificate, key = [await asyncio.to_thread(path.read_bytes) for path in self._tls]
             self._credentials = grpc.ssl_server_credentials([(key, certificate)])
@@ -96,7 +96,7 @@ class GrpcServer:
         self._restarting = asyncio.create_task(self._restart_when_ended(), name="grpc-restart")
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls; those in flight have a while to end."""
+        """Take no more calls, and wait up to `grace_s` for those in flight."""
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.gather(self._restarting, return_exceptions=True)
@@ -123,8 +123,10 @@ class GrpcServer:
 
     def _make_server(self) -> Any:
         if self._matches_bytes:
-            return _PathBlindServer(self._handlers, self._options, self._calls_max)
-        return cygrpc.AioServer(asyncio.get_running_loop(), None, (_ByName(self._handlers),), (), self._options, self._calls_max)
+            return _RegisteredMethodServer(self._handlers, self._options, self._calls_max)
+        return cygrpc.AioServer(
+            asyncio.get_running_loop(), None, (_HandlerTable(self._handlers),), (), self._options, self._calls_max
+        )
 
     async def _restart_when_ended(self) -> None:
         while True:
@@ -132,7 +134,7 @@ class GrpcServer:
             # The library has no event for it: its own wait lasts until the last call of a dead server has ended.
             if self._server.is_running():
                 continue
-            log.error("the gRPC server on port %d ended and is started again", self.port)
+            log.error("the gRPC server on port %d stopped unexpectedly and is restarted", self.port)
             self.restarts += 1
             await self._server.shutdown(None)
             await self._listen_again()
@@ -146,7 +148,7 @@ class GrpcServer:
                 await asyncio.sleep(CHECK_INTERVAL_S)
 
 
-class _ByName(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
+class _HandlerTable(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     """Finds a method's handler by its path."""
 
     def __init__(self, handlers: Handlers) -> None:

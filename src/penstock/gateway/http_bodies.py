@@ -1,8 +1,8 @@
-"""Bodies of requests as they arrive: no one can hold much memory, or a place in the node, by sending slowly or not to the end.
+"""Receives bodies of HTTP requests, so that slow or incomplete ones hold neither much memory nor a slot.
 
-A body is read before its request takes a slot of anything. It must keep arriving: each part within a time, all of it at a least
-rate and within a deadline. All bodies of a listener together have a budget of memory; when it is used up, the body that arrives
-slowest is refused, so that clients which do send are served.
+A body is read before its request takes a slot. It must keep arriving: each part within a timeout, all of it at a minimum rate and
+before a deadline. All bodies of a listener share a memory budget; when that is used up, the slowest body is refused, so that
+faster clients are served.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from aiohttp.http_exceptions import HttpProcessingError
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError, UnavailableError
 
-WINDOW_S: Final = 1.0  # over which the rate of a body is told
+WINDOW_S: Final = 1.0  # over which the rate of a body is measured
 
 
 class BodyTooLargeError(InvalidRequestError):
-    """A body that is larger than what is taken."""
+    """The body is larger than the limit."""
 
     code = "request_too_large"
 
 
 class SlowBodyError(InvalidRequestError):
-    """A body that did not arrive in time."""
+    """The body did not arrive in time."""
 
     code = "slow_body"
 
 
 class BrokenBodyError(InvalidRequestError):
-    """A body that ended before its end, or is not HTTP."""
+    """The body is incomplete, or not valid HTTP."""
 
     code = "broken_body"
 
 
 class BodiesFullError(UnavailableError):
-    """There is no memory left for bodies that arrive more slowly than others; send it again."""
+    """The memory for bodies is used up, and this one is the slowest; retry."""
 
     code = "too_many_bodies"
 
@@ -57,7 +57,7 @@ class BodyLimits(NamedTuple):
 
 
 class IncomingBody:
-    """One body that is being read, or that was read and is still in use."""
+    """A body that is being received, or is still in use."""
 
     __slots__ = ("_counted", "_noted_s", "content", "held", "is_whole", "received", "started_s")
 
@@ -68,7 +68,7 @@ class IncomingBody:
         self.is_whole = False
 
     def rate(self, now_s: float) -> float:
-        """Bytes a second that arrived lately; it falls while nothing does."""
+        """The recent rate in bytes a second; it falls while nothing arrives."""
         return (self.received - self._counted) / max(now_s - self._noted_s, WINDOW_S)
 
     def note(self, size: int, now_s: float) -> None:
@@ -79,7 +79,7 @@ class IncomingBody:
 
 
 class IncomingBodies:
-    """All bodies of one listener."""
+    """Receives the bodies of one listener."""
 
     def __init__(self, limits: BodyLimits, clock: Clock) -> None:
         self._limits = limits
@@ -89,7 +89,8 @@ class IncomingBodies:
 
     @asynccontextmanager
     async def read(self, request: web.Request, size_max: int) -> AsyncIterator[bytes]:
-        """A whole body, which counts until this is left. BodyTooLargeError, SlowBodyError, BrokenBodyError, BodiesFullError."""
+        """Receive a whole body, counted until the context exits. BodyTooLargeError, SlowBodyError, BrokenBodyError or
+        BodiesFullError if it cannot be received."""
         if (request.content_length or 0) > size_max:
             raise _too_large(size_max)
         if not request.can_read_body:
@@ -105,7 +106,7 @@ class IncomingBodies:
             self._end(body)
 
     async def parts(self, request: web.Request, held_max: int) -> AsyncIterator[bytes]:
-        """The parts of a body of any size, of which the caller holds at most so many bytes at a time."""
+        """Receive the parts of a body of any size. The caller buffers at most `held_max` bytes of it."""
         body = self._begin(request)
         try:
             async for part in self._parts(body, None, held_max):
@@ -135,7 +136,7 @@ class IncomingBodies:
             async with asyncio.timeout(limits.idle_s):
                 return await body.content.readany()
         except TimeoutError as error:
-            raise SlowBodyError(f"nothing of the body arrived for {limits.idle_s:.0f} s; the request is given up") from error
+            raise SlowBodyError(f"nothing of the body arrived for {limits.idle_s:.0f} s; the request is aborted") from error
         except (aiohttp.ClientError, HttpProcessingError, ConnectionError, EOFError) as error:
             raise BrokenBodyError(f"the body broke off after {body.received} bytes: {error!r}") from error
 
@@ -153,7 +154,9 @@ class IncomingBodies:
         body.held = size
         now_s = self._clock.monotonic()
         while self.held_bytes > self._limits.memory_bytes:
-            slowest = min((one for one in self._bodies if one.held and not one.is_whole), key=lambda one: one.rate(now_s))
+            slowest = min(
+                (other for other in self._bodies if other.held and not other.is_whole), key=lambda other: other.rate(now_s)
+            )
             error = BodiesFullError(
                 f"bodies of requests hold {self.held_bytes} bytes, at most {self._limits.memory_bytes} are taken, and this one "
                 f"arrives slowest; send it again, or in smaller parts"
@@ -169,7 +172,7 @@ class IncomingBodies:
 
 
 class MemoryBudget:
-    """Bytes of memory that are reserved before they are used. Who finds too few waits its turn, and is served in order."""
+    """Memory that is reserved before it is used. Requests that do not fit wait, and are served in order."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -178,7 +181,8 @@ class MemoryBudget:
 
     @asynccontextmanager
     async def reserve(self, size: int) -> AsyncIterator[Callable[[int], None]]:
-        """Reserve bytes, at most all there are, until this is left; what is given back says how many of them are really used."""
+        """Reserve bytes until the context exits, at most the whole budget. The yielded function releases all but the bytes really
+        used."""
         held = size = min(size, self._size)
         await self._acquire(size)
 

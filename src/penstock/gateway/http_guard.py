@@ -1,4 +1,4 @@
-"""What every HTTP port checks before it looks at a request: that no page of another site has a browser send it.
+"""Protects every HTTP port from requests that a page of another site makes a browser send.
 
 A browser sends what any page tells it to, from within the network that the node trusts. It names the site of the page in
 `Origin` and `Sec-Fetch-Site`, and without asking first it sends only a few types of content; a name that a page has pointed at a
@@ -33,13 +33,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ForeignRequestError(InvalidRequestError):
-    """A request that another site may have had a browser send."""
+    """The request may come from a page of another site."""
 
     code = "foreign_request"
 
 
 class WrongContentTypeError(InvalidRequestError):
-    """A body that does not say that it is what it must be."""
+    """The Content-Type of the body is one that any page can send."""
 
     code = "wrong_content_type"
 
@@ -53,7 +53,7 @@ class HttpGuard:
         self._serves_pages = serves_pages
 
     def check(self, request: web.Request) -> None:
-        """ForeignRequestError if a page of another site may have sent this."""
+        """ForeignRequestError if a page of another site may have sent the request."""
         hosts = self._hosts
         if hosts is not None and _host_name(request.host) not in hosts:
             raise ForeignRequestError(
@@ -72,7 +72,7 @@ class HttpGuard:
             raise ForeignRequestError(f"the request was sent by a page of another site (Sec-Fetch-Site: {site})")
 
     def middleware(self) -> Middleware:
-        """The same for every request of an application."""
+        """A middleware that checks every request of an application."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -83,7 +83,7 @@ class HttpGuard:
 
 
 def check_content_type(request: web.Request, wanted: str) -> None:
-    """WrongContentTypeError if a body comes as a type that any page may have a browser send."""
+    """WrongContentTypeError if the body has a type that any page can make a browser send."""
     if request.content_type in FORM_TYPES:
         raise WrongContentTypeError(f"the body comes as {request.content_type}; send the header Content-Type: {wanted}")
 

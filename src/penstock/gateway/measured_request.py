@@ -1,4 +1,4 @@
-"""One request of a gateway from its beginning to its end: timed, counted by how it ended, and traced if that is asked for."""
+"""Times one request of a gateway, counts its outcome, and traces it if tracing is on."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from penstock.core.errors import PenstockError
 from penstock.core.probe import FAILED, GONE, OK, REFUSED, RequestProbe, Span
 from penstock.core.trace_context import checked_traceparent, current_trace
 
-_under_way: ContextVar[MeasuredRequest | None] = ContextVar("measured_request", default=None)
+_current_request: ContextVar[MeasuredRequest | None] = ContextVar("measured_request", default=None)
 
 
 def note_waited(seconds: float) -> None:
-    """The request under way has waited, for its quota or for others: that is no part of the time it is said to have taken."""
-    request = _under_way.get()
+    """Exclude a wait of the current request, such as for its quota, from its measured time."""
+    request = _current_request.get()
     if request is not None:
         request.waited_s += seconds
 
 
 class MeasuredRequest:
-    """A context around the serving of a request. It is `ok` unless an error leaves it, or `outcome` is set. The trace that the
-    client named, or our part of it, is the current one within it."""
+    """A context around the serving of a request. The outcome is `ok` unless an error leaves the context or `outcome` is set. The
+    client's trace, or our span of it, is current within."""
 
     __slots__ = ("_api", "_began", "_parent", "_probe", "_span", "_token", "_tracks", "outcome", "waited_s")
 
@@ -53,7 +53,7 @@ class MeasuredRequest:
         current = self._parent if self._span is None else self._span.traceparent
         if current is not None:
             self._token = current_trace.set(current)
-        _under_way.set(self)
+        _current_request.set(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -65,11 +65,11 @@ class MeasuredRequest:
             self._span.end(outcome)
         if self._token is not None:
             current_trace.reset(self._token)
-        _under_way.set(None)  # no token: a stream that its client has left may be closed in another context
+        _current_request.set(None)  # no token: a stream may be closed in another context after its client has left
 
 
 def status_outcome(status: int) -> str:
-    """How a request ended that was answered with this status of HTTP."""
+    """The outcome of a request by its HTTP status."""
     return OK if status < 400 else REFUSED if status < 500 else FAILED
 
 

@@ -40,5 +40,5 @@ def timestamp(time_ms: int) -> Any:
 
 def milliseconds(stamp: Any) -> int:
     """A timestamp of the protocol in milliseconds since 1970."""
-    found: int = stamp.seconds * 1000 + stamp.nanos // 1_000_000
-    return found
+    time_ms: int = stamp.seconds * 1000 + stamp.nanos // 1_000_000
+    return time_ms

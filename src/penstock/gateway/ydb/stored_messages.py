@@ -1,5 +1,5 @@
-"""Stored batches, taken apart into messages for a reader. What comes from Kafka has a producer and a number made for it: those of
-its batch if its producer is idempotent, otherwise no producer and the offset."""
+"""Decodes stored batches to messages for readers. A message from Kafka gets the producer and sequence of its batch if the
+producer is idempotent; otherwise no producer, and its offset as seqno."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def decode_messages(batch: memoryview, from_offset: int, marked_from: int = 0) -
     raw = bytes(plain)
     is_own = header.is_from(FROM_YDB, marked_from)
     rows: list[list[int]] = table[:, _COLUMNS].tolist()
-    found: list[Message] = []
+    messages: list[Message] = []
     for delta, time_delta, key_at, key_size, value_at, value_size, headers_at in rows:
         offset = base_offset + delta
         if offset < from_offset:
@@ -66,8 +66,8 @@ def decode_messages(batch: memoryview, from_offset: int, marked_from: int = 0) -
                 message = _with_own_headers(message, headers)
             else:
                 message = _with_headers(message, without_own(headers, header.own_prefix))
-        found.append(message if message.seqno else _numbered(message, header, delta))
-    return found
+        messages.append(message if message.seqno else _with_seqno(message, header, delta))
+    return messages
 
 
 def _with_headers(message: Message, headers: list[Header]) -> Message:
@@ -103,8 +103,8 @@ def kafka_producer(header: BatchHeader) -> tuple[str, int]:
     return f"kafka-{header.producer_id}-{header.producer_epoch}", header.base_sequence + 1
 
 
-def _numbered(message: Message, header: BatchHeader, delta: int) -> Message:
-    """A message that has no number of its own, with one made of its batch or its offset."""
+def _with_seqno(message: Message, header: BatchHeader, delta: int) -> Message:
+    """The message with a seqno from its batch or its offset."""
     name, first_seqno = kafka_producer(header)
     if first_seqno < 0:
         return message._replace(seqno=message.offset + 1)
@@ -116,7 +116,7 @@ def _numbered(message: Message, header: BatchHeader, delta: int) -> Message:
 def batches_for(messages: Iterable[Message], codec: int) -> list[tuple[Any, int]]:
     """Messages as they are sent to a reader, those of one producer in a row together, each with the bytes of its data."""
     read = topic.StreamReadMessage.ReadResponse
-    made: list[tuple[Any, int]] = []
+    batches: list[tuple[Any, int]] = []
     batch: Any = None
     size = 0
     origin: Origin | None = None
@@ -124,7 +124,7 @@ def batches_for(messages: Iterable[Message], codec: int) -> list[tuple[Any, int]
         stamp = timestamp(message.time_ms)
         if message.origin != origin:
             if batch is not None:
-                made.append((batch, size))
+                batches.append((batch, size))
             origin, size = message.origin, 0
             batch = read.Batch(producer_id=origin[0], write_session_meta=dict(origin[1]), codec=codec, written_at=stamp)
         sent = batch.message_data.add(
@@ -139,5 +139,5 @@ def batches_for(messages: Iterable[Message], codec: int) -> list[tuple[Any, int]
             sent.metadata_items.add(key=name, value=value)
         size += len(message.data)
     if batch is not None:
-        made.append((batch, size))
-    return made
+        batches.append((batch, size))
+    return batches

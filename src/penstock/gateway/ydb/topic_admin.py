@@ -1,4 +1,4 @@
-"""Topics: created, changed and dropped; and positions set from outside of a stream."""
+"""Calls that create, alter and drop topics, and that commit offsets outside of a stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
     _refuse_unknown(request, "")
     partitioning = request.partitioning_settings
     if partitioning.auto_partitioning_settings.strategy not in _NO_SCALING:
-        raise unsupported("partitions are not added by themselves; create the topic without auto partitioning")
+        raise unsupported("automatic partitioning is not supported; create the topic without auto partitioning")
     consumers = {}
     for asked in request.consumers:
         if asked.name in consumers:
@@ -67,13 +67,13 @@ async def alter_topic(broker: Broker, call: Call, request: Any) -> Any:
     partitioning = request.alter_partitioning_settings
     scaling = partitioning.alter_auto_partitioning_settings
     if scaling.HasField("set_strategy") and scaling.set_strategy not in _NO_SCALING:
-        raise unsupported("partitions are not added by themselves")
+        raise unsupported("automatic partitioning is not supported")
     config = _alter_config(found, request)
     count = partitioning.set_min_active_partitions
     if partitioning.HasField("set_min_active_partitions") and count > found.partitions:
         await broker.add_partitions(name, count)
     elif partitioning.HasField("set_min_active_partitions") and count < found.partitions:
-        raise bad_request(f"topic {name!r} has {found.partitions} partitions; they are added, never taken away")
+        raise bad_request(f"topic {name!r} has {found.partitions} partitions; partitions can be added, not removed")
     if config.own != found.config.own:
         await broker.configure_topic(name, config)
     for consumer in request.drop_consumers:
@@ -115,7 +115,7 @@ async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
 
 
 async def update_offsets_in_transaction(broker: Broker, call: Call, request: Any) -> Any:
-    """UpdateOffsetsInTransaction: positions that are set when the transaction is committed."""
+    """UpdateOffsetsInTransaction: offsets that are committed with a transaction."""
     transaction = call.transactions.find(request.tx.session, request.tx.id)
     call.caller.check_consumer(Operation.READ, request.consumer)
     for asked in request.topics:
@@ -125,7 +125,7 @@ async def update_offsets_in_transaction(broker: Broker, call: Call, request: Any
         _check_declared(found, request.consumer)
         for moved in asked.partitions:
             end_offset = broker.partition(found, moved.partition_id).end_offset
-            ranges = [(one.start, one.end) for one in moved.partition_offsets]
+            ranges = [(offsets.start, offsets.end) for offsets in moved.partition_offsets]
             if any(not 0 <= start <= end <= end_offset for start, end in ranges):
                 raise bad_request(f"a range is not within partition {moved.partition_id}, which ends at {end_offset}")
             call.transactions.move(transaction, request.consumer, TopicPartition(found.id, moved.partition_id), ranges)
@@ -158,7 +158,7 @@ def _alter_config(found: Topic, request: Any) -> TopicConfig:
 
 
 def _refuse_unknown(request: Any, prefix: str) -> None:
-    """What is asked for and would be without effect is refused, so that nobody relies on it."""
+    """Refuse settings that would have no effect."""
     if getattr(request, prefix + "content_based_deduplication"):
         raise unsupported("messages are not compared by their content; write them with a producer id")
 
@@ -170,10 +170,10 @@ def _partition_count(asked: int) -> int:
 
 
 def _retention_ms(period: Any) -> str:
-    found: int = period.ToMilliseconds()
-    if found < 0:
+    retention_ms: int = period.ToMilliseconds()
+    if retention_ms < 0:
         raise bad_request("retention_period is negative")
-    return str(found)
+    return str(retention_ms)
 
 
 def _retention_bytes(mebibytes: int) -> str:
