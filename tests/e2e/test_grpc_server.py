@@ -53,7 +53,7 @@ def test_a_path_that_is_no_text_ends_nothing(node: RunningNode, listener: str) -
             for bad in BAD_PATHS:
                 _call(port, bad, tls=node.ready["tls"])
                 writer.write_with_ack(b"still served", timeout=30)
-    assert b"started again" not in node.ready["log"].read_bytes()
+    assert b"is restarted" not in node.ready["log"].read_bytes()
 
 
 def test_an_unknown_method_is_answered_and_a_known_one_served(node: RunningNode) -> None:
