@@ -22,7 +22,7 @@ from penstock.core.record_format import (
     packed_record,
     read_headers,
 )
-from penstock.gateway.kafka.own_headers import Read, read_as_kafka, without_own_headers
+from penstock.gateway.kafka.own_headers import ReadRequest, read_as_kafka, without_own_headers
 from penstock.kernels import header_strip
 from penstock.kernels.record_scan import FIELDS, HEADERS_AT, scan_records
 from penstock.queue import Partition, joined, scan_batch
@@ -97,7 +97,7 @@ def test_what_was_written_before_other_gateways_came_is_read_by_itself(*, shows_
         found = b""
         offset = 0
         while offset < 3:
-            read = await read_as_kafka(partition, offset, 3, Read(1 << 20, False, True, shows_all))
+            read = await read_as_kafka(partition, offset, 3, ReadRequest(1 << 20, False, True, shows_all))
             assert read.size == len(joined(read))
             found += joined(read)
             offset = read.next_offset

@@ -1,9 +1,8 @@
-"""One connection: frames come in, requests are started in their order, replies leave in the same order.
+"""One client connection: requests are started in the order they arrive, and responses are sent in the same order.
 
-Requests of one kind that cannot disturb each other (Produce among themselves, Fetch, OffsetCommit) are under way together;
-any other waits until all before it are answered, as with Kafka itself. What cannot be started yet stays in the receive buffer
-and nothing more is read, so a connection holds a bounded number of bytes. Replies that are ready when the loop comes round go
-out in one write.
+Requests of one concurrent kind (Produce, Fetch or OffsetCommit) run together; any other waits until all before it are answered,
+as in Kafka. A request that cannot start yet stays in the receive buffer and nothing more is read, so a connection holds a bounded
+number of bytes. Responses that complete in the same turn of the event loop are sent in one write.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 WRITE_BYTES_MAX = 4 << 20  # of replies handed to the transport at a time
 JOIN_BYTES_MAX = 64 << 10  # small replies leave as one buffer
-BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is let go of
+BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is freed
 CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH, keys.OFFSET_COMMIT})
 
 _API_KEY = Struct(">h")
@@ -46,21 +45,21 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self.sasl = node.sasl_exchange()
         frame_bytes_max = node.options.frame_bytes_max
-        # Whoever has not said who it is cannot make the node hold much.
+        # A client that is not authenticated may send small frames only.
         self._reader = FrameReader(frame_bytes_max if self.sasl is None else min(frame_bytes_max, TOKEN_BYTES_MAX))
         self._transport: asyncio.Transport
         self._files: FileSender | None = None
-        self._calls: deque[Call] = deque()  # started and not sent, in order
-        self._running = 0  # of those, how many have no answer yet
+        self._calls: deque[Call] = deque()  # started, and their responses not sent, in order
+        self._running = 0  # how many of them have no response yet
         self._running_key = -1
-        self._held_bytes = 0  # requests without an answer, and answers not sent
+        self._held_bytes = 0  # requests without a response, and responses not sent
         self._buffer_bytes = 0  # the receive buffer
-        self._unsent_bytes = 0  # answers the transport has and the client has not taken
+        self._unsent_bytes = 0  # responses that the transport holds
         self._is_reading = True
         self._is_writable = True
         self._is_blocked = False  # whether the next request waits for those before it
         self._flush_due = False
-        self._muting: asyncio.TimerHandle | None = None  # while it is there, the client is held back
+        self._muting: asyncio.TimerHandle | None = None  # set while the client is throttled
         self._finishing = ""  # why no more requests are taken
         self.active_at = self._frame_since = node.clock.monotonic()
         self.peer = self.host = "?"
@@ -117,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.finish("the client has closed its side")
-        # What is under way can still be answered; not so with TLS, where one side cannot be open alone.
+        # Requests in flight can still be answered, except with TLS, which has no half-closed connections.
         return self.takes_files
 
     def pause_writing(self) -> None:
@@ -132,11 +131,11 @@ class Connection(asyncio.BufferedProtocol):
         self._proceed()
 
     def must_hurry(self) -> bool:
-        """Whether a long poll should be answered at once, with whatever there is."""
+        """Returns whether a long poll should be answered now with what there is."""
         return self._is_blocked or bool(self._finishing)
 
     def mute(self, delay_s: float) -> None:
-        """Take no more requests for a while: the client is over its quota."""
+        """Starts no more requests for a while: the client is over its quota."""
         self._probe.hold_back(delay_s)
         until = self._loop.time() + delay_s
         if self._muting is not None:
@@ -149,13 +148,13 @@ class Connection(asyncio.BufferedProtocol):
         self._proceed()
 
     def authenticated(self, user: str) -> None:
-        """The client has proven who it is."""
+        """Records the authenticated user; from now on all requests are allowed."""
         self.user = user
         self.sasl = None
         self._reader.allow(self._options.frame_bytes_max)
 
     def finished(self, call: Call) -> None:
-        """A request has its answer."""
+        """Called by a request when it has its response."""
         self._probe.finished(call, self._clock.monotonic())
         if self._is_closed:
             return
@@ -168,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush_soon)
 
     def finish(self, reason: str) -> None:
-        """Take no more requests, answer those under way, then close."""
+        """Starts no more requests, answers those in flight, then closes."""
         if not self._finishing:
             self._finishing = reason
             self._stop_reading()
@@ -176,13 +175,13 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush_soon)
 
     def abort(self, reason: str) -> None:
-        """Close at once."""
+        """Closes the connection immediately."""
         log.warning("%s: closing the connection: %s", self.peer, reason)
         self._finishing = reason
         self._transport.abort()
 
     def sweep(self, now: float) -> None:
-        """Called now and then: give up on what takes too long."""
+        """Applies timeouts; called periodically."""
         for call in self._calls:
             if not call.is_done:
                 call.give_up(now)
@@ -199,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             self._count_buffer(0)
 
     def _proceed(self) -> None:
-        """Start the requests that are there, as far as they may be started now, and read on if there is room."""
+        """Starts the received requests that may start now, and resumes reading if there is memory."""
         if self._finishing:
             return
         self._is_blocked = False
@@ -237,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         return key == self._running_key and key in CONCURRENT
 
     def _may_read(self) -> bool:
-        """Whether there is memory for the buffer that the next frame needs; a small one there always is. Once it is given, the
+        """Returns whether there is memory for the buffer of the next frame; there always is for a small one. Once granted, the
         frame is read to its end."""
         wanted = self._reader.wanted
         if wanted > BUFFER_MAX and wanted > self._buffer_bytes and not self._has_memory():
@@ -283,12 +282,13 @@ class Connection(asyncio.BufferedProtocol):
         call.start()
 
     def _is_token(self, sasl: SaslExchange, frame: memoryview) -> bool:
-        """Whether a client that has not said who it is sends a bare token; if not, it is a request that may come that early."""
+        """Returns whether an unauthenticated client sent a bare SASL token. Raises SaslStateError for a request that needs
+        authentication."""
         if sasl.takes_tokens:
             return True
         key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
         if key not in BEFORE_AUTHENTICATION:
-            raise SaslStateError(f"a request with api key {key} came before the client has said who it is")
+            raise SaslStateError(f"a request with api key {key} came before authentication")
         return False
 
     def _flush_soon(self) -> None:
@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             self._proceed()
 
     def _flush(self) -> None:
-        """Send the answers whose turn it is, as far as the client takes them."""
+        """Sends the completed responses at the front, as far as the client accepts them."""
         calls = self._calls
         while self._is_writable and calls and calls[0].is_done and not self._transport.is_closing():
             if calls[0].has_files:
@@ -310,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _write_ready(self) -> None:
-        """Hand the next answers to the transport in one write."""
+        """Passes the next responses to the transport in one write."""
         self.active_at = self._clock.monotonic()
         calls = self._calls
         buffers: list[Any] = []
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent_bytes += size
 
     def _send_files(self, call: Call) -> None:
-        """Send an answer with pieces of files in it; until it is sent, nothing else is."""
+        """Sends a response that has pieces of files; nothing else is sent until it is complete."""
         self._probe.bytes_out += call.size
         self._note_activity()
         try:
@@ -363,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         return FileSender(fd, self._note_activity, self._files_sent, copies=is_near)
 
     def _files_sent(self, error: OSError | None) -> None:
-        """An answer that did not leave at once has left, or cannot."""
+        """Called when a response that could not be sent at once is sent, or has failed."""
         if error is None:
             self.resume_writing()
         else:
@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _hurry(self) -> None:
-        """Something waits behind long polls: have them answered with what there is."""
+        """Ends long polls that other requests wait for."""
         for call in self._calls:
             if call.poll is not None and not call.poll.done():
                 call.poll.set_result(None)

@@ -129,7 +129,7 @@ class TaskCall(Call):
             log.exception("a request with api key %d version %d failed", self.request.api_key, self.version)
             self.hang_up()
             return
-        if self.request.api_key != keys.FETCH:  # which has told already
+        if self.request.api_key != keys.FETCH:  # which has set it already
             self.is_refused = has_error(response)
         self.answer(response)
 
@@ -161,7 +161,7 @@ class ApiVersionsCall(Call):
 
 
 def unknown_version(error: UnsupportedVersionError) -> Request:
-    """A request that stands for one in a version nobody knows, if that can be answered; otherwise the error is raised."""
+    """Returns an ApiVersions request of version 0 in place of one of an unknown version. Raises the error for other APIs."""
     if error.api_key != keys.API_VERSIONS:
         raise error
     # Its answer in version 0 every client can read, and that tells it which versions to use.
@@ -173,7 +173,7 @@ def unknown_version(error: UnsupportedVersionError) -> Request:
 
 
 def token_request(frame: memoryview) -> Request:
-    """A request that stands for a bare SASL token."""
+    """Returns a SaslAuthenticate request for a bare SASL token."""
     request = Request()
     request.api_key, request.api_version, request.correlation_id = keys.SASL_AUTHENTICATE, 0, 0
     request.client_id = None

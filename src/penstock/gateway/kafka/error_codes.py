@@ -126,7 +126,7 @@ CODES: Final[dict[type[PenstockError], int]] = {
     LimitReachedError: errors.POLICY_VIOLATION,
     LeaseLimitError: errors.POLICY_VIOLATION,
     LeaseSpentError: errors.POLICY_VIOLATION,
-    # The tablet runs elsewhere by now, or again in a moment: clients look up the leader anew and come back.
+    # The tablet runs elsewhere, or restarts: clients refresh their metadata and retry.
     PartitionUnavailableError: errors.NOT_LEADER_OR_FOLLOWER,
     PartitionDamagedError: errors.KAFKA_STORAGE_ERROR,
     FencedError: errors.NOT_LEADER_OR_FOLLOWER,

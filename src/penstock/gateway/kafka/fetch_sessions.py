@@ -20,51 +20,53 @@ TopicRef = bytes | str  # the id of a topic, or its name in versions that have n
 Key = tuple[TopicRef, int]
 
 
-class WantedPartition:
-    """A partition that is fetched, from where, and what the client was told of it last."""
+class SessionPartition:
+    """A partition of a session: what the client asked for, and the offsets that it was sent last."""
 
-    __slots__ = ("asked", "told", "topic")
+    __slots__ = ("last_sent", "request", "topic")
 
-    def __init__(self, topic: TopicRef, asked: FetchPartition) -> None:
+    def __init__(self, topic: TopicRef, request: FetchPartition) -> None:
         self.topic = topic
-        self.asked = asked
-        self.told: tuple[int, int, int] | None = None
+        self.request = request
+        self.last_sent: tuple[int, int, int] | None = None
 
     def is_news(self, data: PartitionData) -> bool:
-        """Whether a reply that names only changes has to name this; and from now on the client knows it."""
-        told = (data.high_watermark, data.last_stable_offset, data.log_start_offset)
-        is_news = told != self.told or data.error_code != errors.NONE or bool(data.records) or data.diverging_epoch is not None
-        self.told = None if data.error_code != errors.NONE else told
+        """Returns whether an incremental reply must include the partition, and remembers what it sends."""
+        offsets = (data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        is_news = (
+            offsets != self.last_sent or data.error_code != errors.NONE or bool(data.records) or data.diverging_epoch is not None
+        )
+        self.last_sent = None if data.error_code != errors.NONE else offsets
         return is_news
 
 
 class FetchSession:
     """The partitions of one session in the order in which they are looked at, and the number of its next request."""
 
-    def __init__(self, session_id: int, wanted: Iterable[WantedPartition]) -> None:
+    def __init__(self, session_id: int, wanted: Iterable[SessionPartition]) -> None:
         self.id = session_id
         self.epoch = INITIAL_EPOCH + 1
         self.used_at = 0.0
-        self.partitions: dict[Key, WantedPartition] = {(one.topic, one.asked.partition): one for one in wanted}
+        self.partitions: dict[Key, SessionPartition] = {(part.topic, part.request.partition): part for part in wanted}
 
     def change(self, topics: list[FetchTopic], forgotten: list[ForgottenTopic]) -> None:
-        """Take in what a request adds, changes and drops."""
-        for gone in forgotten:
-            for number in gone.partitions:
-                self.partitions.pop((_topic_ref(gone), number), None)
+        """Applies the partitions that a request adds, changes and removes."""
+        for removed in forgotten:
+            for number in removed.partitions:
+                self.partitions.pop((_topic_ref(removed), number), None)
         for topic in topics:
             ref = _topic_ref(topic)
-            for asked in topic.partitions:
-                known = self.partitions.get((ref, asked.partition))
+            for partition in topic.partitions:
+                known = self.partitions.get((ref, partition.partition))
                 if known is None:
-                    self.partitions[ref, asked.partition] = WantedPartition(ref, asked)
+                    self.partitions[ref, partition.partition] = SessionPartition(ref, partition)
                 else:
-                    known.asked = asked
+                    known.request = partition
 
-    def rotate(self, served: Iterable[WantedPartition]) -> None:
-        """Those that got something are looked at last next time, so that none is starved."""
-        for one in served:
-            key = (one.topic, one.asked.partition)
+    def rotate(self, served: Iterable[SessionPartition]) -> None:
+        """Moves the partitions that returned records to the end, so that none is starved."""
+        for partition in served:
+            key = (partition.topic, partition.request.partition)
             if key in self.partitions:
                 self.partitions[key] = self.partitions.pop(key)
 
@@ -81,11 +83,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, now: float) -> tuple[int, FetchSession | None, list[WantedPartition]]:
-        """What a request fetches: an error code, the session it belongs to if any, and the partitions."""
+    def open(self, request: FetchRequest, now: float) -> tuple[int, FetchSession | None, list[SessionPartition]]:
+        """Returns an error code, the session of the request if it has one, and the partitions to fetch."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            wanted = [WantedPartition(_topic_ref(topic), asked) for topic in request.topics for asked in topic.partitions]
+            wanted = [SessionPartition(_topic_ref(topic), asked) for topic in request.topics for asked in topic.partitions]
             session = None
             if request.session_epoch == INITIAL_EPOCH and wanted:
                 session = self._create(wanted, now)
@@ -102,11 +104,11 @@ class FetchSessions:
         return errors.NONE, session, list(session.partitions.values())
 
     def drop(self, session: FetchSession) -> None:
-        """Forget a session."""
+        """Deletes a session."""
         self._sessions.pop(session.id, None)
 
-    def _create(self, wanted: list[WantedPartition], now: float) -> FetchSession | None:
-        """A new session; None if there is no room, and then the client names its partitions every time."""
+    def _create(self, wanted: list[SessionPartition], now: float) -> FetchSession | None:
+        """Creates a session. Returns None if all slots are in use: the client then sends full requests."""
         if len(self._sessions) >= self._sessions_max:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.used_at < self._idle_s:

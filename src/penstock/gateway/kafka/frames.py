@@ -58,11 +58,11 @@ class FrameReader:
         return SIZE_BYTES if self._end - self._start < SIZE_BYTES else self._frame_end() - self._start
 
     def allow(self, frame_bytes_max: int) -> None:
-        """From now on, take frames up to this size."""
+        """Sets the largest frame that is accepted."""
         self._frame_max = frame_bytes_max
 
     def space(self) -> memoryview:
-        """Where to receive into next."""
+        """Returns the buffer to receive into."""
         held = self._end - self._start
         wanted = self.wanted
         free = len(self._view) - self._end
@@ -72,13 +72,13 @@ class FrameReader:
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
-        """So many bytes are in the space now."""
+        """Counts bytes that were received into `space`."""
         self._end += count
         if self._end == len(self._view) and self._size < BUFFER_MAX:
             self._size *= 2
 
     def frame(self) -> memoryview | None:
-        """The next frame, if all of it is there; it stays next until it is taken. FrameTooLargeError if it can never be."""
+        """Returns the next frame, or None if it is not complete; it stays the next until `take`. Raises FrameTooLargeError."""
         begin = self._start + SIZE_BYTES
         if begin > self._end:
             return None
@@ -89,13 +89,13 @@ class FrameReader:
         return self._view[begin:end]
 
     def take(self) -> None:
-        """The frame that was looked at is dealt with. A buffer that is used up is let go of."""
+        """Consumes the frame that `frame` returned, and releases a buffer that is used up."""
         self._start = self._next
         if self._next == len(self._view):
             self.release()
 
     def release(self) -> None:
-        """Let go of the buffer and what is in it."""
+        """Drops the buffer and its contents."""
         self._view = memoryview(b"")
         self._buffer = bytearray(0)
         self._start = self._end = 0

@@ -1,4 +1,4 @@
-"""The Kafka listener: accepts connections, looks after them, and drains them when it stops."""
+"""The Kafka listener: accepts connections, applies their timeouts, and drains them when it stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BACKLOG = 1024
 
 
 class KafkaGateway:
-    """Serves Kafka clients on one address. `port` 0 picks a free one; clients are told the advertised address."""
+    """Serves Kafka clients on one address. `port` 0 picks a free one; clients get the advertised address."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class KafkaGateway:
 
     @property
     def memory_used(self) -> int:
-        """Bytes of requests under way and of replies that are not sent."""
+        """Bytes of requests in flight and of responses not sent."""
         return self._node.memory.used
 
     async def start(self) -> None:
-        """Listen. OSError if the address cannot be had."""
+        """Starts to listen. Raises OSError if the address is in use or not local."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: Connection(self._node), self._host, self._port, backlog=BACKLOG, ssl=self._tls
@@ -83,7 +83,7 @@ class KafkaGateway:
         self._sweeper = asyncio.create_task(self._sweep(), name="kafka-sweep")
 
     async def stop(self) -> None:
-        """Accept nothing more, answer what is under way as long as that may take, and close every connection."""
+        """Accepts nothing more, answers requests in flight within `drain_timeout_s`, and closes every connection."""
         if self._server is not None:
             self._server.close()
         try:
@@ -103,7 +103,7 @@ class KafkaGateway:
         connections = list(self._node.connections)
         for connection in connections:
             connection.finish("the node stops")
-        # Members that wait for others could wait for longer than there is time.
+        # Joins and syncs may wait for longer than the drain timeout.
         self._node.broker.groups.release()
         for connection in connections:
             await asyncio.shield(connection.closed)

@@ -1,4 +1,4 @@
-"""The memory of all connections: what requests under way and replies not sent yet may take together."""
+"""The memory budget of all connections: requests in flight and responses not sent yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class MemoryBudget:
-    """Counts bytes against a limit. Whoever finds it full waits, and is called when there is room again."""
+    """Counts bytes against a limit, and calls waiting connections when there is memory again."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -15,20 +15,20 @@ class MemoryBudget:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing new should be taken on."""
+        """Whether the limit is reached, so that no new request should start."""
         return self.used >= self._bytes_max
 
     @property
     def left(self) -> int:
-        """How many bytes there is room for."""
+        """How many bytes are left."""
         return max(self._bytes_max - self.used, 0)
 
     def take(self, size: int) -> None:
-        """Count bytes. What is under way already may go past the limit: stopping it would free nothing."""
+        """Counts bytes. A request in flight may exceed the limit: stopping it would free nothing."""
         self.used += size
 
     def give(self, size: int) -> None:
-        """Count bytes no more, and call those who wait if there is room."""
+        """Returns bytes to the budget, and calls waiters while it is not full."""
         self.used -= size
         while self._waiting and self.used < self._bytes_max:
             waiter = next(iter(self._waiting))
@@ -40,5 +40,5 @@ class MemoryBudget:
         self._waiting[waiter] = None
 
     def forget(self, waiter: Callable[[], None]) -> None:
-        """It waits no more."""
+        """Removes a waiter."""
         self._waiting.pop(waiter, None)

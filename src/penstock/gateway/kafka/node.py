@@ -49,18 +49,18 @@ class Node:
         self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
 
     def sasl_exchange(self) -> SaslExchange | None:
-        """How a new connection says who it is; None if nobody is asked."""
+        """Returns the SASL exchange of a new connection, or None without security."""
         security = self.broker.options.security
         return None if security is None else SaslExchange(self.broker.users, self.broker.sign_in, security.random)
 
     @property
     def connections_max(self) -> int:
-        """How many clients can be connected, as it is set now."""
-        asked = self.broker.dynamic.values.get(CONNECTIONS_MAX)
-        return self.options.connections_max if asked is None else int(asked)
+        """The current limit of connections."""
+        dynamic = self.broker.dynamic.values.get(CONNECTIONS_MAX)
+        return self.options.connections_max if dynamic is None else int(dynamic)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something to its end, whether or not its client stays."""
+        """Starts a task that completes even if its client disconnects."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

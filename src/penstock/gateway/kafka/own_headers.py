@@ -22,7 +22,7 @@ from penstock.queue import Partition, ReadResult, joined, scan_batch, split_batc
 IN_PLACE_BYTES_MAX: Final = 64 << 10  # more than this is worked on beside the event loop
 
 
-class Read(NamedTuple):
+class ReadRequest(NamedTuple):
     """How a client wants to read a partition."""
 
     bytes_max: int
@@ -31,7 +31,7 @@ class Read(NamedTuple):
     shows_all: bool  # headers of other gateways included
 
 
-async def read_as_kafka(partition: Partition, offset: int, until: int, wanted: Read) -> ReadResult:
+async def read_as_kafka(partition: Partition, offset: int, until: int, wanted: ReadRequest) -> ReadResult:
     """Batches from an offset on, none that begins from `until` on, as a client of Kafka may see them."""
     bytes_max, files, at_least_one, shows_all = max(wanted.bytes_max, 1), wanted.files, wanted.at_least_one, wanted.shows_all
     first_own = partition.origins.first_own

@@ -1,4 +1,4 @@
-"""The quota for making, growing and deleting topics, counted in partitions."""
+"""The quota for creating, growing and deleting topics, counted in partitions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.broker.quotas import CHANGES_QUOTA, QuotaExceededError
 from penstock.gateway.kafka.call import Call
 
 
-class _Throttled(Protocol):
+class _ThrottledResponse(Protocol):
     throttle_time_ms: int
 
 
 class ChangeQuota:
-    """What one request draws from it. Newer clients are refused once it is used up; older ones only have to wait afterwards."""
+    """The quota as one request uses it. Newer clients are refused once it is exceeded; older ones are throttled afterwards."""
 
     def __init__(self, call: Call, strict_from: int) -> None:
         quotas = call.node.broker.quotas
@@ -22,7 +22,7 @@ class ChangeQuota:
         self._is_strict = call.version >= strict_from
 
     def draw(self, partitions: int) -> None:
-        """Count partitions that are about to be changed. QuotaExceededError if they must not be now."""
+        """Counts partitions that are about to change. Raises QuotaExceededError if the quota is exceeded."""
         if self._limit is None:
             return
         wait_ms = self._limit.wait_ms()
@@ -30,8 +30,8 @@ class ChangeQuota:
             raise QuotaExceededError(f"the quota for changes of partitions is used up; try again in {wait_ms} ms")
         self._limit.draw(partitions)
 
-    def settle(self, response: _Throttled) -> None:
-        """Have the client wait, if it drew too much."""
+    def settle(self, response: _ThrottledResponse) -> None:
+        """Throttles the client if it exceeded the quota."""
         wait_ms = 0 if self._limit is None else self._limit.wait_ms()
         if wait_ms:
             response.throttle_time_ms = wait_ms

@@ -28,7 +28,7 @@ EXACT, BY_DEFAULT, ANY = range(3)
 DEFAULT: Final = ""
 
 
-class _Named(Protocol):
+class _EntityComponent(Protocol):
     entity_type: str
     entity_name: str | None
 
@@ -79,7 +79,7 @@ async def _alter(call: Call, entry: AlterClientQuotasRequestEntryData, *, valida
     await quotas.change(entity, sets, frozenset(change.key for change in entry.ops if change.remove))
 
 
-def _entity(named: Sequence[_Named]) -> QuotaEntity:
+def _entity(named: Sequence[_EntityComponent]) -> QuotaEntity:
     parts: dict[str, str] = {}
     for one in named:
         if one.entity_type in parts:

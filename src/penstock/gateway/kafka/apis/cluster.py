@@ -65,7 +65,7 @@ async def _show_internal_topic(call: Call, key_type: int) -> None:
         try:
             await call.node.broker.internal_topic(name)
         except PenstockError as error:
-            log.warning("topic %r cannot be made now: %s", name, error)
+            log.warning("topic %r cannot be created now: %s", name, error)
 
 
 def _coordinator(call: Call, key: str, key_type: int) -> Coordinator:

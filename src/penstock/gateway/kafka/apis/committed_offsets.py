@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: where consumers stand, those of groups and those that assign partitions to themselves."""
+"""OffsetCommit and OffsetFetch: committed offsets of groups and of consumers that assign partitions to themselves."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ EPOCHS_FROM = 9
 
 
 async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Store positions, durably, all of those that can be."""
+    """Commits the offsets of all valid partitions durably, in one write."""
     node = call.node
     refused = _group_error(call, request)
     response = OffsetCommitResponse()
     accepted: list[tuple[TopicPartition, Position, OffsetCommitResponsePartition]] = []
     for topic in request.topics:
-        answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
-        response.topics.append(answered)
-        for asked in topic.partitions:
-            outcome = OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=refused)
-            answered.partitions.append(outcome)
+        topic_response = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        response.topics.append(topic_response)
+        for wanted in topic.partitions:
+            outcome = OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=refused)
+            topic_response.partitions.append(outcome)
             if refused:
                 continue
-            if len((asked.committed_metadata or "").encode()) > METADATA_MAX:
+            if len((wanted.committed_metadata or "").encode()) > METADATA_MAX:
                 outcome.error_code = errors.OFFSET_METADATA_TOO_LARGE
                 continue
             try:
-                found = find_topic(node, topic.topic_id if call.version >= BY_ID_FROM else topic.name)
-                accepted.append((_queue(found, asked.partition_index), _position(asked), outcome))
+                known_topic = find_topic(node, topic.topic_id if call.version >= BY_ID_FROM else topic.name)
+                accepted.append((_queue(known_topic, wanted.partition_index), _position(wanted), outcome))
             except PenstockError as error:
                 outcome.error_code = topic_code(error)
     try:
@@ -64,35 +64,35 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
 
 
 async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """The positions of groups; without topics, all of them."""
+    """Returns the committed offsets of groups; without topics, all of them."""
     if call.version >= GROUPS_FROM:
         return OffsetFetchResponse(groups=[_group(call, group, request.require_stable) for group in request.groups])
     topics = request.topics
-    asked = (
+    wanted = (
         None
         if topics is None
         else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics]
     )
-    group = _group(call, OffsetFetchRequestGroup(group_id=request.group_id, topics=asked), request.require_stable)
+    group = _group(call, OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted), request.require_stable)
     response = OffsetFetchResponse(error_code=group.error_code)
-    for found in group.topics:
-        answered = OffsetFetchResponseTopic(name=found.name)
-        response.topics.append(answered)
-        for one in found.partitions:
-            answered.partitions.append(
+    for group_topic in group.topics:
+        topic_response = OffsetFetchResponseTopic(name=group_topic.name)
+        response.topics.append(topic_response)
+        for partition in group_topic.partitions:
+            topic_response.partitions.append(
                 OffsetFetchResponsePartition(
-                    partition_index=one.partition_index,
-                    committed_offset=one.committed_offset,
-                    committed_leader_epoch=one.committed_leader_epoch,
-                    metadata=one.metadata,
-                    error_code=one.error_code,
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
                 )
             )
     return response
 
 
 def _group_error(call: Call, request: OffsetCommitRequest) -> int:
-    """Whether the group takes positions from whoever asks."""
+    """Returns the error code if the group refuses commits of this member; NONE otherwise."""
     groups = call.node.broker.groups
     member_id, generation = request.member_id, request.generation_id_or_member_epoch
     try:
@@ -153,7 +153,7 @@ def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[TopicPar
     try:
         topic = find_topic(call.node, asked.topic_id if call.version >= BY_ID_FROM else asked.name)
     except PenstockError as error:
-        # A group may well ask for what nobody has made yet; only an id that means nothing is an error.
+        # A group may ask for a topic that does not exist yet; only an unknown topic id is an error.
         code = topic_code(error) if has_id(asked.topic_id) else errors.NONE
     for number in asked.partition_indexes:
         position = None if topic is None else positions.get(TopicPartition(topic.id, number))
@@ -164,7 +164,7 @@ def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[TopicPar
 
 
 def _mark_unstable(node: Node, group: str, topics: list[OffsetFetchResponseTopics]) -> None:
-    """A position that a transaction is about to set is no answer to whoever goes on from there."""
+    """Returns UNSTABLE_OFFSET_COMMIT if an open transaction is about to change the committed offset."""
     consumers = node.broker.consumers
     for answered in topics:
         try:

@@ -125,35 +125,35 @@ async def list_config_resources(call: Call, request: ListConfigResourcesRequest)
     wanted = (request.resource_types or known) if call.version >= TYPED_FROM else [CLIENT_METRICS]
     if any(kind not in known for kind in wanted):
         return ListConfigResourcesResponse(error_code=errors.UNSUPPORTED_VERSION)
-    found: list[ConfigResource] = []
+    resources: list[ConfigResource] = []
     if TOPIC in wanted:
         topics = call.node.broker.catalog.topics()
-        found += (ConfigResource(resource_name=topic.name, resource_type=TOPIC) for topic in topics)
+        resources += (ConfigResource(resource_name=topic.name, resource_type=TOPIC) for topic in topics)
     if BROKER in wanted:
         names = {str(call.node.node_id), *call.node.broker.dynamic.names()}
-        found += (ConfigResource(resource_name=name, resource_type=BROKER) for name in sorted(names))
+        resources += (ConfigResource(resource_name=name, resource_type=BROKER) for name in sorted(names))
     if GROUP in wanted:
         groups = call.node.broker.groups.consumer.configs.names()
-        found += (ConfigResource(resource_name=name, resource_type=GROUP) for name in groups)
-    return ListConfigResourcesResponse(config_resources=found)
+        resources += (ConfigResource(resource_name=name, resource_type=GROUP) for name in groups)
+    return ListConfigResourcesResponse(config_resources=resources)
 
 
 def _describe(node: Node, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
     if resource.resource_type == TOPIC:
-        found = describe_topic(node, find_topic(node, resource.resource_name).config)
+        configs = describe_topic(node, find_topic(node, resource.resource_name).config)
     elif resource.resource_type == BROKER:
-        found = describe_broker(node, resource.resource_name)
+        configs = describe_broker(node, resource.resource_name)
     elif resource.resource_type == GROUP:
-        found = describe_group(node, resource.resource_name)
+        configs = describe_group(node, resource.resource_name)
     else:
         raise InvalidRequestError(f"resources of type {resource.resource_type} have no settings here")
     wanted = resource.configuration_keys
-    return [config for config in found if wanted is None or not wanted or config.name in wanted]
+    return [config for config in configs if wanted is None or not wanted or config.name in wanted]
 
 
 def describe_topic(node: Node, config: TopicConfig) -> list[DescribeConfigsResourceResult]:
     """Every setting of a topic, and where its value comes from."""
-    found = []
+    configs = []
     for name, key in sorted(TOPIC_CONFIG_KEYS.items()):
         broker_name = BROKER_NAMES.get(name, name)
         synonyms = dynamic_synonyms(node, broker_name)
@@ -161,7 +161,7 @@ def describe_topic(node: Node, config: TopicConfig) -> list[DescribeConfigsResou
             synonyms.insert(0, DescribeConfigsSynonym(name=name, value=config[name], source=TOPIC_SOURCE))
         source = STATIC_SOURCE if name in FIXED else DEFAULT_SOURCE
         synonyms.append(DescribeConfigsSynonym(name=broker_name, value=key.default, source=source))
-        found.append(
+        configs.append(
             DescribeConfigsResourceResult(
                 name=name,
                 value=config[name],
@@ -171,7 +171,7 @@ def describe_topic(node: Node, config: TopicConfig) -> list[DescribeConfigsResou
                 documentation=key.doc,
             )
         )
-    return found
+    return configs
 
 
 def _alterable(node: Node, kind: int, name: str) -> Topic:

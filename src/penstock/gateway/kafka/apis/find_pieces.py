@@ -44,14 +44,17 @@ async def _find(partition: Partition, request: FindPiecesRequest, bytes_most: in
     until = partition.stable_offset if is_committed else partition.end_offset
     if not partition.start_offset <= request.offset < until:
         return FindPiecesResponse()
-    found = await partition.read(request.offset, max(min(request.bytes_max, bytes_most), 1), until=until, files=None)
-    pieces = [_place(piece) for piece in found.batches if isinstance(piece, FilePiece)]
-    if len(pieces) < len(found.batches) or None in pieces:
+    read = await partition.read(request.offset, max(min(request.bytes_max, bytes_most), 1), until=until, files=None)
+    pieces = [_place(piece) for piece in read.batches if isinstance(piece, FilePiece)]
+    if len(pieces) < len(read.batches) or None in pieces:
         return FindPiecesResponse()
-    aborted = partition.aborted_between(request.offset, found.next_offset) if is_committed else []
+    aborted = partition.aborted_between(request.offset, read.next_offset) if is_committed else []
     return FindPiecesResponse(
-        next_offset=found.next_offset,
-        aborted_transactions=[AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
+        next_offset=read.next_offset,
+        aborted_transactions=[
+            AbortedTransaction(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
+            for transaction in aborted
+        ],
         pieces=[piece for piece in pieces if piece is not None],
     )
 
@@ -59,9 +62,9 @@ async def _find(partition: Partition, request: FindPiecesRequest, bytes_most: in
 def _place(piece: FilePiece) -> FoundPiece | None:
     """The name of an open file; None where the system does not tell it, or it is deleted already."""
     try:
-        path, found = os.readlink(f"/proc/self/fd/{piece.fd}"), os.fstat(piece.fd)
+        path, status = os.readlink(f"/proc/self/fd/{piece.fd}"), os.fstat(piece.fd)
     except OSError:
         return None
-    if found.st_nlink == 0:
+    if status.st_nlink == 0:
         return None
-    return FoundPiece(path=path, inode=found.st_ino, position=piece.offset, length=piece.length)
+    return FoundPiece(path=path, inode=status.st_ino, position=piece.offset, length=piece.length)

@@ -31,36 +31,36 @@ READ_COMMITTED = 1
 
 
 async def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """For each partition, the first offset from a time on, or a special one."""
+    """Returns, for each partition, the first offset at or after a time, or a special one."""
     response = ListOffsetsResponse()
     for topic in request.topics:
         answered = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(answered)
         seen: set[int] = set()
-        for asked in topic.partitions:
-            if asked.partition_index in seen:
-                found = ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=errors.INVALID_REQUEST)
+        for wanted in topic.partitions:
+            if wanted.partition_index in seen:
+                result = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=errors.INVALID_REQUEST)
             else:
-                found = await _find(call.node, topic.name, asked, is_committed=request.isolation_level == READ_COMMITTED)
-            seen.add(asked.partition_index)
-            answered.partitions.append(found)
+                result = await _find(call.node, topic.name, wanted, is_committed=request.isolation_level == READ_COMMITTED)
+            seen.add(wanted.partition_index)
+            answered.partitions.append(result)
     return response
 
 
-async def _find(node: Node, name: str, asked: ListOffsetsPartition, *, is_committed: bool) -> ListOffsetsPartitionResponse:
-    response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+async def _find(node: Node, name: str, wanted: ListOffsetsPartition, *, is_committed: bool) -> ListOffsetsPartitionResponse:
+    response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
     try:
-        partition = node.broker.partition(find_topic(node, name), asked.partition_index)
-        response.error_code = epoch_error(partition, asked.current_leader_epoch)
+        partition = node.broker.partition(find_topic(node, name), wanted.partition_index)
+        response.error_code = epoch_error(partition, wanted.current_leader_epoch)
         if response.error_code:
             return response
         end = partition.stable_offset if is_committed else partition.end_offset
-        found = await _locate(partition, asked.timestamp, end)
+        record = await _locate(partition, wanted.timestamp, end)
     except PenstockError as error:
         response.error_code = topic_code(error)
         return response
-    if found is not None:
-        response.offset, response.timestamp, response.leader_epoch = found
+    if record is not None:
+        response.offset, response.timestamp, response.leader_epoch = record
     return response
 
 
@@ -73,8 +73,8 @@ async def _locate(partition: Partition, timestamp: int, end: int) -> RecordTime 
         return None
     if timestamp == MAX_TIMESTAMP:
         timestamp = partition.max_timestamp
-    found = await _since(partition, timestamp) if timestamp >= 0 else None
-    return None if found is None or found.offset >= end else found
+    record = await _since(partition, timestamp) if timestamp >= 0 else None
+    return None if record is None or record.offset >= end else record
 
 
 async def _since(partition: Partition, timestamp: int) -> RecordTime | None:
@@ -83,12 +83,12 @@ async def _since(partition: Partition, timestamp: int) -> RecordTime | None:
     while (batch := await partition.find_time(timestamp, offset)) is not None:
         base_offset, data = batch
         try:
-            found = await asyncio.to_thread(first_record_since, data, timestamp, offset)
+            record = await asyncio.to_thread(first_record_since, data, timestamp, offset)
         except CorruptionError:
-            # Clients compress as they like; a batch nobody can read is still found as a whole.
+            # A batch that cannot be decompressed is still found as a whole.
             return RecordTime(max(base_offset, offset), timestamp, partition.epoch)
-        if found is not None:
-            return found
+        if record is not None:
+            return record
         # Only records before the start of the partition are that late: look behind this batch.
         offset = base_offset + int.from_bytes(data[LAST_DELTA], "big") + 1
     return None

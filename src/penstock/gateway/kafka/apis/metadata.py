@@ -32,24 +32,24 @@ PAGE_MAX = 2000
 
 
 async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
-    """This broker, and the topics asked for; one that is not there is made, if client and broker both want that."""
+    """Returns this broker and the requested topics; creates a missing topic if client and broker allow it."""
     node = call.node
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     if wants_all:
-        found = [_describe(node, topic) for topic in node.broker.catalog.topics()]
+        topics = [_describe(node, topic) for topic in node.broker.catalog.topics()]
     else:
         may_create = request.allow_auto_topic_creation and node.broker.options.auto_create_topics
-        found = [await _find(node, asked, may_create=may_create) for asked in request.topics or []]
+        topics = [await _find(node, wanted, may_create=may_create) for wanted in request.topics or []]
     if request.include_topic_authorized_operations:
         # Of a topic that is not there as well: the older kafka-python chokes on an answer that says nothing.
-        for topic in found:
+        for topic in topics:
             if topic.name is not None:
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
-        topics=found,
+        topics=topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
@@ -87,19 +87,19 @@ async def describe_topic_partitions(call: Call, request: DescribeTopicPartitions
     return response
 
 
-async def _find(node: Node, asked: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
+async def _find(node: Node, wanted: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
     try:
-        if has_id(asked.topic_id):
-            return _describe(node, find_topic(node, asked.topic_id))
+        if has_id(wanted.topic_id):
+            return _describe(node, find_topic(node, wanted.topic_id))
         try:
-            return _describe(node, find_topic(node, asked.name or ""))
+            return _describe(node, find_topic(node, wanted.name or ""))
         except UnknownTopicError:
             if not may_create:
                 raise
-            return _describe(node, await _create(node, asked.name or ""))
+            return _describe(node, await _create(node, wanted.name or ""))
     except PenstockError as error:
         return MetadataResponseTopic(
-            name=asked.name, topic_id=asked.topic_id, error_code=topic_code(error), is_internal=asked.name in INTERNAL_TOPICS
+            name=wanted.name, topic_id=wanted.topic_id, error_code=topic_code(error), is_internal=wanted.name in INTERNAL_TOPICS
         )
 
 
@@ -111,7 +111,7 @@ async def _create(node: Node, name: str) -> Topic:
     except TopicExistsError:
         # Another request was first; or the topic of that name is still being deleted, and then this raises.
         return find_topic(node, name)
-    log.info("topic %r was made because a client asked for it, with %d partitions", name, topic.partitions)
+    log.info("created topic %r with %d partitions for a client that asked for its metadata", name, topic.partitions)
     return topic
 
 
@@ -120,7 +120,7 @@ def _leader(node: Node, topic: Topic, number: int) -> tuple[int, int, int]:
     try:
         return errors.NONE, node.node_id, node.broker.partition(topic, number).epoch
     except PartitionDamagedError:
-        # It is here, and whoever asks for it is told what is wrong; without a leader clients would wait for one without a word.
+        # The partition has a leader, which reports the damage; without a leader clients would wait silently.
         return errors.NONE, node.node_id, -1
     except PenstockError:
         return errors.LEADER_NOT_AVAILABLE, NO_LEADER, -1

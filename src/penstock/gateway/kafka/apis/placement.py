@@ -1,7 +1,7 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: where partitions are led and kept.
 
 Every partition is led by this node and has this node as its one replica; the storage group below keeps the copies and mends
-them by itself. So there is never an election to hold nor a move under way, and these calls say so.
+them by itself. So there is never an election or a reassignment in progress, and these calls say so.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     _call: Call, _request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """No move is ever under way."""
+    """Returns no reassignments: there never are any."""
     return ListPartitionReassignmentsResponse(error_message=None)
 
 

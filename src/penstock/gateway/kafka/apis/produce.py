@@ -1,5 +1,5 @@
 """Produce: batches into partitions. It runs without a task: batches are queued at once, in order, and the last one that is stored
-completes the answer."""
+completes the response."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PRODUCER = Struct(">qh")
 
 
 class PendingWrite:
-    """A batch on its way to a partition, and where its outcome is noted."""
+    """A batch in flight to a partition, and the response that gets its outcome."""
 
     __slots__ = ("_call", "_partition", "is_settled", "response")
 
@@ -60,7 +60,7 @@ class PendingWrite:
         response.base_offset = result.base_offset
         response.log_start_offset = self._partition.start_offset
         if result.base_offset < 0:
-            # Stored before, but too long ago to know where; clients take it as stored.
+            # A duplicate of a batch whose offset is no longer known; clients treat it as stored.
             response.error_code = errors.DUPLICATE_SEQUENCE_NUMBER
         self.is_settled = True
         self._call.settled()
@@ -125,7 +125,7 @@ class ProduceCall(Call):
         self.is_refused = True
         for write in self._writes:
             if not write.is_settled:
-                # From here on the outcome goes to a response that nobody is sent.
+                # From here on the outcome goes to a response that is never sent.
                 late, write.response = write.response, PartitionProduceResponse()
                 late.error_code = errors.REQUEST_TIMED_OUT
         self._finish()
@@ -168,13 +168,13 @@ class ProduceCall(Call):
         return request.transactional_id
 
     def _admission(self, producer: Producer, queue: TopicPartition) -> Callable[[], None]:
-        """What raises unless the producer may write to a partition in its transaction."""
+        """Returns a check that raises unless the producer may write to a partition in its transaction."""
         return partial(self.node.broker.transactions.check_write, self._transactional_id, producer, queue)
 
     def _begin_registered(
         self, ref: str | bytes, number: int, records: Buffer, outcome: PartitionProduceResponse, producer: Producer
     ) -> None:
-        """Queue one batch as soon as its partition is part of the transaction; most often it is already."""
+        """Queues one batch once its partition is part of the transaction; most often it is already."""
         broker = self.node.broker
         route = broker.route(ref, number)
         write = PendingWrite(self, outcome, route.partition)
@@ -195,7 +195,7 @@ class ProduceCall(Call):
         broker.transactions.register(self._transactional_id, producer, queue, registered)
 
     def _forbidden(self, transactional_id: str | None, topic: str | bytes) -> int:
-        """Why the client may not write there; NONE if it may."""
+        """Returns the error code of the access rules; NONE if the client may write to the topic."""
         if transactional_id is not None and not self.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
             return errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return errors.NONE if may_topic(self, Operation.WRITE, topic) else errors.TOPIC_AUTHORIZATION_FAILED
@@ -211,15 +211,15 @@ class ProduceCall(Call):
         assert isinstance(response, ProduceResponse)
         if self._needs_reply:
             self.answer(response)
-        elif any(one.error_code for topic in response.responses for one in topic.partition_responses):
-            # Closing the connection is the only way to tell a client that does not listen.
+        elif any(partition.error_code for topic in response.responses for partition in topic.partition_responses):
+            # With acks=0 closing the connection is the only way to report an error.
             self.hang_up()
         else:
             self.answer(None)
 
 
 def _producer_of(records: Buffer) -> Producer:
-    """Who sends a batch of a transaction."""
+    """Returns the producer id and epoch of a transactional batch."""
     if records[KIND_BYTE] & CONTROL:
         raise InvalidBatchError("control batches are written by brokers, not by clients")
     if len(records) < HEADER_SIZE:

@@ -70,9 +70,9 @@ async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopic
 
 async def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name or by id."""
-    asked = request.topics if call.version >= STATES_FROM else [DeleteTopicState(name=name) for name in request.topic_names]
+    topics = request.topics if call.version >= STATES_FROM else [DeleteTopicState(name=name) for name in request.topic_names]
     quota = ChangeQuota(call, DELETE_IS_STRICT_FROM)
-    response = DeleteTopicsResponse(responses=[await _delete(call.node, one, quota) for one in asked])
+    response = DeleteTopicsResponse(responses=[await _delete(call.node, topic, quota) for topic in topics])
     quota.settle(response)
     return response
 
@@ -87,24 +87,26 @@ async def create_partitions(call: Call, request: CreatePartitionsRequest) -> Cre
 
 
 async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Let go of what is before an offset."""
+    """Deletes the records before an offset."""
     response = DeleteRecordsResponse()
     for topic in request.topics:
-        found = [await _trim(call.node, topic.name, one.partition_index, one.offset) for one in topic.partitions]
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=found))
+        results = [
+            await _trim(call.node, topic.name, partition.partition_index, partition.offset) for partition in topic.partitions
+        ]
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     return response
 
 
-async def _create(node: Node, asked: CreatableTopic, quota: ChangeQuota, *, validate_only: bool) -> CreatableTopicResult:
-    result = CreatableTopicResult(name=asked.name, error_message=None)
+async def _create(node: Node, wanted: CreatableTopic, quota: ChangeQuota, *, validate_only: bool) -> CreatableTopicResult:
+    result = CreatableTopicResult(name=wanted.name, error_message=None)
     try:
-        partitions = _partitions(node, asked)
-        config = TopicConfig({one.name: one.value for one in asked.configs if one.value is not None})
-        check_not_internal(asked.name)
-        node.broker.catalog.check_new(asked.name, partitions)
+        partitions = _partitions(node, wanted)
+        config = TopicConfig({setting.name: setting.value for setting in wanted.configs if setting.value is not None})
+        check_not_internal(wanted.name)
+        node.broker.catalog.check_new(wanted.name, partitions)
         if not validate_only:
             quota.draw(partitions)
-            topic = await node.broker.create_topic(asked.name, partitions, config)
+            topic = await node.broker.create_topic(wanted.name, partitions, config)
             result.topic_id = topic.id.bytes
     except InvalidReplicationError as error:
         result.error_code, result.error_message = errors.INVALID_REPLICATION_FACTOR, str(error)
@@ -123,22 +125,22 @@ async def _create(node: Node, asked: CreatableTopic, quota: ChangeQuota, *, vali
     return result
 
 
-def _partitions(node: Node, asked: CreatableTopic) -> int:
+def _partitions(node: Node, wanted: CreatableTopic) -> int:
     """How many partitions are asked for, in one way or the other."""
-    if asked.assignments:
-        if asked.num_partitions != BY_DEFAULT or asked.replication_factor != BY_DEFAULT:
+    if wanted.assignments:
+        if wanted.num_partitions != BY_DEFAULT or wanted.replication_factor != BY_DEFAULT:
             raise InvalidRequestError("a topic is given either an assignment or numbers of partitions and replicas, not both")
-        numbers = sorted(one.partition_index for one in asked.assignments)
+        numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
         if numbers != list(range(len(numbers))):
             raise InvalidAssignmentError(f"partitions are numbered through from 0, not {numbers}")
-        for one in asked.assignments:
-            _check_replicas(node, one.broker_ids)
+        for assignment in wanted.assignments:
+            _check_replicas(node, assignment.broker_ids)
         return len(numbers)
-    if asked.replication_factor not in (BY_DEFAULT, 1):
+    if wanted.replication_factor not in (BY_DEFAULT, 1):
         raise InvalidReplicationError(
-            f"the replication factor is {asked.replication_factor}, but there is 1 broker; the storage group keeps the copies"
+            f"the replication factor is {wanted.replication_factor}, but there is 1 broker; the storage group keeps the copies"
         )
-    return node.broker.options.default_partitions if asked.num_partitions == BY_DEFAULT else asked.num_partitions
+    return node.broker.options.default_partitions if wanted.num_partitions == BY_DEFAULT else wanted.num_partitions
 
 
 def _check_replicas(node: Node, broker_ids: list[int]) -> None:
@@ -146,12 +148,12 @@ def _check_replicas(node: Node, broker_ids: list[int]) -> None:
         raise InvalidAssignmentError(f"replicas can be on broker {node.node_id} alone, not on {broker_ids}")
 
 
-async def _delete(node: Node, asked: DeleteTopicState, quota: ChangeQuota) -> DeletableTopicResult:
-    result = DeletableTopicResult(name=asked.name, topic_id=asked.topic_id)
+async def _delete(node: Node, wanted: DeleteTopicState, quota: ChangeQuota) -> DeletableTopicResult:
+    result = DeletableTopicResult(name=wanted.name, topic_id=wanted.topic_id)
     try:
-        if has_id(asked.topic_id) and asked.name is not None:
+        if has_id(wanted.topic_id) and wanted.name is not None:
             raise InvalidRequestError("a topic is named either by its name or by its id, not both")
-        topic = find_topic(node, asked.topic_id if asked.name is None else asked.name)
+        topic = find_topic(node, wanted.topic_id if wanted.name is None else wanted.name)
         result.name, result.topic_id = topic.name, topic.id.bytes
         quota.draw(topic.partitions)
         await node.broker.delete_topic(topic.name)
@@ -177,15 +179,15 @@ async def _grow(
     return result
 
 
-def _check_growth(node: Node, topic: Topic, asked: CreatePartitionsTopic) -> None:
-    added = asked.count - topic.partitions
+def _check_growth(node: Node, topic: Topic, wanted: CreatePartitionsTopic) -> None:
+    added = wanted.count - topic.partitions
     if added <= 0:
-        raise InvalidPartitionsError(f"topic {topic.name!r} has {topic.partitions} partitions already; {asked.count} is no more")
-    if asked.assignments is not None:
-        if len(asked.assignments) != added:
-            raise InvalidAssignmentError(f"{added} partitions are added, but {len(asked.assignments)} are assigned")
-        for one in asked.assignments:
-            _check_replicas(node, one.broker_ids)
+        raise InvalidPartitionsError(f"topic {topic.name!r} has {topic.partitions} partitions already; {wanted.count} is no more")
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != added:
+            raise InvalidAssignmentError(f"{added} partitions are added, but {len(wanted.assignments)} are assigned")
+        for assignment in wanted.assignments:
+            _check_replicas(node, assignment.broker_ids)
 
 
 async def _trim(node: Node, name: str, number: int, offset: int) -> DeleteRecordsPartitionResult:

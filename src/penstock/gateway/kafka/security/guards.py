@@ -29,7 +29,7 @@ OPEN: Final = frozenset(
 
 
 class UnguardedApiError(PenstockError):
-    """An api for which nobody has said who may use it."""
+    """An API without an access rule check."""
 
     code = "unguarded_api"
 
