@@ -103,7 +103,7 @@ class RequestProbe:
             durations = self.durations[api, outcome] = Durations()
         durations.note(seconds)
 
-    def hold_back(self, seconds: float) -> None:
+    def count_throttle(self, seconds: float) -> None:
         """A client is over its quota and has to wait."""
         self.throttled += 1
         self.throttled_s += seconds

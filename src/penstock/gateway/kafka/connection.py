@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def mute(self, delay_s: float) -> None:
         """Starts no more requests for a while: the client is over its quota."""
-        self._probe.hold_back(delay_s)
+        self._probe.count_throttle(delay_s)
         until = self._loop.time() + delay_s
         if self._muting is not None:
             until = max(until, self._muting.when())

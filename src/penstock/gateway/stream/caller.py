@@ -168,7 +168,7 @@ class StreamCaller:
             if refuses and waited_s + wait_s > THROTTLE_S_MAX:
                 raise QuotaExceededError(f"{self._user} is over its quota; send this again in {wait_s:.1f} s")
             waited_s += wait_s
-            self._probe.hold_back(wait_s)
+            self._probe.count_throttle(wait_s)
             note_waited(wait_s)
             await asyncio.sleep(wait_s)
 

@@ -381,7 +381,7 @@ class ReadStream:
         if self._broker.quotas.limits_fetch:
             throttle_ms = self._broker.quotas.draw(FETCH_QUOTA, self._stream.caller.user, self.consumer, response.size)
             if throttle_ms:
-                self._stream.probe.hold_back(throttle_ms / 1000)
+                self._stream.probe.count_throttle(throttle_ms / 1000)
             self._throttled_until = self._broker.clock.monotonic() + throttle_ms / 1000
 
     def _wake(self) -> None:

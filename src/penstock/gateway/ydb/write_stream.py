@@ -241,7 +241,7 @@ class WriteStream:
         if self._broker.quotas.limits_produce:
             throttle_ms = self._broker.quotas.draw(PRODUCE_QUOTA, self._stream.caller.user, self._writer.producer, size)
             if throttle_ms:
-                self._stream.probe.hold_back(throttle_ms / 1000)
+                self._stream.probe.count_throttle(throttle_ms / 1000)
             await asyncio.sleep(throttle_ms / 1000)
         delay_s = self._writers.speed.delay_s(self._broker.catalog.topic_by_id(self._topic.id), self._number, size)
         if delay_s:

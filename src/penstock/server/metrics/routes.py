@@ -18,7 +18,6 @@ from penstock.server.metrics.observatory import SERVING, STARTING, Observatory
 
 API_PREFIX: Final = "/api/"
 DAMAGE_SHOWN: Final = 20
-OPEN_ROUTES: Final = ("/healthz", "/readyz")
 
 
 def add_routes(app: web.Application, observatory: Observatory) -> None:

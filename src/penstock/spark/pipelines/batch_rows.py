@@ -24,11 +24,6 @@ class ReadCounts(NamedTuple):
     rows: int
     dead: list[tuple[OffsetRange, int]]
 
-    @property
-    def dead_rows(self) -> int:
-        """How many values could not be decoded."""
-        return sum(count for _, count in self.dead)
-
 
 class CountsParam(AccumulatorParam[Counts]):
     """Counts by range: a task that runs twice finds the same, and counts once."""
