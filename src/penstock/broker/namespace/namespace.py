@@ -38,7 +38,7 @@ QUEUE_CONFIG: Mapping[str, str] = {"retention.ms": "-1", "max.message.bytes": st
 
 
 class TopicMaker(Protocol):
-    """Whoever makes and deletes topics: the broker."""
+    """Creates and deletes topics: the broker."""
 
     async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
         """A new topic."""
@@ -81,9 +81,9 @@ class Namespace:
 
     def find(self, path: str) -> Node | None:
         """The node at a path; None if there is none."""
-        made = self.tree.get(path)
-        if made is not None:
-            return made if not made.is_going and self._has_data(made) else None
+        node = self.tree.get(path)
+        if node is not None:
+            return node if not node.is_going and self._has_data(node) else None
         if path in FOLDERS or self.tree.children(path):
             return Node(path, object_id(FOLDER_TYPE, uuid5(NAMESPACE_URL, path).int), Kind.FOLDER)
         folder, name = parent_of(path), path.rpartition("/")[2]
@@ -93,18 +93,18 @@ class Namespace:
         return _group_node(path) if group is not None and group in self._group_names() else None
 
     def consumer(self, path: str) -> Node | None:
-        """The consumer at a path; None if there is none. A group counts before anyone has heard of it: it has read nothing."""
-        found = self.find(path)
-        if found is None and group_name(path) is not None:
+        """The consumer at a path; None if there is none. A group need not exist: it has read nothing then."""
+        node = self.find(path)
+        if node is None and group_name(path) is not None:
             return _group_node(path)
-        return found if found is not None and found.kind is Kind.CONSUMER else None
+        return node if node is not None and node.kind is Kind.CONSUMER else None
 
     def node(self, path: str) -> Node:
         """The node at a path."""
-        found = self.find(path)
-        if found is None:
+        node = self.find(path)
+        if node is None:
             raise NoSuchNodeError(f"there is no node {path}; `yt list {parent_of(path)}` shows what is there")
-        return found
+        return node
 
     def children(self, path: str) -> list[str]:
         """Names of the nodes in a folder."""
@@ -123,7 +123,7 @@ class Namespace:
 
     def inside(self, path: str) -> list[Node]:
         """Every node that was made below a path."""
-        return [one for one in self.tree.nodes() if one.path.startswith(path + "/")]
+        return [node for node in self.tree.nodes() if node.path.startswith(path + "/")]
 
     def topics(self) -> list[Topic]:
         """The topics of all queues."""
@@ -183,7 +183,7 @@ class Namespace:
                 return node
             own = TopicConfig({**QUEUE_CONFIG, **(config or {})})
             # The node first, without an id of a topic: if the topic is made and nothing more, it is found by its name, by the
-            # next start or by whoever tries again.
+            # next start or by a retry.
             begun = self.tree.get(path)
             name = None if begun is None or begun.topic_id is not None else begun.topic
             node = replace(node, topic=name or self._free_topic_name(path))
@@ -199,13 +199,13 @@ class Namespace:
             return await self._store(replace(node, attributes=kept))
 
     async def put_together(self, nodes: Callable[[], list[Node]]) -> None:
-        """Put nodes at their paths, all of them or none: one request to one tablet. What is asked for is given when nothing else
-        can change any more; of those that are new, none may be at a path that is taken."""
+        """Put nodes at their paths, all of them or none: one request to one tablet. `nodes` is called
+        once no other change can come in between. NodeExistsError if a new node is at a path that is taken."""
         async with self._changing:
             wanted = nodes()
             for node in wanted:
-                found = self.find(node.path)
-                if found is not None and found.id != node.id:
+                current = self.find(node.path)
+                if current is not None and current.id != node.id:
                     raise NodeExistsError(f"there is a node {node.path} already")
             await self.tree.change(wanted)
 
@@ -228,15 +228,15 @@ class Namespace:
             inside = self.inside(path)
             if inside and not recursive:
                 raise WrongNodeError(f"{path} is not empty; remove it with all that is in it by --recursive")
-            made = [one for one in (*inside, self.tree.get(path)) if one is not None]
-            await self.tree.change([replace(one, is_going=True) for one in made])
-            for one in sorted(made, key=lambda one: one.path, reverse=True):
-                await self._finish_removing(one)
-            if not made:
+            stored = [child for child in (*inside, self.tree.get(path)) if child is not None]
+            await self.tree.change([replace(child, is_going=True) for child in stored])
+            for child in sorted(stored, key=lambda child: child.path, reverse=True):
+                await self._finish_removing(child)
+            if not stored:
                 await self._remove_data(node)
 
     async def repair(self) -> None:
-        """Carry out what was begun before a crash: queues that were not made to the end, nodes that were not removed."""
+        """Finish what a crash interrupted: queues that were being created, nodes that were being removed."""
         async with self._changing:
             for node in self.tree.nodes():
                 if node.is_going:
@@ -264,7 +264,7 @@ class Namespace:
         return node
 
     async def _adopt_or_drop(self, node: Node) -> None:
-        """A crash came while a queue was made, and nobody was told that it is: it is there if its topic is."""
+        """Finish a queue whose creation a crash interrupted: it exists if its topic does."""
         try:
             topic = self._catalog.topic(node.topic or "")
         except UnknownTopicError:
@@ -295,10 +295,10 @@ class Namespace:
             await self._consumers.forget(name, self._consumers.positions(name))
 
     def _check_room(self, more: int) -> None:
-        there = len(self.tree)
-        if self._nodes_max is not None and there + more > self._nodes_max:
+        count = len(self.tree)
+        if self._nodes_max is not None and count + more > self._nodes_max:
             raise LimitReachedError(
-                f"there are {there} nodes, {more} more are asked for, and {self._nodes_max} may be; remove some, or raise "
+                f"cannot create {more} nodes: there are {count}, and the limit is {self._nodes_max}; remove some, or raise "
                 "yt_nodes_max"
             )
 
@@ -306,12 +306,12 @@ class Namespace:
         missing: list[Node] = []
         folder = parent_of(path)
         now_ms = int(self._clock.wall() * 1000)
-        while (found := self.find(folder)) is None:
+        while (ancestor := self.find(folder)) is None:
             if not recursive:
                 raise NoSuchNodeError(f"there is no folder {folder} for {path}; make it first, or add --recursive")
             missing.append(Node(folder, new_id(Kind.FOLDER, self._random), Kind.FOLDER, now_ms, now_ms))
             folder = parent_of(folder)
-        if found.kind is not Kind.FOLDER:
+        if ancestor.kind is not Kind.FOLDER:
             raise WrongNodeError(f"{folder} is a table: nothing can be made in it")
         return missing
 

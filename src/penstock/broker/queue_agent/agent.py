@@ -1,7 +1,7 @@
 """The Queue Agent of a node: about once a second it looks at every queue and consumer, and trims what may go.
 
 It reads counters that are in memory, so a pass is short and never in the way of a write; what other clusters have to be asked is
-asked at once for all of them, with a deadline, and whoever does not answer counts as in error.
+asked at once for all of them, with a deadline, and one that does not answer counts as in error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.broker.queue_agent.remotes import Remotes, RowPlace
 from penstock.broker.queue_agent.statuses import (
     GENERIC_CODE,
     PartitionState,
-    Reading,
+    ReadProgress,
     Status,
     StatusError,
     cannot_read,
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 AGENT_INTERVAL_S = 1.0
 AT_ONCE = 500  # partitions looked at before others are served
-RESTING_AT_ONCE = 2000  # partitions that nobody writes to, looked at in one pass
+RESTING_AT_ONCE = 2000  # idle partitions that one pass looks at
 
 PartitionOf = Callable[[Topic, int], Partition]
 
@@ -226,16 +226,18 @@ class QueueAgent:
     async def consumer_partitions(self, node: Node) -> Status:
         """`@queue_consumer_partitions`."""
         own = self.ref(node.path)
-        found: Status = {}
+        partitions: Status = {}
         for registration in self._registrations.of_consumer(own):
             try:
                 self._check_mounted(node)
-                found[str(registration.queue)] = await self._readings(node, registration)
+                partitions[str(registration.queue)] = await self._partition_statuses(node, registration)
             except UnreadableConsumerError as trouble:
-                found[str(registration.queue)] = trouble.error.shown(self._now_ms(), self._host)
+                partitions[str(registration.queue)] = trouble.error.shown(self._now_ms(), self._host)
             except PenstockError as trouble:
-                found[str(registration.queue)] = StatusError(GENERIC_CODE, str(trouble), {}).shown(self._now_ms(), self._host)
-        return found
+                partitions[str(registration.queue)] = StatusError(GENERIC_CODE, str(trouble), {}).shown(
+                    self._now_ms(), self._host
+                )
+        return partitions
 
     # What is done in a pass.
 
@@ -269,19 +271,19 @@ class QueueAgent:
         exporting: list[Node] = []
         alerts: dict[UUID, dict[str, str]] = {}
         for node, topic in self._namespace.queues_with_attributes():
-            asked = self._trimmer.asked_by(node)
+            trimming = self._trimmer.asked_by(node)
             if EXPORTS in node.attributes:
                 exporting.append(node)
                 self._exports.begin_due(node)
-            if not asked.is_asked_for:
+            if not trimming.is_asked_for:
                 continue
-            found = alerts[topic.id] = {}
+            partition_alerts = alerts[topic.id] = {}
             for number in range(topic.partitions):
                 try:
                     partition = self._partition_of(topic, number)
                 except PenstockError:
                     continue
-                found |= await self._trimmer.trim(node, topic, partition, asked)
+                partition_alerts |= await self._trimmer.trim(node, topic, partition, trimming)
         self._alerts = alerts
         return exporting
 
@@ -304,9 +306,9 @@ class QueueAgent:
         if node is None:
             return
         topic_id = self.queue_id(queue)
-        for one, position in self._consumers.positions(consumer_name(node)).items():
-            if one.topic_id == topic_id:
-                key = (consumer, queue, one.partition)
+        for partition, position in self._consumers.positions(consumer_name(node)).items():
+            if partition.topic_id == topic_id:
+                key = (consumer, queue, partition.partition)
                 watch = self._reads.setdefault(key, _Watch(Rate(), Rate()))
                 amount = await self._read_amount(key, position.offset)
                 if amount is not None:
@@ -319,7 +321,7 @@ class QueueAgent:
         known = self._read_amounts.get(key)
         if known is None or known.offset != offset:
             try:
-                weight = (await self._reading(key[1], key[2], Position(offset))).weight
+                weight = (await self._read_progress(key[1], key[2], Position(offset))).weight
                 rows = await self._rows_between(key[1], key[2], known.offset, offset) if known is not None else 0
             except PenstockError as error:
                 log.debug("what %s has read of %s is not known: %s", key[0], key[1], error)
@@ -335,16 +337,18 @@ class QueueAgent:
         trimmed = min(max(partition.start_offset - begin, 0), end - begin)
         return trimmed + await count_messages(partition, begin + trimmed, end)
 
-    async def _reading(self, queue: Ref, number: int, position: Position) -> Reading:
+    async def _read_progress(self, queue: Ref, number: int, position: Position) -> ReadProgress:
         if queue.cluster != self.cluster:
-            return Reading(position.offset, position.commit_time_ms, *await self.remotes.row_at(queue, number, position.offset))
+            return ReadProgress(
+                position.offset, position.commit_time_ms, *await self.remotes.row_at(queue, number, position.offset)
+            )
         topic = self._namespace.topic(self._namespace.node(queue.path))
-        return await _reading(self._partition_of(topic, number), position)
+        return await _read_progress(self._partition_of(topic, number), position)
 
     async def row_place(self, queue: Ref, number: int, offset: int) -> RowPlace:
         """What is known of an offset of a queue of this cluster."""
-        reading = await self._reading(queue, number, Position(offset))
-        return RowPlace(reading.next_row_commit_ms, reading.weight, reading.unread)
+        progress = await self._read_progress(queue, number, Position(offset))
+        return RowPlace(progress.next_row_commit_ms, progress.weight, progress.unread)
 
     def queue_id(self, queue: Ref) -> UUID | None:
         """What a queue is called in the table of positions; None if it is of this cluster and not there."""
@@ -375,7 +379,7 @@ class QueueAgent:
         if node.mount_state is MountState.UNMOUNTED:
             raise UnreadableConsumerError(cannot_read(tablet_id(node.id, 0), node.id, node.mount_state.value))
 
-    async def _readings(self, node: Node, registration: Registration) -> list[Status]:
+    async def _partition_statuses(self, node: Node, registration: Registration) -> list[Status]:
         own, queue = registration.consumer, registration.queue
         positions = self._consumers.positions(consumer_name(node))
         topic_id = self.queue_id(queue)
@@ -385,14 +389,14 @@ class QueueAgent:
             if topic_id is None or not registration.covers(number):
                 continue
             position = positions.get(TopicPartition(topic_id, number), Position(0))
-            reading = await self._reading(queue, number, position)
+            progress = await self._read_progress(queue, number, position)
             rates = self._rates(self._reads, (own, queue, number))
-            shown.append(reading_shown(reading, state, rates, now_ms=self._now_ms()))
+            shown.append(reading_shown(progress, state, rates, now_ms=self._now_ms()))
         return shown
 
     async def _states(self, queue: Ref) -> list[PartitionState]:
         if queue.cluster != self.cluster:
-            return [_remote_state(one) for one in await self.remotes.queue_partitions(queue)]
+            return [_remote_state(state) for state in await self.remotes.queue_partitions(queue)]
         topic = self._namespace.topic(self._namespace.node(queue.path))
         partitions = [self._partition_of(topic, number) for number in range(topic.partitions)]
         return [await self._state(partition) for partition in partitions]
@@ -419,7 +423,7 @@ def _remote_state(shown: dict[str, Any]) -> PartitionState:
     return PartitionState(lower, upper, 0, *weights, int(shown["available_row_count"]))
 
 
-async def _reading(partition: Partition, position: Position) -> Reading:
+async def _read_progress(partition: Partition, position: Position) -> ReadProgress:
     offset = position.offset
     weight = await weight_before(partition, offset)
     unread = await unread_rows(partition, offset)
@@ -428,7 +432,7 @@ async def _reading(partition: Partition, position: Position) -> Reading:
         first = await offset_of_last(partition, unread, partition.stable_offset)  # a marker may be at the offset itself
         batch = await batch_at(partition, first)
         commit_ms = None if batch is None else int.from_bytes(batch[MAX_MS], "big", signed=True)
-    return Reading(offset, position.commit_time_ms, commit_ms, weight, unread)
+    return ReadProgress(offset, position.commit_time_ms, commit_ms, weight, unread)
 
 
 async def unread_rows(partition: Partition, offset: int) -> int:

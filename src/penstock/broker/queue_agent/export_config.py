@@ -106,11 +106,11 @@ def exports_of(given: Any) -> list[ExportConfig]:
             'static_export_config is a map of names, as in {daily={export_directory="//tmp/daily";export_period=86400000}}, '
             f"with at most {EXPORTS_MAX} of them"
         )
-    found = [_export(str(name), one) for name, one in given.items()]
-    directories = [one.directory for one in found]
+    configs = [_export(str(name), one) for name, one in given.items()]
+    directories = [one.directory for one in configs]
     if len(set(directories)) < len(directories):
         raise InvalidExportError("two exports of a queue cannot share a directory: their progress is kept in it")
-    return found
+    return configs
 
 
 def _export(name: str, given: Any) -> ExportConfig:

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ExportTable:
-    """A table that is being filled."""
+    """A table that an export fills."""
 
     table_id: str
     tablets: dict[int, TabletProgress] = field(default_factory=dict)
@@ -69,23 +69,23 @@ class Exporter:
 
     def directory(self, config: ExportConfig, queue: Node) -> Node:
         """The directory of an export. InvalidExportError if there is none, or it is another queue's."""
-        found = self._namespace.find(config.directory)
-        if found is None or found.kind is not Kind.FOLDER:
+        node = self._namespace.find(config.directory)
+        if node is None or node.kind is not Kind.FOLDER:
             raise InvalidExportError(f"there is no directory {config.directory} to export to; make it with `yt create map_node`")
-        owner = originating_queue(found)
+        owner = originating_queue(node)
         if owner not in (None, queue.id):
             raise InvalidExportError(
                 f"directory {config.directory} is for exports of another queue, {owner}; name this one, {queue.id}, in its "
                 f"@{DESTINATION}, or export to another directory"
             )
-        return found
+        return node
 
     def progress(self, config: ExportConfig, queue: Node) -> ExportProgress:
         """How far an export has come. InvalidExportError as above."""
         return progress_in(self.directory(config, queue).attributes, queue.id)
 
     async def export(self, config: ExportConfig, queue: Node, fragment: Fragment) -> int:
-        """Make the table of a stretch of time, unless it would be empty; how many rows are in it."""
+        """Create the table of a period, unless it would be empty. Returns its number of rows."""
         topic = self._namespace.topic(queue)
         before = self.progress(config, queue)
         path = f"{config.directory}/{config.table_name(fragment)}"
@@ -105,12 +105,12 @@ class Exporter:
         return table.rows
 
     def strays(self) -> set[str]:
-        """Tables that have chunks but did not come to be. To be asked while the namespace serves: only then is it known whether
+        """Returns tables that have chunks but no node. Call it while the namespace serves: only then is it known whether
         a step that failed was taken all the same."""
         return self._store.tables() - self._filling - {node.id for node in self._namespace.tree.nodes()}
 
     async def drop(self, table_id: str) -> None:
-        """Let go of the chunks of a table."""
+        """Delete the chunks of a table."""
         await self._store.delete(table_id)
 
     async def _copy(self, topic: Topic, number: int, before: ExportProgress, until_ms: int, table: ExportTable) -> None:
@@ -213,8 +213,8 @@ def _parsed(raw: bytes) -> list[ExportConfig]:
 def originating_queue(directory: Node) -> str | None:
     """The queue that a directory is for; None if that is not settled."""
     raw = directory.attributes.get(DESTINATION)
-    found = None if raw is None else json.loads(raw).get("originating_queue_id")
-    return None if found is None else str(found)
+    queue_id = None if raw is None else json.loads(raw).get("originating_queue_id")
+    return None if queue_id is None else str(queue_id)
 
 
 def _weight_of(batch: memoryview, marked_from: int) -> int:

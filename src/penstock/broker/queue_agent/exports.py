@@ -78,20 +78,20 @@ class StaticExports:
 
     def forget_others(self, queues: list[Node]) -> None:
         """Nothing is to be known of exports of other queues than these, or of such as these do not ask for any more."""
-        asked = {(queue.id, config.name) for queue in queues for config in exports_in(queue)}
-        for key in self._states.keys() - asked:
+        configured = {(queue.id, config.name) for queue in queues for config in exports_in(queue)}
+        for key in self._states.keys() - configured:
             self._forget(key)
 
     def holders(self, queue: Node, number: int) -> list[Holder]:
         """Up to where the exports of a queue need a partition."""
-        found: list[Holder] = []
+        holders: list[Holder] = []
         for config in exports_in(queue):
             name = f"export {config.name!r}"
             try:
-                found.append(Holder(name, self._exporter.progress(config, queue).next_row(number)))
+                holders.append(Holder(name, self._exporter.progress(config, queue).next_row(number)))
             except PenstockError as error:
-                found.append(Holder(name, None, str(error)))
-        return found
+                holders.append(Holder(name, None, str(error)))
+        return holders
 
     def shown(self, queue: Node, host: str) -> Status:
         """`@queue_status/exports`."""
@@ -106,7 +106,7 @@ class StaticExports:
         return None
 
     async def sweep(self, *, serves: bool) -> None:
-        """Remove tables whose time is over, and, if the namespace serves, chunks of tables that did not come to be after all."""
+        """Remove tables whose time is over, and, if the namespace serves, chunks of tables that were not created."""
         if self._may_have_strays and serves:
             strays = self._exporter.strays()
             self._may_have_strays = False

@@ -41,7 +41,7 @@ class RemoteClusters(Protocol):
 
 
 class Remotes:
-    """Asks other clusters, with a deadline; `clusters` is set by whoever can reach them."""
+    """Asks other clusters, with a deadline; `clusters` is set by the gateway that can reach them."""
 
     def __init__(self) -> None:
         self.clusters: RemoteClusters | None = None

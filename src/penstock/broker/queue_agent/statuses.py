@@ -1,4 +1,4 @@
-"""What the agent says of queues and consumers, as plain dictionaries. Pure: all that is told is given."""
+"""What the agent says of queues and consumers, as plain dictionaries. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PartitionState(NamedTuple):
     rows: int  # between lower and upper, where markers of transactions may be as well
 
 
-class Reading(NamedTuple):
+class ReadProgress(NamedTuple):
     """Where a consumer stands in a partition."""
 
     next_row: int
@@ -116,19 +116,19 @@ def disposition(next_row: int, lower: int, unread: int) -> Disposition:
 
 
 def reading_shown(
-    reading: Reading, state: PartitionState, rates: tuple[dict[str, float], dict[str, float]], *, now_ms: int
+    progress: ReadProgress, state: PartitionState, rates: tuple[dict[str, float], dict[str, float]], *, now_ms: int
 ) -> Status:
     """One of `@queue_consumer_partitions`."""
-    unread_weight = state.weight - reading.weight if state.weight is not None and reading.weight is not None else None
-    commit_ms = reading.next_row_commit_ms
+    unread_weight = state.weight - progress.weight if state.weight is not None and progress.weight is not None else None
+    commit_ms = progress.next_row_commit_ms
     return {
-        "next_row_index": reading.next_row,
-        "unread_row_count": reading.unread,
+        "next_row_index": progress.next_row,
+        "unread_row_count": progress.unread,
         "unread_data_weight": unread_weight,
-        "cumulative_data_weight": reading.weight,
-        "disposition": disposition(reading.next_row, state.lower, reading.unread).value,
-        "last_consume_time": shown_time(reading.consumed_ms),
-        "consume_idle_time": now_ms - reading.consumed_ms,
+        "cumulative_data_weight": progress.weight,
+        "disposition": disposition(progress.next_row, state.lower, progress.unread).value,
+        "last_consume_time": shown_time(progress.consumed_ms),
+        "consume_idle_time": now_ms - progress.consumed_ms,
         "next_row_commit_time": None if commit_ms is None else shown_time(commit_ms),
         "processing_lag": 0 if commit_ms is None else max(now_ms - commit_ms, 0),
         "read_row_count_rate": rates[0],

@@ -66,17 +66,21 @@ class Trimmer:
 
     async def ask_remote(self) -> None:
         """Ask for the offsets of all vital consumers on other clusters."""
-        asked = [
-            (one.consumer, one.queue)
-            for one in self._registrations
-            if one.vital and one.queue.cluster == self._cluster and one.consumer.cluster != self._cluster
+        pairs = [
+            (registration.consumer, registration.queue)
+            for registration in self._registrations
+            if registration.vital
+            and registration.queue.cluster == self._cluster
+            and registration.consumer.cluster != self._cluster
         ]
-        answers = await asyncio.gather(*(self._ask(*pair) for pair in asked))
-        self._remote_offsets = dict(zip(asked, answers, strict=True))
+        answers = await asyncio.gather(*(self._ask(*pair) for pair in pairs))
+        self._remote_offsets = dict(zip(pairs, answers, strict=True))
 
     def asked_by(self, node: Node) -> QueueTrimming:
         """What a queue asks for; attributes are JSON, and were checked when they were set."""
-        vital = [one for one in self._registrations.of_queue(Ref(self._cluster, node.path)) if one.vital]
+        vital = [
+            registration for registration in self._registrations.of_queue(Ref(self._cluster, node.path)) if registration.vital
+        ]
         if not node.attributes:
             return QueueTrimming(TrimConfig(), None, vital)
         raw = json.loads(node.attributes.get("auto_trim_config", b"null")) or {}
@@ -89,8 +93,12 @@ class Trimmer:
         """The first row that a vital consumer or an export still needs; None if there is neither. One that cannot be asked needs
         everything."""
         path = self._namespace.path_of(topic)
-        vital = [one for one in self._registrations.of_queue(Ref(self._cluster, path)) if one.vital and one.covers(number)]
-        holders = [self._vital_consumer(one, topic.id, number) for one in vital]
+        vital = [
+            registration
+            for registration in self._registrations.of_queue(Ref(self._cluster, path))
+            if registration.vital and registration.covers(number)
+        ]
+        holders = [self._vital_consumer(registration, topic.id, number) for registration in vital]
         node = self._namespace.find(path)
         if node is not None:
             holders += self._exports.holders(node, number)
@@ -128,8 +136,8 @@ class Trimmer:
 
     async def _first_since(self, partition: Partition, age_ms: int) -> int:
         """The first row that is not older than this; the end if all are."""
-        found = await partition.find_time(int(self._clock.wall() * 1000) - age_ms)
-        return partition.stable_offset if found is None else found[0]
+        batch = await partition.find_time(int(self._clock.wall() * 1000) - age_ms)
+        return partition.stable_offset if batch is None else batch[0]
 
     def _vital_consumer(self, registration: Registration, topic_id: UUID, number: int) -> Holder:
         consumer = registration.consumer

@@ -108,7 +108,7 @@ class StreamEngine(Protocol):
         ...
 
     async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
-        """Let go of messages older than this, with their payloads; what is gone."""
+        """Delete messages older than this, with their payloads. Returns what was deleted."""
         ...
 
     async def locate_payload(self, message: StreamMessage) -> StreamMessage:
@@ -124,11 +124,11 @@ class StreamEngine(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Let go of what is over, now."""
+        """Delete what has expired, now."""
         ...
 
     async def stop(self) -> None:
-        """Finish what is under way."""
+        """Finish the writes in flight."""
         ...
 
 

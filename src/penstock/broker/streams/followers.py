@@ -15,7 +15,7 @@ class Followers:
         self._clock = clock
         self._waiting: set[asyncio.Future[None]] = set()
         self.told = 0  # how many times they were
-        self.closed = False  # nobody is to wait any more
+        self.closed = False  # new waits return at once
 
     def tell(self) -> None:
         """More can be read."""
@@ -25,7 +25,7 @@ class Followers:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """The node is about to stop: nobody waits for more from now on."""
+        """Wake all waits, and let new ones return at once: the node stops."""
         self.closed = True
         self.tell()
 

@@ -56,7 +56,7 @@ class LeftUpload(NamedTuple):
 
 
 class Upload:
-    """A payload on its way in. Append to it, then `finish`; whatever is not claimed by a message is let go of."""
+    """An upload in progress. Append to it, then `finish`; a payload that no message claims is deleted."""
 
     def __init__(self, store: PayloadStore, object_id: UUID, topic_id: UUID) -> None:
         self._store = store
@@ -119,7 +119,7 @@ class PayloadStore:
     def __init__(self, tablet: SystemTablet, random: Random) -> None:
         self._tablet = tablet
         self._random = random
-        self.active: set[UUID] = set()  # uploads of this process that are under way
+        self.active: set[UUID] = set()  # uploads in progress in this process
 
     def begin(self, topic_id: UUID) -> Upload:
         """A new upload."""
@@ -165,8 +165,8 @@ class PayloadStore:
         self.active.discard(object_id)
 
     def left_uploads(self) -> list[LeftUpload]:
-        """Uploads that nobody of this process works on."""
-        found: list[LeftUpload] = []
+        """Returns uploads that an earlier process left unfinished."""
+        uploads: list[LeftUpload] = []
         for key in self._tablet.keys(b"u", b"v"):
             object_id = UUID(bytes=key[1:])
             if object_id in self.active:
@@ -174,8 +174,8 @@ class PayloadStore:
             raw = self._tablet.head(key) or b""
             check_version(raw[0] if raw else 0, VERSION, "an upload")
             _, topic_id, from_offset = _UPLOAD.unpack(raw)
-            found.append(LeftUpload(object_id, UUID(bytes=topic_id), from_offset))
-        return found
+            uploads.append(LeftUpload(object_id, UUID(bytes=topic_id), from_offset))
+        return uploads
 
     async def remove_strays(self) -> int:
         """Parts of neither a message nor an upload go; only a crash within the first writes of one leaves them. Of how many
@@ -194,15 +194,15 @@ class PayloadStore:
 
     def topics(self) -> list[UUID]:
         """Every topic that has payloads."""
-        found: list[UUID] = []
+        topic_ids: list[UUID] = []
         begin = b"o"
         while (key := next(iter(self._tablet.keys(begin, b"p")), None)) is not None:
-            found.append(UUID(bytes=key[1:17]))
+            topic_ids.append(UUID(bytes=key[1:17]))
             begin = key[:17] + b"\xff" * 9
-        return found
+        return topic_ids
 
     async def forget_before(self, topic_id: UUID, offset: int | None) -> int:
-        """Let go of payloads whose messages are gone: those before an offset, or all of a topic; how many."""
+        """Delete payloads whose messages are gone: those before an offset, or all of a topic. Returns how many."""
         begin = b"o" + topic_id.bytes
         end = begin + b"\xff" * 9 if offset is None else _place_key(topic_id, offset)
         gone = 0

@@ -80,8 +80,8 @@ class Positions:
         """Every consumer of a subject, by name: also those of a pattern that stands for it. Of a pattern, also those of the
         subjects that it stands for."""
         wanted = self._by_subject if is_pattern(subject) else {subject, *self._patterns}
-        found = [(name, own) for own in wanted if consumes(own, subject) for name in self._by_subject.get(own, ())]
-        return [ConsumerPosition(*own, self._stored[own]) for own in sorted(found)]
+        keys = [(name, own) for own in wanted if consumes(own, subject) for name in self._by_subject.get(own, ())]
+        return [ConsumerPosition(*own, self._stored[own]) for own in sorted(keys)]
 
     def all(self) -> list[ConsumerPosition]:
         """Every consumer of every subject."""
@@ -89,8 +89,8 @@ class Positions:
 
     def of_patterns(self) -> list[ConsumerPosition]:
         """Every consumer of every pattern."""
-        found = [(name, pattern) for pattern in sorted(self._patterns) for name in sorted(self._by_subject.get(pattern, ()))]
-        return [ConsumerPosition(*own, self._stored[own]) for own in found]
+        keys = [(name, pattern) for pattern in sorted(self._patterns) for name in sorted(self._by_subject.get(pattern, ()))]
+        return [ConsumerPosition(*own, self._stored[own]) for own in keys]
 
     def has(self, durable_name: str, subject: str) -> bool:
         """Whether a consumer has a position of this subject, not by a pattern."""

@@ -75,32 +75,32 @@ class Reader:
         """Up to `limit` messages of a subject from a sequence on; at least one if there is any, then up to `bytes_max`."""
         partition = self._sequencer.partition_of(subject)
         visible_to = self._visible_to(partition, subject)
-        found: list[StreamMessage] = []
+        messages: list[StreamMessage] = []
         size = 0
         next_sequence = from_sequence
-        # Each run is looked up anew: others are forgotten while this one is read.
-        while len(found) < limit and (not found or size < bytes_max):
+        # Each run is looked up again: others are deleted while this one is read.
+        while len(messages) < limit and (not messages or size < bytes_max):
             run = subject.runs.next_run(next_sequence)
             if run is None or run.offset >= visible_to:
                 break
             end = min(run.end_offset, visible_to)
-            read = await self._of_run(subject, run, end, limit - len(found), bytes_max - size)
-            found += read.messages
+            read = await self._of_run(subject, run, end, limit - len(messages), bytes_max - size)
+            messages += read.messages
             size += sum(len(message.data) for message in read.messages)
             next_sequence = read.next_sequence
             if next_sequence < run.end_sequence:
                 break
-        return ReadMessages(found, next_sequence)
+        return ReadMessages(messages, next_sequence)
 
     async def of_pattern(
         self, is_wanted: Callable[[Subject], bool], from_sequence: int, limit: int, bytes_max: int
     ) -> ReadMessages:
         """The same, of every subject that is wanted, in the order of the one sequence."""
         readable_to = self.readable_to(is_wanted)
-        found: list[StreamMessage] = []
+        messages: list[StreamMessage] = []
         size = scanned = 0
         next_sequence = from_sequence
-        while len(found) < limit and (not found or size < bytes_max) and scanned < SCANNED_RUNS_MAX:
+        while len(messages) < limit and (not messages or size < bytes_max) and scanned < SCANNED_RUNS_MAX:
             scanned += 1
             run = self._sequencer.index.next_run(next_sequence)
             if run is None or run.sequence >= readable_to:
@@ -111,15 +111,15 @@ class Reader:
             if subject is None or not is_wanted(subject):
                 next_sequence = run.sequence + end - run.offset
                 continue
-            read = await self._of_run(subject, run, end, limit - len(found), bytes_max - size)
-            found += read.messages
+            read = await self._of_run(subject, run, end, limit - len(messages), bytes_max - size)
+            messages += read.messages
             size += sum(len(message.data) for message in read.messages)
             next_sequence = read.next_sequence
             if next_sequence < run.sequence + end - run.offset:
                 break
         if scanned >= SCANNED_RUNS_MAX:
             await asyncio.sleep(0)  # the caller may go on at once
-        return ReadMessages(found, next_sequence)
+        return ReadMessages(messages, next_sequence)
 
     async def by_sequence(self, sequence: int) -> StreamMessage | None:
         """The message of a sequence; None if it is not there, or not decided yet."""
@@ -152,11 +152,11 @@ class Reader:
     async def _of_run(self, subject: Subject, run: Run, end: int, limit: int, bytes_max: int) -> ReadMessages:
         """Messages of one run, up to an offset; which sequence comes next, also if the last of them are void."""
         partition = self._sequencer.partition_of(subject)
-        found: list[StreamMessage] = []
+        messages: list[StreamMessage] = []
         size = 0
         oldest_ms = self._oldest_ms(partition)
         offset = max(run.offset, partition.start_offset)
-        while offset < end and len(found) < limit and (not found or size < bytes_max):
+        while offset < end and len(messages) < limit and (not messages or size < bytes_max):
             # An unread rest of a batch is read again next time, so not much more is asked for than is taken.
             read = await partition.read(offset, min(READ_BYTES, max(bytes_max - size, 1)), until=end)
             if read.next_offset <= offset:
@@ -164,19 +164,19 @@ class Reader:
             reached = min(read.next_offset, end)
             for batch in committed_batches(joined(read), partition.aborted_between(offset, read.next_offset)):
                 for stored in messages_of(batch, max(offset, read.start_offset), end, partition.origins.marked_from):
-                    if len(found) >= limit or (found and size >= bytes_max):
+                    if len(messages) >= limit or (messages and size >= bytes_max):
                         reached = stored.offset
                         break
                     if stored.time_ms >= oldest_ms:
-                        found.append(_message(subject, run, stored))
+                        messages.append(_message(subject, run, stored))
                         size += len(stored.data)
                 if reached < min(read.next_offset, end):
                     break
-            offset = max(reached, partition.start_offset) if not found else reached
-            if not found:
+            offset = max(reached, partition.start_offset) if not messages else reached
+            if not messages:
                 await asyncio.sleep(0)  # a long stretch of what is over, or void, is read from memory without suspending
         offset = min(max(offset, run.offset), run.end_offset)
-        return ReadMessages(found, run.sequence + offset - run.offset)
+        return ReadMessages(messages, run.sequence + offset - run.offset)
 
 
 def _message(subject: Subject, run: Run, stored: StoredMessage) -> StreamMessage:

@@ -98,14 +98,14 @@ def headers_size(headers: Mapping[str, str]) -> int:
 def fitting_headers(headers: Mapping[str, str], limit: int, left_out: str) -> dict[str, str]:
     """Headers up to a size. Kafka clients write more than other messages may have; a header of the name `left_out` says how many
     did not fit."""
-    found: dict[str, str] = {}
+    fitting: dict[str, str] = {}
     left = limit
     for name, value in headers.items():
         size = len(name.encode()) + len(value.encode()) + HEADER_OVERHEAD
         if size <= left:
-            found[name] = value
+            fitting[name] = value
             left -= size
-    return found if len(found) == len(headers) else {**found, left_out: str(len(headers) - len(found))}
+    return fitting if len(fitting) == len(headers) else {**fitting, left_out: str(len(headers) - len(fitting))}
 
 
 def content_size(content: Content) -> int:
@@ -155,8 +155,8 @@ def message_at(batch: memoryview, offset: int, marked_from: int = 0) -> StoredMe
         return None
     records = plain_records(batch, header)
     delta = offset - header.base_offset
-    found = find_record(records, delta)
-    return None if found is None else _stored(header, records, delta, found, marked_from)
+    place = find_record(records, delta)
+    return None if place is None else _stored(header, records, delta, place, marked_from)
 
 
 def _stored(header: BatchHeader, records: memoryview, delta: int, row: tuple[int, ...], marked_from: int) -> StoredMessage:
@@ -193,11 +193,11 @@ def _payload_of(headers: Mapping[str, str]) -> Payload | None:
 def _headers_at(raw: memoryview, at: int, header: BatchHeader, marked_from: int) -> dict[str, str]:
     if raw[at] == 0:  # as most
         return {}
-    found = read_headers(raw, at)
+    pairs = read_headers(raw, at)
     is_own = header.is_from(FROM_STREAMS, marked_from)
     if not is_own:
-        found = without_own(found, header.own_prefix)
-    headers = {name.decode(errors="replace"): (value or b"").decode(errors="replace") for name, value in found}
+        pairs = without_own(pairs, header.own_prefix)
+    headers = {name.decode(errors="replace"): (value or b"").decode(errors="replace") for name, value in pairs}
     return headers if is_own else _foreign_names(headers)
 
 

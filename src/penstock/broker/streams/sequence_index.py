@@ -122,12 +122,12 @@ class SubjectRuns:
 
     def forgettable(self, start_offset: int) -> list[Run]:
         """Runs that lie wholly before an offset. The last one is kept: it says where the subject stands."""
-        found: list[Run] = []
+        runs: list[Run] = []
         for at in range(self._gone, len(self._runs) - 1):
             if self._runs[at].end_offset > start_offset:
                 break
-            found.append(self._runs[at])
-        return found
+            runs.append(self._runs[at])
+        return runs
 
     def forget(self, count: int) -> None:
         """Forget so many runs at the front."""
@@ -150,10 +150,10 @@ class SequenceIndex:
 
     def subject(self, number: int) -> SubjectRuns:
         """The runs of a subject."""
-        found = self._subjects.get(number)
-        if found is None:
-            found = self._subjects[number] = SubjectRuns()
-        return found
+        runs = self._subjects.get(number)
+        if runs is None:
+            runs = self._subjects[number] = SubjectRuns()
+        return runs
 
     def grown(self, subject: int, offset: int, count: int, next_sequence: int, last: Run | None) -> Run:
         """The run that gives the next sequences to some messages: a new one, or `last` made longer if they follow on it."""

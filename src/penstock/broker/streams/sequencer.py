@@ -102,7 +102,7 @@ class PendingWrite:
         self._publishers: list[tuple[int, asyncio.Future[MessagePlace]]] = []
 
     def tell(self, publisher: asyncio.Future[MessagePlace], place: int) -> None:
-        """Someone is to be told where the message at a place of the batch is."""
+        """Resolve `publisher` with the place of a message of the batch, once it has its sequence."""
         self._publishers.append((place, publisher))
 
     def done(self) -> bool:
@@ -180,15 +180,15 @@ class Sequencer:
 
     async def attach(self, topic: Topic) -> Subject:
         """Make a topic a subject, if it is none yet: all its messages get sequences."""
-        found = self.subjects.get(topic.name)
-        if found is not None and found.topic_id == topic.id:
-            return found
+        subject = self.subjects.get(topic.name)
+        if subject is not None and subject.topic_id == topic.id:
+            return subject
         async with self._changing:
-            found = self.subjects.get(topic.name)
-            if found is not None and found.topic_id == topic.id:
-                return found
-            if found is not None:
-                await self._detach(found)
+            subject = self.subjects.get(topic.name)
+            if subject is not None and subject.topic_id == topic.id:
+                return subject
+            if subject is not None:
+                await self._detach(subject)
             # Never that of another before it: runs of that one may still be in the index.
             number = int.from_bytes(self._tablet.head(LAST_SUBJECT_KEY) or b"", "big") + 1
             subject = Subject(number, topic.name, topic.id, SubjectRuns())
@@ -214,7 +214,7 @@ class Sequencer:
         return self._partitions.partition(subject.topic_key)
 
     def await_sequence(self, subject: Subject, offset: int, pending: PendingWrite) -> None:
-        """`pending` is told the sequence of the durable message at an offset."""
+        """Give `pending` the sequence of the durable message at an offset, once it has one."""
         if self._writer is None:
             pending.set_exception(UnavailableError(STOPPED))
             return
@@ -335,7 +335,7 @@ class Sequencer:
             commands.append(Write(NEXT_KEY, last.end_sequence.to_bytes(8, "big")))
             await self._tablet.execute(Request(tuple(commands)))
             if self.index is not index:
-                return  # read anew meanwhile, with or without these
+                return  # loaded again meanwhile, with or without these
             for run in runs:
                 index.add(run)
         else:
@@ -381,7 +381,7 @@ class Sequencer:
 
 
 def _end(subject: Subject) -> None:
-    """Nobody is to wait for a subject that is no more."""
+    """Fail all that wait for a subject that is deleted."""
     if subject.watcher is not None:
         subject.watcher.cancel()
     for _, pending in subject.waiting:

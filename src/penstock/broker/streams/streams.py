@@ -140,11 +140,11 @@ class Streams:
     async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> PublishResult:
         """Publish one message; it is durable and can be read when this returns."""
         content = Content(bytes(data), headers or {})
-        found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
+        target, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size = content_size(content)
         if size > self._inline_max(route):
             return await self.publish_parts(subject, in_one_piece(content.data), content.headers)
-        sequence, offset = await self._publisher.append(found, route, (content,), size + RECORD_BYTES)
+        sequence, offset = await self._publisher.append(target, route, (content,), size + RECORD_BYTES)
         self.probe.note_published(1, len(content.data))
         return PublishResult(sequence, f"{subject}/{offset}")
 
@@ -163,14 +163,14 @@ class Streams:
 
     async def _publish_runs(self, subject: str, contents: Sequence[Content], published: list[PublishResult]) -> None:
         """Publish messages run by run: as many at a time as one batch takes. `published` grows with each."""
-        found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
+        target, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size_max = self._inline_max(route)
         run: list[Content] = []
         run_size = 0
         sizes = [content_size(content) for content in contents]  # of messages that cannot be, none is published
         for content, size in zip(contents, sizes, strict=True):
             if run and (size > size_max or run_size + size + RECORD_BYTES > size_max):
-                published += await self._store(found, route, run, run_size)
+                published += await self._store(target, route, run, run_size)
                 run, run_size = [], 0
             if size > size_max:
                 published.append(await self.publish_parts(subject, in_one_piece(content.data), content.headers))
@@ -178,13 +178,13 @@ class Streams:
                 run.append(content)
                 run_size += size + RECORD_BYTES
         if run:
-            published += await self._store(found, route, run, run_size)
+            published += await self._store(target, route, run, run_size)
 
     async def publish_reference(self, subject: str, object_name: str, headers: Mapping[str, str] | None = None) -> int:
         """The seed's publish_message: a message whose payload the publisher keeps elsewhere; its sequence."""
         content = Content(b"", headers or {}, Payload(object_name))
-        found, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
-        stored = await self._publisher.append(found, route, (content,), content_size(content) + RECORD_BYTES)
+        target, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
+        stored = await self._publisher.append(target, route, (content,), content_size(content) + RECORD_BYTES)
         self.probe.note_published(1, 0)
         return stored.sequence
 
@@ -220,10 +220,10 @@ class Streams:
         size: int | None = None,
     ) -> PublishResult:
         """The same, always in the payload store: the payload is there before its message can be seen."""
-        found = await self.directory.subject(subject, make=True)
+        target = await self.directory.subject(subject, make=True)
         headers = headers or {}
         headers_size(headers)
-        upload = self.payloads.begin(found.topic_id)
+        upload = self.payloads.begin(target.topic_id)
         try:
             async for part in parts:
                 await upload.append(part)
@@ -232,8 +232,8 @@ class Streams:
         except (Exception, asyncio.CancelledError):
             await asyncio.shield(upload.abandon())
             raise
-        # Whoever asked may go away; whether its message is there must be known all the same before the payload may go.
-        storing = asyncio.create_task(self._store_reference(found, upload, headers))
+        # The publisher may disconnect, but whether its message is stored must be known before the payload may be deleted.
+        storing = asyncio.create_task(self._store_reference(target, upload, headers))
         self._storing.add(storing)
         storing.add_done_callback(self._storing.discard)
         return await asyncio.shield(storing)
@@ -261,8 +261,8 @@ class Streams:
             await once_there(lambda: self._reader.readable_to(is_wanted))
             read = await self._reader.of_pattern(is_wanted, from_sequence, limit, bytes_max)
         else:
-            found = await self.directory.complete(subject)
-            read = await self._reader.of_subject(found, from_sequence, limit, bytes_max)
+            target = await self.directory.complete(subject)
+            read = await self._reader.of_subject(target, from_sequence, limit, bytes_max)
         self.probe.note_read(read.messages)
         return read
 
@@ -289,9 +289,9 @@ class Streams:
         if is_pattern(subject):
             check_pattern(subject)
         else:
-            found = self.directory.at_hand(subject) or await self.directory.subject(subject)
+            target = self.directory.at_hand(subject) or await self.directory.subject(subject)
             if not rewind and self.positions.rule(durable_name, subject) is not None:
-                return await self._deliveries.acknowledge(durable_name, found, sequence)
+                return await self._deliveries.acknowledge(durable_name, target, sequence)
         position = await self.positions.move(durable_name, subject, sequence, rewind=rewind)
         if rewind:
             self._deliveries.forget(durable_name, subject)
@@ -331,8 +331,8 @@ class Streams:
 
     def offset_after(self, subject: str, sequence: int) -> int | None:
         """Where in the topic of a subject the first message with a higher sequence is; None if there is no such subject."""
-        found = self.directory.at_hand(subject)
-        return None if found is None else found.runs.offset_after(sequence)
+        target = self.directory.at_hand(subject)
+        return None if target is None else target.runs.offset_after(sequence)
 
     def consumers(self, subject: str) -> list[ConsumerPosition]:
         """Every durable consumer of a subject, also by a pattern; of a pattern, all consumers of what it stands for."""
@@ -351,7 +351,7 @@ class Streams:
         return self.subjects()
 
     async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
-        """Let go of messages older than this in every subject, with their payloads; what is gone."""
+        """Delete messages older than this in every subject, with their payloads. Returns what was deleted."""
         return await self._sweep.delete_older_than(ttl_s)
 
     async def locate_payload(self, message: StreamMessage) -> StreamMessage:
@@ -387,7 +387,7 @@ class Streams:
             yield part
 
     async def sweep(self) -> None:
-        """Let go of what is over, now."""
+        """Delete what has expired, now."""
         await self._sweep.once()
 
     def _object_id(self, message: StreamMessage) -> UUID | None:
@@ -434,7 +434,7 @@ class Streams:
             self.payloads.active.discard(upload.object_id)
 
     async def _dead_letter(self, subject: str, message: StreamMessage, durable_name: str, tries: int) -> None:
-        """A message that nobody could deal with goes to another subject, with a note of where it is from."""
+        """Publish a message that was delivered too often to its dead letter subject, with its origin in headers."""
         headers = {name: value for name, value in message.headers.items() if name and not name.startswith(OWN_PREFIX)}
         # Whatever a Kafka client has written must fit: a letter that cannot be written would be tried for ever.
         headers = fitting_headers(headers, HEADERS_BYTES_MAX - NOTE_BYTES_MAX, "dead-letter.headers_left_out")

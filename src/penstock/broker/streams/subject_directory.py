@@ -39,9 +39,9 @@ class SubjectDirectory:
 
     async def subject(self, name: str, *, make: bool = False) -> Subject:
         """A subject by name. Its topic is made if it is to be; UnknownTopicError otherwise."""
-        found = self.at_hand(name)
-        if found is not None:
-            return found
+        subject = self.at_hand(name)
+        if subject is not None:
+            return subject
         check_subject(name)
         try:
             topic = self._broker.catalog.topic(name)
@@ -55,24 +55,24 @@ class SubjectDirectory:
 
     async def complete(self, name: str) -> Subject:
         """A subject by name, once its log is served and all that is in it has sequences. UnknownTopicError if there is none."""
-        found = await self.subject(name)
-        await once_there(lambda: self._sequencer.partition_of(found))
-        await self._sequencer.number_all(found)
-        return self.at_hand(name) or found  # its tablet may have been started again meanwhile
+        subject = await self.subject(name)
+        await once_there(lambda: self._sequencer.partition_of(subject))
+        await self._sequencer.number_all(subject)
+        return self.at_hand(name) or subject  # its tablet may have been started again meanwhile
 
     async def matching(self, pattern: str) -> list[Subject]:
         """The subjects that a pattern stands for now, complete; topics of one partition become subjects by it."""
         check_pattern(pattern)
         names = [topic.name for topic in self._broker.catalog.topics() if topic.partitions == 1 and matches(pattern, topic.name)]
-        found: list[Subject] = []
+        subjects: list[Subject] = []
         for at, name in enumerate(names):
             if at % SUBJECTS_A_TURN == SUBJECTS_A_TURN - 1:
                 await asyncio.sleep(0)  # most need no wait, and others are served in between
             try:
-                found.append(await self.complete(name))
+                subjects.append(await self.complete(name))
             except UnknownTopicError:
                 continue  # deleted while others were looked at
-        return found
+        return subjects
 
     def names(self) -> list[str]:
         """The names of all subjects."""
@@ -80,8 +80,8 @@ class SubjectDirectory:
 
     def at_hand(self, name: str) -> Subject | None:
         """A subject that is one already; most are."""
-        found = self._sequencer.subjects.get(name)
-        return found if found is not None and self.is_current(found) else None
+        subject = self._sequencer.subjects.get(name)
+        return subject if subject is not None and self.is_current(subject) else None
 
     async def place(self, name: str) -> tuple[Subject, Route]:
         """A subject, made if it is not there, and the log to write to."""
@@ -89,14 +89,14 @@ class SubjectDirectory:
 
     def place_at_hand(self, name: str) -> tuple[Subject, Route] | None:
         """The same if nothing has to be made or waited for; most times nothing has."""
-        found = self._sequencer.subjects.get(name)
-        if found is None:
+        subject = self._sequencer.subjects.get(name)
+        if subject is None:
             return None
         try:
-            route = self._broker.route(found.topic_key, 0)
+            route = self._broker.route(subject.topic_key, 0)
         except (PartitionUnavailableError, UnknownTopicError):
             return None
-        return found, route
+        return subject, route
 
     async def route(self, name: str) -> Route:
         """The log to write to. A topic that is just being made, or whose tablet starts again, is waited for."""

@@ -70,7 +70,7 @@ class Sweep:
             await _try("positions for Kafka's tools", self._show_positions())
 
     async def delete_older_than(self, ttl_s: float) -> list[DeletedMessage]:
-        """Let go of everything older than this; what is gone."""
+        """Delete everything older than this. Returns what was deleted."""
         gone: list[DeletedMessage] = []
         async with self._sweeping:
             for subject in list(self._sequencer.subjects.values()):
@@ -111,17 +111,17 @@ class Sweep:
         return due is None or due[:2] != (partition.start_offset, ttl_ms) or due[2] <= self._broker.ages.wall() * 1000
 
     async def _note_due(self, subject: Subject, partition: Partition, ttl_ms: int, cut: int) -> None:
-        found = await partition.find_time(0, cut) if cut < partition.end_offset else None
-        if found is None:
+        batch = await partition.find_time(0, cut) if cut < partition.end_offset else None
+        if batch is None:
             self._due.pop(subject.number, None)
         else:
-            latest_ms = int.from_bytes(found[1][MAX_MS], "big", signed=True)
+            latest_ms = int.from_bytes(batch[1][MAX_MS], "big", signed=True)
             self._due[subject.number] = (max(cut, partition.start_offset), ttl_ms, latest_ms + ttl_ms)
 
     async def _first_since(self, partition: Partition, ttl_ms: int, end: int) -> int:
         """The offset of the first message that is not older than this."""
-        found = await partition.find_time(int(self._broker.ages.wall() * 1000) - ttl_ms)
-        return end if found is None else min(found[0], end)
+        batch = await partition.find_time(int(self._broker.ages.wall() * 1000) - ttl_ms)
+        return end if batch is None else min(batch[0], end)
 
     def _spared(self, subject: Subject, cut: int) -> int:
         """The same, or where a consumer that matters still has to read."""
@@ -129,7 +129,7 @@ class Sweep:
         return cut if needed_from is None else min(cut, needed_from)
 
     async def _cut(self, subject: Subject, partition: Partition, cut: int) -> None:
-        """Let go of messages before an offset, then of what belongs to them. Also what Kafka's retention has cut is followed."""
+        """Delete messages before an offset, then their sequences and payloads; also those that Kafka's retention has deleted."""
         before = partition.start_offset
         if cut > before:
             await partition.trim(cut)
@@ -139,7 +139,7 @@ class Sweep:
         await self._payloads.forget_before(subject.topic_id, start)
 
     async def _listed(self, subject: Subject, partition: Partition, cut: int) -> list[DeletedMessage]:
-        found: list[DeletedMessage] = []
+        deleted: list[DeletedMessage] = []
         offset = partition.start_offset
         while offset < cut:
             read = await partition.read(offset, READ_BYTES, until=cut)
@@ -150,10 +150,10 @@ class Sweep:
                     sequence = subject.runs.sequence_of(stored.offset)
                     name = f"{subject.name}/{stored.offset}" if stored.payload is None else stored.payload.object_name
                     if sequence is not None:
-                        found.append(DeletedMessage(sequence, subject.name, name))
+                        deleted.append(DeletedMessage(sequence, subject.name, name))
             offset = read.next_offset
             await asyncio.sleep(0)  # what is in memory is read without suspending
-        return found
+        return deleted
 
     async def _sweep_gone_topics(self) -> None:
         for topic_id in self._payloads.topics():
@@ -167,7 +167,7 @@ class Sweep:
             await _try(f"upload {upload.object_id.hex}", self._settle_upload(upload))
 
     async def _settle_upload(self, upload: LeftUpload) -> None:
-        """An upload that nobody works on: its message is there, and then they belong together, or it is an orphan."""
+        """Settle an unfinished upload of an earlier process: claim it for its message if that is stored, else delete it."""
         try:
             topic = self._broker.catalog.topic_by_id(upload.topic_id)
         except UnknownTopicError:
@@ -208,7 +208,7 @@ class Sweep:
         by_name: dict[str, list[ConsumerPosition]] = {}
         for position in self._positions.of_patterns():
             by_name.setdefault(position.durable_name, []).append(position)
-        found: list[ConsumerPosition] = []
+        effective: list[ConsumerPosition] = []
         for durable_name, positions in by_name.items():
             mark = (len(subjects), newest, *(position.last_sequence for position in positions))
             if self._shown_patterns.get(durable_name) == mark:
@@ -218,8 +218,8 @@ class Sweep:
             for name in list(subjects):
                 own = [position.last_sequence for position in positions if matches(position.subject, name)]
                 if own and not self._positions.has(durable_name, name):
-                    found.append(ConsumerPosition(durable_name, name, min(own)))
-        return found
+                    effective.append(ConsumerPosition(durable_name, name, min(own)))
+        return effective
 
 
 def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, TopicPartition, Position]:
