@@ -128,7 +128,7 @@ def test_users_are_given_passwords_and_rights(plain: RunningNode) -> None:
         (["access", "allow", "ben", "read"], b"", b"required"),
         (["access", "allow", "ben", "read", "--cluster"], b"", b"nothing that is done with a CLUSTER"),
         (["access", "allow", "ben", "dance", "--topic", "t"], b"", b"invalid choice"),
-        (["access", "remove"], b"", b"say which rules"),
+        (["access", "remove"], b"", b"name the rules to delete"),
     ],
 )
 def test_what_cannot_be_done_to_users_and_rules_is_told(plain: RunningNode, argv: list[str], stdin: bytes, said: bytes) -> None:

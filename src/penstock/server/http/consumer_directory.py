@@ -68,17 +68,17 @@ class ConsumerDirectory:
 
     async def all(self, snapshot: Snapshot) -> dict[str, ConsumerEntry]:
         """Every consumer, by the name it is shown by."""
-        found: dict[str, ConsumerEntry] = {}
+        entries: dict[str, ConsumerEntry] = {}
         for name in self._declared_consumers()[0]:
-            found[name] = ConsumerEntry(name, "ydb", name, name)
+            entries[name] = ConsumerEntry(name, "ydb", name, name)
         for name in (*self._group_names(), *(name for name in snapshot.consumers if not name.startswith(YT_PREFIX))):
-            found.setdefault(name, ConsumerEntry(name, "kafka", name, name))
+            entries.setdefault(name, ConsumerEntry(name, "kafka", name, name))
         for node in self._broker.namespace.consumers():
-            found[node.path] = ConsumerEntry(node.path, "yt", consumer_name(node), node.path, node)
+            entries[node.path] = ConsumerEntry(node.path, "yt", consumer_name(node), node.path, node)
         # They are groups as well, for Kafka's tools to see; what counts is where the streams say they are.
         for name in await self.stream_places():
-            found[STREAM_PREFIX + name] = ConsumerEntry(STREAM_PREFIX + name, "stream", name, name)
-        return found
+            entries[STREAM_PREFIX + name] = ConsumerEntry(STREAM_PREFIX + name, "stream", name, name)
+        return entries
 
     async def find(self, name: str) -> ConsumerEntry:
         """One consumer by the name it is shown by. UnknownGroupError if there is none."""

@@ -224,29 +224,29 @@ class ConsumerResource(Resource):
 
     async def reset(self, call: Call[ConsumerNames, Nothing, ResetRequest]) -> ResetPlan:
         """POST /consumers/{name}/reset. As with Kafka's tools, only while the consumer has no members."""
-        name, asked, caller = call.names.name, call.body, call.caller
+        name, body, caller = call.names.name, call.body, call.caller
         caller.check_group(Operation.READ, self._directory.resource_of(name))
-        topic = topic_for(self._context, caller, Operation.READ, asked.topic)
+        topic = topic_for(self._context, caller, Operation.READ, body.topic)
         consumer = await self._directory.find(name)
-        if (asked.to in ("offset", "time")) != (asked.value is not None):
+        if (body.to in ("offset", "time")) != (body.value is not None):
             raise MalformedRequestError("value is given with to=offset and to=time, and with nothing else")
         if consumer.kind == "stream":
-            return await self._reset_stream(consumer, topic, asked)
+            return await self._reset_stream(consumer, topic, body)
         if self._directory.has_members(consumer):
             raise NonEmptyGroupError(f"consumer {name!r} has members, which would commit over it; stop them first")
-        numbers = list(range(topic.partitions)) if asked.partitions is None else sorted(set(asked.partitions))
-        items = [await self._move(consumer, topic, number, asked) for number in numbers]
-        if not asked.dry_run:
-            moves = [(TopicPartition(topic.id, one.partition), Position(one.after)) for one in items]
+        numbers = list(range(topic.partitions)) if body.partitions is None else sorted(set(body.partitions))
+        items = [await self._move(consumer, topic, number, body) for number in numbers]
+        if not body.dry_run:
+            moves = [(TopicPartition(topic.id, move.partition), Position(move.after)) for move in items]
             await self._broker.consumers.commit(consumer.key, moves)
-        return ResetPlan(done=not asked.dry_run, items=items)
+        return ResetPlan(done=not body.dry_run, items=items)
 
-    async def _move(self, consumer: ConsumerEntry, topic: Topic, number: int, asked: ResetRequest) -> OffsetMove:
+    async def _move(self, consumer: ConsumerEntry, topic: Topic, number: int, body: ResetRequest) -> OffsetMove:
         partition = self._broker.partition(topic, number)
         start, end = partition.start_offset, partition.end_offset
-        after = {"earliest": start, "latest": end}.get(asked.to, asked.value or 0)
-        if asked.to == "time":
-            after = await offset_at_time(partition, asked.value or 0, self._context.clock)
+        after = {"earliest": start, "latest": end}.get(body.to, body.value or 0)
+        if body.to == "time":
+            after = await offset_at_time(partition, body.value or 0, self._context.clock)
         before = self._broker.consumers.position(consumer.key, TopicPartition(topic.id, number))
         return OffsetMove(
             topic=topic.name,
@@ -257,10 +257,10 @@ class ConsumerResource(Resource):
             end=end,
         )
 
-    async def _reset_stream(self, consumer: ConsumerEntry, topic: Topic, asked: ResetRequest) -> ResetPlan:
+    async def _reset_stream(self, consumer: ConsumerEntry, topic: Topic, body: ResetRequest) -> ResetPlan:
         """Positions in a stream are sequences, the last that was acknowledged."""
         engine = self._context.streams
-        if engine is None or asked.to == "time":
+        if engine is None or body.to == "time":
             raise InvalidRequestError(
                 "a durable name of streams is moved to earliest, latest or a sequence (offset), not to a time"
             )
@@ -271,13 +271,13 @@ class ConsumerResource(Resource):
                 f"move it with: penstock stream ack '{patterns[0]}' {consumer.key} SEQUENCE --rewind"
             )
         last = await engine.last_sequence(topic.name)
-        after = {"earliest": 0, "latest": last}.get(asked.to, asked.value or 0)
+        after = {"earliest": 0, "latest": last}.get(body.to, body.value or 0)
         before = await engine.get_position(consumer.key, topic.name)
-        if not asked.dry_run:
+        if not body.dry_run:
             after = await engine.acknowledge(consumer.key, topic.name, after, rewind=True)
             self._directory.forget_streams()
         move = OffsetMove(topic=topic.name, partition=0, before=before, after=after, start=0, end=last)
-        return ResetPlan(done=not asked.dry_run, items=[move])
+        return ResetPlan(done=not body.dry_run, items=[move])
 
     async def _view(self, consumer: ConsumerEntry, snapshot: Snapshot) -> ConsumerView:
         figures = await self._figures(consumer, snapshot)
@@ -312,13 +312,13 @@ class ConsumerResource(Resource):
             return snapshot.consumers.get(consumer.key, none).lag if consumer.kind != "stream" else none.lag
 
         orders: dict[str, Callable[[ConsumerEntry], Any]] = {
-            "kind": lambda one: one.kind,
+            "kind": lambda consumer: consumer.kind,
             "state": self._directory.state,
-            "members": lambda one: len(self._directory.members(one)),
-            "lag_messages": lambda one: lag(one).messages,
-            "lag_bytes": lambda one: lag(one).size,
-            "lag_seconds": lambda one: -(lag(one).since_ms or self._context.now_ms()),
-            "retention_share": lambda one: lag(one).retention_share or 0.0,
+            "members": lambda consumer: len(self._directory.members(consumer)),
+            "lag_messages": lambda consumer: lag(consumer).messages,
+            "lag_bytes": lambda consumer: lag(consumer).size,
+            "lag_seconds": lambda consumer: -(lag(consumer).since_ms or self._context.now_ms()),
+            "retention_share": lambda consumer: lag(consumer).retention_share or 0.0,
         }
         return orders[sort]
 

@@ -199,35 +199,39 @@ class ScanResult(NamedTuple):
 
 async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: Budget, *, backwards: bool) -> ScanResult:
     """Up to `limit` messages of several partitions, in the order of their times as far as that of their offsets allows."""
-    found: list[Record] = []
+    records: list[Record] = []
     size = 0
     waiting: list[tuple[int, int]] = []  # the next message of each partition, the best first
     sign = -1 if backwards else 1
-    for place, one in enumerate(scans):
-        await one.fill(budget)
-        if one.next_time is not None:
-            heapq.heappush(waiting, (sign * one.next_time, place))
-    while waiting and len(found) < limit and size < bytes_max:
+    for place, partition_scan in enumerate(scans):
+        await partition_scan.fill(budget)
+        if partition_scan.next_time is not None:
+            heapq.heappush(waiting, (sign * partition_scan.next_time, place))
+    while waiting and len(records) < limit and size < bytes_max:
         _, place = heapq.heappop(waiting)
-        one = scans[place]
-        record = one.take()
-        found.append(record)
+        partition_scan = scans[place]
+        record = partition_scan.take()
+        records.append(record)
         size += record.size
-        await one.fill(budget)
-        if one.next_time is not None:
-            heapq.heappush(waiting, (sign * one.next_time, place))
-        elif not one.is_done:
+        await partition_scan.fill(budget)
+        if partition_scan.next_time is not None:
+            heapq.heappush(waiting, (sign * partition_scan.next_time, place))
+        elif not partition_scan.is_done:
             break  # of this one nothing more is looked at: what others have later would be out of order
-    if all(one.is_done for one in scans):
-        return ScanResult(found, None, budget.spent)
-    return ScanResult(found, Cursor(backwards, {str(one.partition.number): one.at for one in scans}), budget.spent)
+    if all(partition_scan.is_done for partition_scan in scans):
+        return ScanResult(records, None, budget.spent)
+    return ScanResult(
+        records,
+        Cursor(backwards, {str(partition_scan.partition.number): partition_scan.at for partition_scan in scans}),
+        budget.spent,
+    )
 
 
 async def offset_at_time(partition: Partition, timestamp_ms: int, clock: Clock) -> int:
     """The offset of the first message from a time on, committed or not; the end if there is none."""
-    found = await partition.find_time(timestamp_ms)
-    if found is None:
+    located = await partition.find_time(timestamp_ms)
+    if located is None:
         return partition.end_offset
-    one = PartitionScan(partition, found[0], Filter(since_ms=timestamp_ms, committed=False), backwards=False)
-    await one.fill(Budget(clock))
-    return one.next_offset
+    partition_scan = PartitionScan(partition, located[0], Filter(since_ms=timestamp_ms, committed=False), backwards=False)
+    await partition_scan.fill(Budget(clock))
+    return partition_scan.next_offset

@@ -66,41 +66,41 @@ class RegistrationResource(Resource):
 
     async def register(self, call: Call[RegistrationNames, Nothing, RegistrationRequest]) -> Done:
         """PUT /queues/{name}/registrations/{consumer}. For a vital one it takes the right to alter the topic."""
-        caller, asked = call.caller, call.body
+        caller, body = call.caller, call.body
         consumer = self._consumer(call)
         # The right to register vital consumers covers all others.
         name = call.names.name
         topic, queue = queue_for(self._context, caller, Operation.DESCRIBE, name)
         if not caller.may_topic(Operation.ALTER, topic.name):
-            caller.check_topic(Operation.ALTER if asked.vital else Operation.READ, topic.name)
+            caller.check_topic(Operation.ALTER if body.vital else Operation.READ, topic.name)
         if self._broker.namespace.consumer(consumer.path) is None:
             raise UnknownGroupError(f"there is no consumer {consumer.path}; GET /api/v1/consumers lists those there are")
-        partitions = None if asked.partitions is None else tuple(sorted(set(asked.partitions)))
+        partitions = None if body.partitions is None else tuple(sorted(set(body.partitions)))
         if partitions and partitions[-1] >= topic.partitions:
             raise MalformedRequestError(f"{name} has no partition {partitions[-1]}; it has {topic.partitions}, from 0 on")
-        await self._broker.registrations.register(Registration(self._ref(queue.path), consumer, asked.vital, partitions))
+        await self._broker.registrations.register(Registration(self._ref(queue.path), consumer, body.vital, partitions))
         return Done()
 
     async def unregister(self, call: Call[RegistrationNames, Nothing, Nothing]) -> Done:
         """DELETE /queues/{name}/registrations/{consumer}."""
         consumer = self._consumer(call)
         topic, queue = queue_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
-        found = self._broker.registrations.registration(self._ref(queue.path), consumer)
-        if found is None:
+        registration = self._broker.registrations.registration(self._ref(queue.path), consumer)
+        if registration is None:
             raise NotFoundError(f"{consumer} is not registered at {call.names.name}")
-        if found.vital:
+        if registration.vital:
             call.caller.check_topic(Operation.ALTER, topic.name)
-        await self._broker.registrations.unregister(found.queue, consumer)
+        await self._broker.registrations.unregister(registration.queue, consumer)
         return Done()
 
     async def set_trimming(self, call: Call[QueueNames, Nothing, TrimRequest]) -> TrimView:
         """PUT /queues/{name}/trimming: the attribute `auto_trim_config` of YT."""
-        asked = call.body
+        body = call.body
         _, queue = queue_for(self._context, call.caller, Operation.ALTER, call.names.name)
-        if asked.retained_lifetime_ms is not None and asked.retained_lifetime_ms % SECOND_MS:
+        if body.retained_lifetime_ms is not None and body.retained_lifetime_ms % SECOND_MS:
             raise MalformedRequestError("retained_lifetime_ms is a number of milliseconds that make whole seconds")
-        config: dict[str, bool | int] = {"enable": asked.enable}
-        kept = {"retained_rows": asked.retained_rows, "retained_lifetime_duration": asked.retained_lifetime_ms}
+        config: dict[str, bool | int] = {"enable": body.enable}
+        kept = {"retained_rows": body.retained_rows, "retained_lifetime_duration": body.retained_lifetime_ms}
         config |= {name: value for name, value in kept.items() if value is not None}
         changed = await self._broker.namespace.set_attributes(queue.path, {"auto_trim_config": msgspec.json.encode(config)})
         return trimming_of(changed)

@@ -170,10 +170,10 @@ class TopicResource(Resource):
 
     async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicView:
         """POST /topics: by who may make any topic, or this one."""
-        asked, caller = call.body, call.caller
+        new_topic, caller = call.body, call.caller
         if not caller.may(Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
-            caller.check_topic(Operation.CREATE, asked.name)
-        topic = await self._broker.create_topic(asked.name, asked.partitions, TopicConfig(asked.config))
+            caller.check_topic(Operation.CREATE, new_topic.name)
+        topic = await self._broker.create_topic(new_topic.name, new_topic.partitions, TopicConfig(new_topic.config))
         return self._view(topic, Snapshot(0.0))
 
     async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> TopicView:
@@ -281,15 +281,15 @@ def topic_for(context: NodeContext, caller: Caller, operation: Operation, name: 
 
 def visible_topics(context: NodeContext, caller: Caller, search: str = "", *, internal: bool = True) -> list[Topic]:
     """The topics that a caller may know of, by name."""
-    found = context.figures.topics()
+    topics = context.figures.topics()
     if search:
         part = search.lower()
-        found = [topic for topic in found if part in topic.name.lower()]
+        topics = [topic for topic in topics if part in topic.name.lower()]
     if not internal:
-        found = [topic for topic in found if not is_internal(topic.name)]
+        topics = [topic for topic in topics if not is_internal(topic.name)]
     if caller.access is not None:
-        found = [topic for topic in found if caller.may_topic(Operation.DESCRIBE, topic.name)]
-    return found
+        topics = [topic for topic in topics if caller.may_topic(Operation.DESCRIBE, topic.name)]
+    return topics
 
 
 def is_internal(name: str) -> bool:

@@ -146,8 +146,8 @@ class TopicFlows:
 
     def shown(self) -> list[tuple[str, Counts]]:
         """The counters that are shown, by topic; the last is of all others."""
-        found = [(flow.name, flow.counts.minus(flow.elsewhere)) for flow in self._shown]
-        return [*sorted(found), (OTHER, self._others)]
+        flows = [(flow.name, flow.counts.minus(flow.elsewhere)) for flow in self._shown]
+        return [*sorted(flows), (OTHER, self._others)]
 
     def busiest(self, count: int) -> list[str]:
         """The topics with series that were used last and most."""

@@ -244,10 +244,10 @@ def _read_disks(sources: Sources, samples: Samples) -> None:
             samples.add(m.DISK_FAILURES, probe.failures, str(order))
 
 
-def _read_pipelines(found: list[dict[str, Any]], samples: Samples) -> None:
+def _read_pipelines(reports: list[dict[str, Any]], samples: Samples) -> None:
     states: dict[str, int] = {}
-    for one in found:
-        states[str(one.get("state"))] = states.get(str(one.get("state")), 0) + 1
+    for report in reports:
+        states[str(report.get("state"))] = states.get(str(report.get("state")), 0) + 1
     for state, count in sorted(states.items()):
         samples.add(m.PIPELINES, count, state)
     fields: tuple[tuple[Metric, str, Callable[[float], float]], ...] = (
@@ -258,6 +258,6 @@ def _read_pipelines(found: list[dict[str, Any]], samples: Samples) -> None:
         (m.PIPELINE_BATCH, "last_batch_ms", lambda value: value / 1000),
     )
     for metric, key, scaled in fields:
-        for one in found[:PIPELINES_SHOWN]:
-            if isinstance(one.get(key), int | float):
-                samples.add(metric, scaled(one[key]), str(one.get("name")))
+        for report in reports[:PIPELINES_SHOWN]:
+            if isinstance(report.get(key), int | float):
+                samples.add(metric, scaled(report[key]), str(report.get("name")))
