@@ -160,7 +160,7 @@ def test_errors_of_the_only_disk_are_logged_shown_and_over_when_they_are(tmp_pat
         assert writer.write() == 0
         _wait(lambda: not _is_ready(node), "the node says it is ready though every write fails")
         assert _states(node) == ["failing"]
-        assert "writing failed, it will be tried again: [Errno 5]" in (tmp_path / "log").read_text()
+        assert "writing failed, it will be retried: [Errno 5]" in (tmp_path / "log").read_text()
         _set(faults, "eio")
         _wait(lambda: _is_ready(node), "a disk that is mended is not used again")
         _wait(lambda: writer.write() == 1, "writes are not taken again")

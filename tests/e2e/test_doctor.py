@@ -102,7 +102,7 @@ def test_a_running_node_is_recognised(tmp_path: Path) -> None:
     assert "running node" in found["kafka_port"]["found"]
     assert "running node" in found["http_port"]["found"]
     assert found["readiness"]["status"] == "ok"
-    assert "a running node works" in found["lock"]["found"]
+    assert "a running node uses" in found["lock"]["found"]
     assert node.ready["cluster_id"] in found["node"]["found"]
     assert "1 topics" in found["node"]["found"]
 
