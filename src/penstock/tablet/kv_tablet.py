@@ -261,7 +261,7 @@ class KvTablet:
             await self._split(staged)
             return
         puts.append((BlobId(self._storage.info.tablet, LOG, self.generation, step, 0, len(raw)), raw))
-        assert puts[-1][0][2:4] == (self.generation, step), "what a commit writes is of its own step"
+        assert puts[0][0][2:4] == (self.generation, step), "what a commit writes is of its own step"
         from_reserve = not group or group[0].request.makes_room
         began = self._probe.now()
         trouble = _worst(await self._storage.put_all(puts, from_reserve=from_reserve))
