@@ -11,7 +11,7 @@ A file of records of 32 bytes, one for each time that an end was noted (integers
      END    so many bytes of the chunk were written and acknowledged
      WHOLE  the records before it are all that was known when the file was begun; without it the file does not count
 
-*Boot* is 0 if they were synced. Otherwise they are certain to be there only until the machine starts anew, and it is a number
+*Boot* is 0 if they were synced. Otherwise they are certain to be there only until the machine reboots, and it is a number
 drawn by its kernel at boot. An opening of the disk begins a file of its own, and then deletes older ones.
 """
 
