@@ -36,19 +36,12 @@ AVOIDED: Final = re.compile(r"anew|whoever|nobody|likewise|under_way|let_go|(hel
 LEFT_OVER: Final = frozenset(
     {
         *(
-            "_tidy",
-            "_tidy_due",
-            "_tidy_timed",
-            "_tidy_handoff",
-            "_tidying",
-            "_wait_for_tidying",
             "NOBODY",
-            "bury_tombstones",
             "bury_zombies",
             "_start_anew",
             "anew",
         ),
-        *("_under_way", "UNDER_WAY_BYTES_MAX", "_under_way_bytes", "_is_under_way", "_let_go", "let_go"),
+        *("_under_way", "UNDER_WAY_BYTES_MAX", "_under_way_bytes"),
     }
 )
 

@@ -71,7 +71,7 @@ def has_part(entry: Entry) -> bool:
 class Barrier:
     """One barrier (soft or hard) of a channel, as far as each VDisk of the group is known to hold it.
 
-    It acts here only once a quorum is known to hold it. Whoever holds a later barrier holds every earlier one too.
+    It takes effect only once a quorum is known to hold it. A disk that holds a later barrier holds every earlier one too.
     """
 
     __slots__ = ("_quorum", "_self", "acting", "held", "own")

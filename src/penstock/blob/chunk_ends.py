@@ -69,7 +69,7 @@ class ChunkEnds:
         self.known = known
 
     async def note(self, ends: Ends) -> None:
-        """Write down ends that are not known yet. After an OSError a file is begun anew by the next call."""
+        """Record ends that are not known yet. After an OSError the next call starts a new file."""
         news = {chunk: end for chunk, end in ends.items() if self.known.get(chunk, 0) < end}
         if not news and not self._is_stale:
             return

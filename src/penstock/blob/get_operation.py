@@ -101,7 +101,7 @@ class GetOperation:
         while pending:
             done, _ = await asyncio.wait(pending, timeout=DISK_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                break  # whoever has said nothing for so long counts as out
+                break  # disks that have not answered by now count as out
             for task in done:
                 index = pending.pop(task)
                 reply: PartsReply = task.result()

@@ -65,7 +65,7 @@ class DiskIndex:
 
     @property
     def knows_nothing(self) -> bool:
-        """Whether nobody has ever told this disk anything."""
+        """Whether this disk holds no parts and no metadata."""
         return self.parts == 0 and not self.sync_all()
 
     def channel(self, channel_key: bytes) -> Channel:
@@ -252,7 +252,7 @@ class DiskIndex:
             self._forget(channel_key, channel, key)
         return len(found)
 
-    def bury_tombstones(self, synced: int) -> None:
+    def drop_tombstones(self, synced: int) -> None:
         """Forget tombstones that every other disk has heard of: those up to `synced` in this disk's sync log."""
         while self.tombstones and self.tombstones[0][0] <= synced:
             _, channel_key, key = self.tombstones.popleft()

@@ -156,7 +156,7 @@ class Journal:
         else:
             self._wake.set()
             await self._task
-        self._batch.settle(_closed())  # whoever came too late
+        self._batch.settle(_closed())  # appended after the last batch was taken
 
     def _start_chunk(self) -> None:
         if self.offset:
@@ -240,7 +240,7 @@ class Journal:
                 action()
         self._on_seal(self.chunk, self.offset)
         self.offset = 0
-        # The log is taken up anew: whatever became of the failed tail, it is not damage.
+        # The log restarts here: whatever is left of the failed tail does not count as damage.
         self.durable = (self.chunk + 1, 0)
         self._start_chunk()
         batch.settle(error)

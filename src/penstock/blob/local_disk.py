@@ -32,7 +32,7 @@ SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
 AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if it only comes from memory
-WRITE_AT_HAND_BYTES = 256 << 10  # likewise a write, for which the thread takes half as long again
+WRITE_AT_HAND_BYTES = 256 << 10  # the limit for writes, for which a thread costs half as much again
 SLOW_WRITE_S = 0.01  # writes that go to memory take so long when the system holds them back until the disk has caught up
 SLOW_WRITES_MAX = 2  # in a row: once may be that another process had the processor meanwhile
 SLOW_FOR_S = 1.0
@@ -164,7 +164,7 @@ class LocalDisk:
                 raise
             raise as_disk_error(error, str(self._path)) from error
         if reserved == 0:
-            # The file is complete: from here on it is opened by whoever reads it.
+            # The file is complete: from now on reads open it themselves.
             self._tails.pop(name, None)
 
     async def read(self, name: str, offset: int, length: int) -> bytes:
@@ -187,7 +187,7 @@ class LocalDisk:
 
     def piece(self, name: str, offset: int, length: int) -> FilePiece | None:
         if self._readers.is_hung:
-            return None  # whoever sent it would hang in its turn
+            return None  # sending from a hung disk would hang the sender
         file = self._opened(name)
         return FilePiece(file.fd, offset, length, file)
 

@@ -143,8 +143,8 @@ class LocalGroup:
         await self._reopen(order)
 
     async def move(self, order: int, open_disk: OpenDisk) -> None:
-        """Let a VDisk live on another disk. The group's generation rises, commands under way see RACE, and the new disk is
-        refilled from the others."""
+        """Move a VDisk to another disk. The group's generation rises, commands in flight get RACE, and the new disk is refilled
+        from the others."""
         await self.take_out(order)
         self._open_disk = _with_moved(self._open_disk, order, open_disk)
         self.set_generation(self.group.generation + 1)
@@ -230,8 +230,8 @@ class LocalGroup:
         if all(vdisk.index.knows_nothing for vdisk in vdisks):
             await asyncio.gather(*(vdisk.reach(DiskState.COMPLETE) for vdisk in fresh))
         else:
-            # Whoever has written so into the configuration wants the group to go on with what its disks hold, though more of
-            # them went back in time than it can do without.
+            # An operator who marks a group as not formed wants it to continue with what its disks hold, although more of them
+            # lost data than its erasure tolerates.
             known = [vdisk for vdisk in fresh if not vdisk.index.knows_nothing]
             await asyncio.gather(*(vdisk.begin_life(vdisk.sisters.own.life + 1, DiskState.COMPLETE) for vdisk in known))
         begun = sum(1 << vdisk.order for vdisk in vdisks if vdisk.index.state != DiskState.FRESH and not vdisk.is_failing)

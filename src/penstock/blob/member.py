@@ -1,5 +1,5 @@
-"""One open VDisk of a group with the work that keeps it in step, whole and tidy. Each member is looked after by itself, so that
-one whose disk hangs or fails keeps no other from its turn."""
+"""One open VDisk of a group with its background work: sync, replication and upkeep. Each member runs its own, so that one whose
+disk hangs or fails does not delay the others."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Member:
             self._upkeep_trouble.failed(error)
 
     async def round(self, replication_interval: float) -> bool:
-        """Check the disk, sync with the sisters, begin to heal what is not whole, and tidy up. Returns False if the disk's files
-        are gone, so that it must be opened again."""
+        """Check the disk, sync with the sisters, start replicating missing parts, and do the upkeep that is due. Returns False if
+        the disk's files are gone, so that it must be opened again."""
         try:
             async with asyncio.timeout(ROUND_TIMEOUT_S):
                 return await self._round(replication_interval)

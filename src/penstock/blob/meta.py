@@ -44,8 +44,8 @@ class DiskState(IntEnum):
 class BlockItem(NamedTuple):
     """Generations of a tablet up to this one may change nothing; `issuer` tells a retry from a rival.
 
-    A disk that learned of a block by sync keeps it with the issuer HEARSAY, and confirms it to nobody: otherwise a disk that was
-    wiped and has learned of a rival's block, or of half of one, would make up the quorum of a second owner.
+    A disk that learned of a block by sync keeps it with the issuer HEARSAY, and never confirms it: otherwise a disk that was
+    wiped and has heard of a rival's block, or of half of one, could complete the quorum of a second owner.
     """
 
     tablet: bytes

@@ -12,7 +12,7 @@ class VDiskOptions:
     chunk_size: int = 128 << 20
     space_reserve: int = 256 << 20  # kept free of blobs, so that garbage can still be collected on a full disk
     checkpoint_bytes: int = 128 << 20  # of log, after which a checkpoint is due
-    checkpoint_records: int = 200_000  # likewise, of all disks of the group together: an opening group reads the logs of all
+    checkpoint_records: int = 200_000  # the same in records, over all disks of the group: an opening group reads the logs of all
     accept_loss: bool = False  # open the only copy of something though files of it are missing
     sparse_ratio: float = 0.5  # a chunk less alive than this is rewritten
     upkeep_interval: float = 1.0  # seconds

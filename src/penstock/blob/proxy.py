@@ -217,7 +217,7 @@ class GroupProxy:
 
         erasure = self.group.erasure
         if erasure is Erasure.NONE:
-            # There is nobody else to wait for, nor to agree with.
+            # A single disk decides alone.
             _, reply = await ask(0)
             if reply.status is Status.OK:
                 return OK

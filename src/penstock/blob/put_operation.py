@@ -20,7 +20,8 @@ Assignment = tuple[int, int]
 
 
 class PutOperation:
-    """One put to a group of several disks; `restoring` if the blob is there and is only to be made whole, whoever runs now."""
+    """One put to a group of several disks. With `restoring`, the blob exists and only missing parts are written; blocks of newer
+    generations do not stop it."""
 
     def __init__(
         self, group: Group, clock: Clock, blob_id: bytes, data: Buffer, *, restoring: bool = False, from_reserve: bool = False
@@ -52,7 +53,7 @@ class PutOperation:
             hedge = self._group.hedge_delay(self._clock.monotonic()) if self._may_hedge else None
             done, _ = await asyncio.wait(self._pending, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                # Whoever has not answered by now is doubted: its parts go to handoffs as well.
+                # Disks that have not answered by now are suspect: their parts go to handoffs as well.
                 self._send(self._more(doubted=True))
                 self._may_hedge = False
                 continue
@@ -154,7 +155,7 @@ class PutOperation:
             task.add_done_callback(check)
 
     async def _take_back(self) -> None:
-        """The id is taken by another blob: what this put has stored anew must not be mistaken for parts of that one."""
+        """Drop the parts this put stored: another blob has the id, and these must not be mistaken for parts of it."""
         while self._pending:
             done, _ = await asyncio.wait(self._pending)
             for task in done:

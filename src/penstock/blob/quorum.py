@@ -81,7 +81,7 @@ def absence_proven(erasure: Erasure, parts: Sequence[int], unknown: int) -> bool
     """Whether the blob stays unreadable whatever the unknown indices hold, within the fail model: a get may answer NODATA.
 
     Unknown are the disks that gave no answer and those that are being refilled. A main place may hold its part, a handoff one
-    part that nobody else has. A mirror holds the whole blob, so there a single unknown disk leaves the matter open; see
+    part that no other disk has. A mirror holds the whole blob, so there a single unknown disk leaves the matter open; see
     `put_excluded` for the weaker proof.
     """
     if erasure is not Erasure.BLOCK_4_2:

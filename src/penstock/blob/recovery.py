@@ -125,8 +125,8 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: End
                 (damage if item.offset < end else doubtful).append(item)
                 continue
             if item.header.durable == (number, 0):
-                # The log was taken up anew here. What it was before is judged by what was known before: a torn tail that was
-                # left behind then does not become damage by what was written after it.
+                # The log was restarted here after a failed write. What precedes is judged by what was known then: a torn tail
+                # left behind does not become damage because more was written after it.
                 damage += _settle(doubtful, durable, found)
                 doubtful = []
             durable = max(durable, item.header.durable)

@@ -1,4 +1,5 @@
-"""Giving a VDisk the parts it should hold: after it was wiped, was out, or lost some to damage; and tidying handoffs."""
+"""Replication: restores the parts a VDisk should hold after it was wiped, was out or was damaged, and drops handoffs no longer
+needed."""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ class Replicator:
         index = orders.index(self._vdisk.order)
         part = main_part(self._group.erasure, index)
         if part == 0:
-            await self._tidy_handoff(seen, report)
+            await self._drop_handoff(seen, report)
             return
         if seen.parts[index] >> part - 1 & 1 or self._is_unwanted(packed):
             return
@@ -166,7 +167,7 @@ class Replicator:
         await self._restore(seen, part, report)
 
     def _is_unwanted(self, packed: bytes) -> bool:
-        """Whether the blob is garbage, or on its way here by the put that is under way."""
+        """Whether the blob is garbage, or is being written here by a put in flight."""
         channel = self._vdisk.index.channels.get(packed[:CHANNEL_KEY_SIZE])
         return channel is not None and channel.refuses(packed[CHANNEL_KEY_SIZE:PREFIX_SIZE])
 
@@ -200,8 +201,8 @@ class Replicator:
             parts.update(reply.parts)
         return parts
 
-    async def _tidy_handoff(self, seen: ListedBlob, report: RoundReport) -> None:
-        """Drop what stands in for a disk that has its part by now, damaged or not; only once every main place is filled."""
+    async def _drop_handoff(self, seen: ListedBlob, report: RoundReport) -> None:
+        """Drop the handoff parts of a blob once every main place holds its part, damaged or not."""
         mains = [held if main_part(self._group.erasure, at) else 0 for at, held in enumerate(seen.parts)]
         if not put_done(self._group.erasure, mains):
             return

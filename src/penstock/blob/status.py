@@ -12,7 +12,7 @@ class Status(Enum):
     OK = "OK"
     ERROR = "ERROR"  # a wrong command, or too few disks answered; it may still have taken effect
     ALREADY = "ALREADY"  # it came before and was carried out
-    BLOCKED = "BLOCKED"  # a newer generation of the tablet is running: whoever is told this stops
+    BLOCKED = "BLOCKED"  # a newer generation of the tablet is running: this one must stop
     RACE = "RACE"  # the group changed under the command: send it again
     NODATA = "NODATA"  # there is no such blob
     DEADLINE = "DEADLINE"  # time ran out; it may still have taken effect

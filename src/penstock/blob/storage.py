@@ -171,7 +171,7 @@ class TabletStorage:
         return max(newest, found.blocked_generation + 1) + 1
 
     async def erase(self) -> Reply:
-        """Let go of everything the tablet has in any channel, for good: no generation of it can be started again."""
+        """Delete everything the tablet has in any channel, for good: no generation of it can be started again."""
         for channel in range(len(self.info.channels)):
             reply = await self.collect_garbage(channel, GENERATION_MAX, COUNTER_MAX, barrier=MAX_BARRIER, hard=True)
             if reply.status is not Status.OK:

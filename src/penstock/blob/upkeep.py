@@ -1,7 +1,7 @@
-"""What a VDisk does for itself in the background: checkpoints, giving back the space of dead chunks, and scrubbing.
+"""Background work of a VDisk: checkpoints, freeing dead chunks, rewriting sparse ones, and scrubbing.
 
-A chunk is deleted once nothing in it is wanted and no checkpoint that is kept needs the log in it. The last two checkpoints
-are kept, so that one damaged checkpoint costs time and nothing else.
+A chunk is deleted once nothing in it is live and no retained checkpoint needs the log in it. The last two checkpoints are
+retained, so that one damaged checkpoint costs recovery time and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REWRITE_BYTES = 8 << 20
 
 
 class Upkeep:
-    """The background work of one VDisk, one step at a time; whoever owns the disk decides when."""
+    """The background work of one VDisk, one step per call; the owner of the disk decides when."""
 
     def __init__(self, vdisk: VDisk) -> None:
         self._vdisk = vdisk
@@ -51,7 +51,7 @@ class Upkeep:
         """Look at the space left, checkpoint if one is due, and reclaim what can be."""
         await self.watch_space()
         if self._vdisk.journal.trouble is not None and not self._vdisk.full:
-            # Nobody else may write while the disk is known to fail. An empty record says nothing and does no harm.
+            # A failing disk gets no other writes; an empty record probes whether it works again.
             self._vdisk.journal.append(RecordKind.META, NO_ID, b"")
             await self._vdisk.journal.commit()
         if self._is_checkpoint_due():

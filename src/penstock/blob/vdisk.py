@@ -290,20 +290,20 @@ class VDisk:
             # It may be an old copy, and bring back what the others have deleted and forgotten.
             return PullReply(Status.OK, 0, 0, tuple(index.blocks.values()), index.state, known)
         if self.doubts_keeps:
-            # Its flags are told later, together with all else, since nobody has heard of incarnation 0.
+            # Its flags follow later with a full sync, because no disk knows incarnation 0.
             told = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
             return PullReply(Status.OK, 0, 0, told, index.state, known)
         items = index.sync_since(position) if incarnation == self._incarnation else None
         if items is not None:
-            # What it asks from here on, it has made its own.
+            # A sister that asks from `position` on has stored everything before it.
             self._synced_to[order] = position
-            index.bury_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
+            index.drop_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
         else:
             items = index.sync_all()
         return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state, known)
 
     def save_marks(self) -> None:
-        """Log what is known of the sisters, if it has changed. Nobody waits for that."""
+        """Log what is known of the sisters, if it has changed, without waiting for the write."""
         if not self.sisters.is_saved:
             self.sisters.is_saved = True
             self.journal.append(RecordKind.SISTERS, NO_ID, self.sisters.encode())
@@ -334,7 +334,7 @@ class VDisk:
         return reply
 
     def believe_keeps(self, confirmed: set[bytes]) -> None:
-        """A quorum of sisters has told which blobs are kept: what nobody else keeps is garbage here as well."""
+        """Called when a quorum of sisters has said which blobs are kept: what only this disk keeps is garbage."""
         self.index.forget_keeps(confirmed)
         self.doubts_keeps = False
 
@@ -359,7 +359,7 @@ class VDisk:
         self.id = self.id._replace(generation=generation)
 
     async def close(self) -> None:
-        """Flush and let go of the disk."""
+        """Flush and close the disk."""
         if self.closed:
             return
         self.closed = True

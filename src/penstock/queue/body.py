@@ -130,7 +130,7 @@ class BodyReader:
         return piece
 
     async def data(self, body: Body) -> Buffer:
-        """The body's batches for whoever needs them once: from the cache or the tablet, and not kept."""
+        """Reads the body's batches from the cache or the tablet, without adding them to the cache."""
         cached = self._cache.get(self._cache_key(body))
         if cached is None:
             return await self._read(body, 0, body.size)

@@ -1,4 +1,4 @@
-"""The blob cache of a node, shared by all its partitions: runs of batches that were written or read of late."""
+"""The blob cache of a node, shared by all its partitions: recently written or read runs of batches."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class BlobCache:
         self._shrink()
 
     def drop(self, key: Hashable) -> None:
-        """Let go of a piece: it is gone from the partition."""
+        """Evict a piece that was deleted from its partition."""
         piece = self._pieces.pop(key, None)
         if piece is not None:
-            self._let_go(piece)
+            self._evict(piece)
 
     def set_aside(self, size: int) -> None:
-        """Leave so many of its bytes to others, but keep half of them."""
+        """Give up `size` bytes of the cache's budget, at most half of it."""
         self._set_aside = min(size, self.bytes_max // 2)
         self._shrink()
 
     def _shrink(self) -> None:
         while self.bytes_held > self.bytes_max - self._set_aside and self._pieces:
-            self._let_go(self._pieces.popitem(last=False)[1])
+            self._evict(self._pieces.popitem(last=False)[1])
 
-    def _let_go(self, piece: Piece) -> None:
+    def _evict(self, piece: Piece) -> None:
         views = self._views
         for buffer in piece.buffers:
             owner = buffer.obj if isinstance(buffer, memoryview) else buffer

@@ -11,9 +11,8 @@ from penstock.tablet import KvTablet
 
 
 class ChangeLock:
-    """A lock for changes, given to those who wait in their order. Whoever leaves it without an answer of the tablet, because of a
-    bug or because it was cancelled, may leave what is in memory behind what is stored: then the tablet stops, and its next
-    generation knows again."""
+    """A first-in, first-out lock for changes of a partition. A holder that fails without an answer from the tablet, by a bug or a
+    cancellation, may leave memory and storage out of step: then the tablet stops, and its next generation reloads."""
 
     __slots__ = ("_is_held", "_partition", "_tablet", "_waiting")
 
@@ -24,7 +23,7 @@ class ChangeLock:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> asyncio.Future[None] | None:
-        """Take the lock: None if it is held from now on, otherwise what comes true when it is."""
+        """Take the lock. Returns None if the caller holds it now, otherwise a future that completes when it does."""
         if not self._is_held:
             self._is_held = True
             return None
@@ -33,7 +32,7 @@ class ChangeLock:
         return turn
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Hand the lock on to the next who waits."""
+        """Release the lock to the next waiter. An `error` that is not the tablet's own stops the tablet."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

@@ -1,7 +1,7 @@
 """How far compaction has come in a partition, and since when. Pure; kept under the key "k" of the partition.
 
-A tombstone must be seen by whoever reads on from before it, so it stays for a while after it became clean, that is, after the
-first pass that covered it. Batches are not touched for that: the state remembers the last passes and how far each came.
+A consumer that reads on from before a tombstone must see it, so a tombstone stays for `delete.retention.ms` after the first pass
+that covered it. The time is not stored in the batches: this state records when the last passes ran and how far each came.
 
      version 1 | clean to 8 | ripe to 8 | for each pass since, the oldest first: clean to 8 | when, in ms 8
 
@@ -43,12 +43,12 @@ class CleanState(NamedTuple):
         return max([self.ripe_to, *ripe])
 
     def is_ripe(self, now_ms: int, delay_ms: int) -> bool:
-        """Whether something waits to be let go of, and all that waits may go."""
+        """Whether there are tombstones or markers to delete, and all of them are old enough."""
         return bool(self.passes) and self.ripened(now_ms, delay_ms) >= self.passes[-1].clean_to
 
     def after(self, clean_to: int, ripe_to: int, now_ms: int, *, is_waiting: bool) -> CleanState:
-        """The state once a pass has come to `clean_to` and let go of what was ripe up to `ripe_to`; whether it has left anything
-        that will have to go later."""
+        """The state after a pass that cleaned up to `clean_to` and deleted the tombstones before `ripe_to`. `is_waiting` tells
+        whether it left tombstones or markers for a later pass."""
         clean_to = max(clean_to, self.clean_to)
         if not is_waiting:
             return CleanState(clean_to, ripe_to)

@@ -9,8 +9,8 @@ When the map is full the pass ends there, and the next one goes on.
      |<---------- copied if anything goes -->|
 
 Bodies are replaced group by group, from the start on: what is left of some neighbours becomes one body of full size. Its
-bytes are written first, a little at a time under keys of their own, so that nobody who writes waits for long; then a single
-request puts them in place and lets go of the old bodies. A crash in between leaves bytes that the next pass clears away. Every
+bytes are written first, a little at a time under keys of their own, so that producers never wait for long; then a single
+request puts them in place and deletes the old bodies. A crash in between leaves staged bytes that the next pass deletes. Every
 group leaves the partition right: a message goes only when a later one of its key is there, and a tombstone only after all before
 it are gone.
 """
@@ -37,12 +37,12 @@ from penstock.queue.transactions import Aborted
 from penstock.tablet import Command, Concat, DeleteRange, Request, Write
 
 MAP_BYTES = 64 << 20
-STAGE_BYTES = 1 << 20  # that are written at once: whoever else writes to the tablet waits no longer than for these
+STAGE_BYTES = 1 << 20  # written in one request: other writes to the tablet wait at most this long
 SPAN_MAX = (1 << 32) - 1  # of offsets in one body, as its key says them
 
 T = TypeVar("T")
 HeldFrom = Callable[[], int | None]
-"""From which offset on somebody holds what is stored as it is; None if nobody does."""
+"""The first offset that a lease protects from compaction; None without leases."""
 
 
 class Offload(Protocol):
@@ -54,7 +54,7 @@ class Offload(Protocol):
 
 
 class PassSummary(NamedTuple):
-    """What a pass did. One that is not complete was overtaken by a trim or a lease; the next begins anew."""
+    """What a pass did. An incomplete pass was interrupted by a trim or a lease; the next one starts over."""
 
     clean_to: int
     bytes_read: int
@@ -165,8 +165,8 @@ class _Group:
         return len(self.bodies) > 1 or any(remnant.is_changed for remnant in self.remnants)
 
     def made(self) -> tuple[Body, Marks] | None:
-        """The body that takes their place, and its marks; None if nothing is left. A mark stands for the offsets before its batch
-        as well, where there is none any more, so that whoever asks for them is given that batch."""
+        """The body that replaces them, and its marks; None if nothing is left. A mark also covers the deleted offsets before its
+        batch, so that a fetch at one of them gets that batch."""
         first = self.bodies[0]
         marks = Marks()
         stamps: list[int] = []
@@ -184,7 +184,7 @@ class _Group:
         hidden = messages - sum(remnant.messages for remnant in self.remnants)
         body = Body(first.partition, first.first_offset, messages, base, len(marks.pack()), min(known), max(known), hidden)
         if body in self.bodies:
-            # Compressed anew, it came out just as long. It must be told apart from the old one: a mark twice does no harm.
+            # Recompressed, it has the same key as the old body. Repeating a mark is harmless and makes the keys differ.
             marks.repeat_last()
             body = body._replace(marks_size=len(marks.pack()))
         return body, marks
@@ -291,7 +291,7 @@ class _Pass:
         return staged
 
     async def _clear_staged(self) -> None:
-        """Let go of what a pass that came to no end has written."""
+        """Delete the staged bytes of an unfinished pass."""
         own = keys.prefix(b"w", self._partition.number)
         tablet = self._partition.tablet
         if next(tablet.keys(own, keys.past(own)), None) is not None:

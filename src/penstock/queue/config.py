@@ -21,7 +21,7 @@ class PartitionConfig:
     retention_bytes: int | None = None
     retention_messages: int | None = None
     limit_bytes: int | None = None  # over this, writes are refused
-    limit_messages: int | None = None  # likewise
+    limit_messages: int | None = None  # over this too
     waiting_bytes_max: int = 64 << 20  # of writes on their way to the disk; more are refused, to be sent again
     important_consumers: frozenset[str] = frozenset()  # what they have not read is kept, whatever the retention
     is_compacted: bool = False  # only the last message of each key is kept

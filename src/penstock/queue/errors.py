@@ -40,7 +40,7 @@ class KeylessRecordError(InvalidBatchError):
 
 
 class BodyReplacedError(UnavailableError):
-    """A body blob was let go of, or another took its place, while it was being read; what is there now can be read."""
+    """A body blob was deleted or replaced while it was being read; read the offset again to get what is stored now."""
 
     code = "body_replaced"
 

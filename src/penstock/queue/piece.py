@@ -217,7 +217,7 @@ class Piece:
         return cls(pieces[0].first_offset, count, buffers, marks, stamps, hidden=hidden)
 
     def rewritten(self) -> Piece:
-        """The same with its small buffers joined, as it is stored anew; large ones stay as they are."""
+        """A copy with small buffers joined, for storing it again; large buffers are kept as they are."""
         gathered = Gathered()
         for buffer in self.buffers:
             gathered.add(buffer)

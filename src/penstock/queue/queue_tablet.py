@@ -117,7 +117,7 @@ class QueueTablet:
             partition.config = config
 
     async def stop(self) -> None:
-        """Finish what is under way and stop."""
+        """Finish requests in flight and stop."""
         await self.tablet.stop()
 
     def _make(self, numbers: Sequence[int], first_offset: int) -> None:

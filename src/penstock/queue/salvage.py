@@ -117,7 +117,7 @@ class _Salvage:
         self._latest_ms = max(self._latest_ms, description.max_timestamp)
 
     async def _rebuild(self, run: DataKey, description: Description) -> None:
-        """Write a run anew: stretches of it that can be read as they are, fillers for the others."""
+        """Rewrite a run: readable ranges are copied as they are, unreadable ones become fillers."""
         parts: list[bytes] = []
         lost: list[LostOffsets] = []
         for stretch, raw in await self._stretches(run, description):

@@ -146,7 +146,7 @@ class Sieve:
         for row in np.flatnonzero(table[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)).tolist():
             attributes, producer, offset = table[row, (ATTRIBUTES, PRODUCER, BASE_OFFSET)].tolist()
             if attributes & CONTROL:
-                # One whose data went only now stays for another pass: it was there for whoever reads at this moment.
+                # A marker whose data is dropped by this pass stays until the next: a consumer may have read that data already.
                 is_needed = producer in self._with_data or offset >= self._ripe_to or row == last_row
                 table[row, FATE] = KEEP if is_needed else DROP
                 self._with_data.discard(producer)

@@ -33,7 +33,7 @@ class SourceWrite(NamedTuple):
     """Who writes a batch: a source, its epoch, and the seqno of the batch's first message; messages are numbered through.
 
     `contiguous` sources (Kafka's producers) leave no gaps: their numbers start at 0 in every epoch and wrap at 2**31. Those of
-    others only rise, whoever owns the source: a newer epoch shuts older ones out and repeats nothing."""
+    others only rise, across owners too: a newer epoch fences older ones and repeats nothing."""
 
     source: bytes
     seqno: int

@@ -96,18 +96,18 @@ class Transactions:
         return [*self._history.between(begin, end), *added]
 
     def copy(self) -> Transactions:
-        """A copy on which the effect of later writes can be tried. It shares what was aborted durably; what this one adds to that
-        comes to be shared when it is settled."""
+        """A copy for planning further writes. Both share the history of durably aborted transactions; what the copy adds joins
+        that history when it is settled."""
         return Transactions(self)
 
     def settle(self) -> None:
-        """The writes noted here, and all before them, are durable."""
+        """Called when the writes noted here, and all before them, are durable."""
         if self._added:
             self._history.extend(self._added)
             self._added.clear()
 
     def note(self, partition: int, batch: Batch, base_offset: int) -> list[tuple[bytes, bytes | None]]:
-        """Take in a batch; the keys that change with it (None: to be deleted)."""
+        """Apply a batch and return the keys that change with it (None: delete the key)."""
         producer = batch.producer_id
         if not batch.is_transactional:
             if self.open and producer in self.open:
@@ -129,10 +129,10 @@ class Transactions:
         return [(key, None), (keys.aborted_key(partition, base_offset, producer), keys.pack_offset(first_offset))]
 
     def forget_before(self, start_offset: int) -> None:
-        """Aborted transactions that nobody can read any more are forgotten."""
+        """Forget aborted transactions that end before `start_offset`."""
         self._history.cut(start_offset)
 
     def forget(self, gone: Collection[Aborted]) -> None:
-        """Aborted transactions of which nothing is left, not even the marker, are forgotten."""
+        """Forget aborted transactions of which compaction left nothing, not even the marker."""
         if gone:
             self._history.keep(one for one in self._history.entries if one not in gone)

@@ -30,10 +30,10 @@ class WriteResult(NamedTuple):
 
 
 class WriteOutcome(Protocol):
-    """Whoever is told what becomes of a write; a future is one. It must not raise: others wait behind it."""
+    """Receives the result of a write, as a future does. Its methods must not raise: other writes wait behind this one."""
 
     def done(self) -> bool:
-        """Whether it has been told, or has gone away."""
+        """Whether the result was delivered already, or the caller was cancelled."""
         ...
 
     def set_result(self, result: WriteResult, /) -> None:

@@ -1,8 +1,8 @@
 """The writing of a partition: what waits is taken into cycles, and one cycle is on its way to the disk at a time.
 
 It runs without a task: a cycle begins at the end of the turn of the loop that brought its first batch, and the tablet's answer
-goes on from there. While one cycle is under way the next is filled. A failed cycle fails all that is queued behind it, since
-dedup would otherwise refuse the failed writes for ever.
+goes on from there. While one cycle is in flight the next is filled. A failed cycle fails everything queued behind it: otherwise
+dedup would reject the retries of the failed writes for ever.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Writing:
         self._queue = WriteQueue()  # what fits in no cycle yet
         self._next: WriteCycle | None = None  # being filled
         self._current: WriteCycle | None = None  # on its way to the disk
-        self._is_under_way = False  # whether a cycle is on its way, or about to be
+        self._is_in_flight = False  # whether a cycle is being written, or is scheduled
 
     def admit(self, size: int, bytes_max: int) -> None:
         """Raise WriteQueueFullError unless another write of this size may wait."""
@@ -76,19 +76,19 @@ class Writing:
         """A write that comes after all others."""
         self._queue.append(waiting)
         self._prepare()
-        if not self._is_under_way:
+        if not self._is_in_flight:
             # Not at once: what else this turn of the loop brings goes along.
-            self._is_under_way = True
+            self._is_in_flight = True
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _prepare(self) -> None:
-        """Take what waits into the next cycle, as far as it has room, though the one before it may still be under way."""
+        """Move queued writes into the next cycle, up to its size limit. The previous cycle may still be in flight."""
         if self._next is None:
             self._next = self._partition.new_cycle(self._current)
         self._queue.move(self._next, CYCLE_BYTES_MAX)
 
     def _begin(self) -> None:
-        """Write the next cycle as soon as no other change of the partition is under way."""
+        """Write the next cycle once no other change of the partition holds the lock."""
         turn = self._changing.take()
         if turn is None:
             self._write()
@@ -98,7 +98,7 @@ class Writing:
     def _write(self) -> None:
         """Commit a cycle as a whole."""
         cycle, self._next = self._next, None
-        assert cycle is not None, "only a cycle that is under way drops the one behind it"
+        assert cycle is not None, "only a cycle in flight drops the one behind it"
         self._current = cycle
         try:
             if self._queue:
@@ -107,14 +107,14 @@ class Writing:
             if planned is not None:
                 plan, request = planned
                 self._tablet.submit(request, _Outcome(self, cycle, plan))
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may be left waiting
+        except Exception as error:  # noqa: BLE001 - no caller may be left waiting, whatever the error
             self.failed(error)
         else:
             if planned is None:
                 self._go_on(cycle)
 
     def stored(self, cycle: WriteCycle, plan: HeadPlan) -> None:
-        """The cycle under way is durable."""
+        """Called when the cycle in flight is durable."""
         try:
             self._partition.advance(cycle, plan)
         except Exception as error:  # noqa: BLE001 - as above
@@ -123,7 +123,7 @@ class Writing:
             self._go_on(cycle)
 
     def failed(self, error: Exception) -> None:
-        """The cycle under way is not stored, or nobody knows whether it is."""
+        """Called when the cycle in flight was not stored, or its outcome is unknown."""
         if isinstance(error, OutOfSpaceError):
             told: PenstockError = PartitionFullError(f"the storage of partition {self._partition.number} is full: {error}")
         elif isinstance(error, PenstockError):
@@ -132,7 +132,7 @@ class Writing:
             log.error("partition %d cannot go on writing", self._partition.number, exc_info=error)
             told = UnavailableError(f"partition {self._partition.number} stopped writing; try again")
         cycles, self._current, self._next = (self._current, self._next), None, None
-        self._is_under_way = False
+        self._is_in_flight = False
         for cycle in cycles:
             if cycle is not None:
                 cycle.fail(told)
@@ -145,7 +145,7 @@ class Writing:
         self._current = None
         self._changing.leave()
         if self._next is None:
-            self._is_under_way = False
+            self._is_in_flight = False
             cycle.acknowledge()
         else:
             self._next.follow(self._partition.source)

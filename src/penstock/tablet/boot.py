@@ -1,8 +1,8 @@
 """Bringing a KV tablet up: what its log and snapshot say, and how much of them counts.
 
-One commit is under way at a time, so only the very last entry can be in doubt: it counts if all the data it wrote is there. Any
-other was acknowledged or declared aborted by a later one. Each generation begins by noting where the one before it ended, so that
-an entry which comes to light afterwards changes nothing; and so that one which is lost is missed.
+One commit is in flight at a time, so only the last entry can be in doubt: it counts if all the data it wrote is there. Every
+other entry was acknowledged, or declared aborted by a later one. Each generation begins by recording where the last one ended, so
+that an entry that appears later is ignored and a lost one is detected.
 """
 
 from __future__ import annotations

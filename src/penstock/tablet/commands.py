@@ -77,7 +77,7 @@ class Request(NamedTuple):
 
     commands: tuple[Command, ...]
     generation: int | None = None
-    makes_room: bool = False  # it lets go of more than it adds, and so may use the space that full disks keep for that
+    makes_room: bool = False  # it deletes more than it adds, and so may use the space reserved for deletes on full disks
 
 
 class ReadResult(NamedTuple):

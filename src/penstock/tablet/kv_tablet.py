@@ -1,8 +1,8 @@
 """The KV tablet: keys and values on BlobStorage, changed by atomic requests, owned by one generation at a time.
 
-Requests that arrive while one commit is under way are committed together by the next. A commit is one log entry and the data it
-refers to, sent out at the same time; it is acknowledged when all of it is durable. If any of it may not be, the next entry says
-that this one does not count. Told BLOCKED, the tablet stops at once.
+Requests that arrive while a commit is in flight are committed together by the next. A commit is one log entry and the data it
+refers to, written in parallel; it is acknowledged when all of it is durable. If any part may not be, the next entry declares this
+one aborted. When the storage answers BLOCKED, the tablet stops at once.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class KvTablet:
         self._garbage = Garbage(storage, generation, state.barrier, state.index.references)
         self._queue: deque[Pending] = deque()
         self._wake = asyncio.Event()
-        self._tidy_due = asyncio.Event()
-        self._tidy_timed = False  # whether a little garbage is waited with for no longer than it may
-        self._tidying = asyncio.Lock()  # one snapshot or collection at a time
+        self._maintenance_due = asyncio.Event()
+        self._maintenance_timed = False  # whether the wait for more garbage has a timeout
+        self._maintaining = asyncio.Lock()  # one snapshot or collection at a time
         self._log_entries = state.entries_replayed
         self._log_bytes = 0
         self._snapshot_size = 0
@@ -121,7 +121,7 @@ class KvTablet:
             raise UnavailableError(f"tablet {storage.info.tablet} cannot write its log now; start it again later")
         tablet._tasks = [
             asyncio.create_task(tablet._run(), name=f"tablet-{storage.info.tablet}"),
-            asyncio.create_task(tablet._tidy(), name=f"tablet-{storage.info.tablet}-tidy"),
+            asyncio.create_task(tablet._maintain(), name=f"tablet-{storage.info.tablet}-maintenance"),
         ]
         if state.losses:
             log.warning("tablet %d goes on without what is lost: %s", storage.info.tablet, "; ".join(state.losses))
@@ -200,7 +200,7 @@ class KvTablet:
             self._stop_cause = cause
             self.stopped.set()
             self._wake.set()
-            self._tidy_due.set()
+            self._maintenance_due.set()
 
     async def _run(self) -> None:
         while self._stop_cause is None:
@@ -243,7 +243,7 @@ class KvTablet:
         puts: list[tuple[BlobId, Content]] = []
         answers = await self._answers_of_first(group) if group and group[0].asks else []
         asking = group if answers is not None else group[1:]
-        # One that is wrong must leave no trace among those it is committed with; alone, it disturbs nobody.
+        # A request that is wrong must not affect those it is committed with; alone, it needs no overlay of its own.
         alone = len(asking) == 1
         staged = [
             pending_request
@@ -347,9 +347,9 @@ class KvTablet:
             self._garbage.abandoned(self._abandoned)
             self._abandoned.clear()
         self._log_entries += 1
-        first_garbage = self._garbage.waiting and not self._tidy_timed
+        first_garbage = self._garbage.waiting and not self._maintenance_timed
         if first_garbage or self._is_garbage_due() or self._is_snapshot_due():
-            self._tidy_due.set()
+            self._maintenance_due.set()
 
     def _abort(self, step: int, trouble: Reply, staged: list[Pending]) -> None:
         """The entry may or may not be there: it does not count, and the next one will say so."""
@@ -380,8 +380,8 @@ class KvTablet:
                 return TabletStatus(self.generation, self._step, len(index.values), index.value_bytes, len(index.references))
         return None
 
-    async def _tidy(self) -> None:
-        """In the background: clear what earlier generations left, then collect garbage and take snapshots as they fall due."""
+    async def _maintain(self) -> None:
+        """Background task: delete leftovers of earlier generations, then collect garbage and take snapshots when due."""
         leftovers_known = self._is_new
         while self._stop_cause is None:
             try:
@@ -392,7 +392,7 @@ class KvTablet:
                 if self._is_snapshot_due():
                     await self.take_snapshot()
                 if leftovers_known:
-                    await self._wait_for_tidying()
+                    await self._wait_for_maintenance()
                 else:  # however much garbage there is: none can be collected before
                     await asyncio.sleep(self.options.idle_garbage_s)
             except FencedError as error:
@@ -401,17 +401,17 @@ class KvTablet:
                 log.warning("tablet %d: snapshots and garbage collection will be retried: %s", self._storage.info.tablet, error)
                 await asyncio.sleep(self.options.idle_garbage_s)
 
-    async def _wait_for_tidying(self) -> None:
-        """Sleep until much has to be done, or a little has waited for long."""
-        self._tidy_due.clear()
+    async def _wait_for_maintenance(self) -> None:
+        """Sleep until enough garbage or log has piled up, or a little garbage has waited for `idle_garbage_s`."""
+        self._maintenance_due.clear()
         while not self._is_garbage_due() and not self._is_snapshot_due() and self._stop_cause is None:
-            self._tidy_timed = bool(self._garbage.waiting)
+            self._maintenance_timed = bool(self._garbage.waiting)
             try:
-                async with asyncio.timeout(self.options.idle_garbage_s if self._tidy_timed else None):
-                    await self._tidy_due.wait()
+                async with asyncio.timeout(self.options.idle_garbage_s if self._maintenance_timed else None):
+                    await self._maintenance_due.wait()
             except TimeoutError:
                 return
-            self._tidy_due.clear()
+            self._maintenance_due.clear()
 
     def _is_garbage_due(self) -> bool:
         return self._garbage.waiting >= self.options.garbage_blobs or self._garbage.dead_bytes >= self.options.garbage_bytes
@@ -422,15 +422,15 @@ class KvTablet:
 
     async def collect_garbage(self) -> None:
         """Have BlobStorage delete blobs that no key refers to."""
-        async with self._tidying:
+        async with self._maintaining:
             self.check_open()
             _check(await self._garbage.collect(self._settled), "garbage cannot be collected")
             self._collected = self._garbage.barrier
 
     async def take_snapshot(self) -> None:
-        """Write all keys out, so that the log before can go. Requests go on meanwhile: replaying the log sets right what a page
-        says of later changes."""
-        async with self._tidying:
+        """Write out all keys, so that the log before them can be deleted. Requests continue meanwhile: a page may hold changes
+        made after the snapshot began, and replaying the log over it gives the same state."""
+        async with self._maintaining:
             await self._write_snapshot()
 
     async def _write_snapshot(self) -> None:
