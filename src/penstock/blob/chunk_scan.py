@@ -1,4 +1,4 @@
-"""Reading a chunk from front to back, past whatever is damaged in it."""
+"""Scans a chunk from front to back, skipping what is damaged in it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
     window = _Window(disk, chunk_name(number), size)
     at = start
     while at < size:
-        # There are a million small records to an opening group; waiting for each, though nothing has to be waited for, is most
-        # of what that takes.
+        # An opening group scans a million small records; an await for each, though none blocks, would be most of the cost.
         raw = window.at_hand(at, HEADER_SIZE)
         header = decode_header(await window.read(at, HEADER_SIZE) if raw is None else raw, number, at)
         if header is None:

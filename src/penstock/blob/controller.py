@@ -5,8 +5,8 @@ It keeps its state in the static group, as a tablet does: each change is one blo
     {"version": 2, "next_group": 2181038080, "disks": [{"id", "path", "realm", "domain", "suspect"}],
      "groups": [{"id", "erasure", "generation", "disks": [disk ids in order], "formed"}]}
 
-and a controller that starts blocks all earlier ones. Told BLOCKED, it stops. A group is not `formed` until its disks have begun;
-in version 1 this was not noted, and every group counts as formed and no disk as suspect.
+and a controller that starts blocks all earlier ones. One that gets BLOCKED stops. A group is not `formed` until its disks have
+begun; version 1 did not record this, so there every group counts as formed and no disk as suspect.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DiskRecord(NamedTuple):
     path: str
     realm: str
     domain: str
-    suspect: bool = False  # a VDisk had to leave it: it gets none until it is trusted again
+    suspect: bool = False  # a VDisk was moved off it: it gets none until it is trusted again
 
 
 class GroupRecord(NamedTuple):
@@ -154,8 +154,8 @@ class Controller:
             return config
 
     async def move_vdisk(self, group_id: int, order: int, to_disk: int | None = None) -> GroupConfig:
-        """Let a VDisk live on another disk, a suitable one unless one is named. The group's generation rises. UnavailableError
-        while the group cannot do without it, ConfigError if no disk is free."""
+        """Move a VDisk to another disk, chosen by the controller unless one is named. The group's generation rises. Raises
+        UnavailableError while the group cannot serve without this VDisk, ConfigError if no disk is free."""
         if group_id in {group.id for group in self._state.groups}:
             await self._storage.life(group_id)  # a new group forms first, which changes the state, too
         async with self._changing:
@@ -193,7 +193,7 @@ class Controller:
                 return moved
 
     async def trust_disk(self, disk_id: int) -> None:
-        """A disk that VDisks had to leave has been mended: they may be put on it again."""
+        """Trust a repaired disk: VDisks may be placed on it again."""
         async with self._changing:
             await self._set_suspect(disk_id, suspect=False)
 

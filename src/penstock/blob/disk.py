@@ -1,4 +1,4 @@
-"""What a VDisk needs of the thing it stands on: named append-only files, and nothing else.
+"""The interface a VDisk needs of its disk: named append-only files, and nothing else.
 
 Small on purpose: a local directory, a simulated disk with faults and an object store (one PUT a flush) all fit behind it.
 """
@@ -73,7 +73,7 @@ class Disk(Protocol):
         ...
 
     async def delete(self, name: str) -> None:
-        """Forget a file for good. Deleting what is not there is not an error."""
+        """Delete a file. Deleting one that does not exist is not an error."""
         ...
 
     async def space(self) -> DiskSpace:

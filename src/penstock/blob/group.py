@@ -24,20 +24,20 @@ class ResponseTimes:
         self._waiting: list[float] = []
 
     def begin(self, now: float) -> None:
-        """A request goes out."""
+        """Note that a request is sent."""
         self._waiting.append(now)
 
     def end(self, started: float, now: float) -> None:
-        """It was answered."""
+        """Note that a request was answered."""
         self._waiting.remove(started)
         self._average += (now - started - self._average) * PACE_WEIGHT
 
     def forgive(self) -> None:
-        """A disk that is passed over gives no new figures; let the old ones fade, so that it is tried again."""
+        """Decay the figures of a disk that gets no requests, so that it is tried again."""
         self._average *= 1 - PACE_WEIGHT / 4
 
     def predicted(self, now: float) -> float:
-        """Seconds; a request long unanswered speaks louder than the average."""
+        """The expected response time in seconds: the average, or the age of the oldest unanswered request if that is longer."""
         return max(self._average, now - self._waiting[0] if self._waiting else 0.0)
 
 
@@ -51,7 +51,7 @@ class Group:
         self.codec: Codec = codec_for(erasure)
         self.links = links
         self.paces = [ResponseTimes() for _ in links]
-        self.disorders = 0  # how often it was seen that some disk lacks what the group has, or holds too much
+        self.disorders = 0  # how often a disk was seen to lack a part or to hold one too many
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def vdisk_id(self, order: int) -> VDiskId:
@@ -76,7 +76,7 @@ class Group:
         return max(0.05, 4 * ranked[len(ranked) // 2])
 
     def spawn(self, work: Coroutine[Any, Any, Any], done: Callable[[asyncio.Task[Any]], None] | None = None) -> asyncio.Task[Any]:
-        """Run a request that may outlive the command that made it, and keep hold of it until it ends."""
+        """Run a request that may outlive its command; a reference to its task is kept until it ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -52,7 +52,7 @@ class DiskIndex:
         self.reset()
 
     def reset(self) -> None:
-        """Know nothing, as at first."""
+        """Return to the empty state."""
         self.channels: dict[bytes, Channel] = {}
         self.blocks: dict[bytes, BlockItem] = {}
         self.chunks: dict[int, ChunkUse] = {}
@@ -241,7 +241,7 @@ class DiskIndex:
             self._forget(channel_key, channel, key)
 
     def forget_keeps(self, confirmed: set[bytes]) -> int:
-        """After a loss of metadata: forget blobs that only a Keep which no other disk knows has kept here. The number of them."""
+        """After a loss of metadata, forget blobs kept only by a Keep flag that no other disk knows. Returns their number."""
         found = [
             (channel_key, channel, key)
             for channel_key, channel in self.channels.items()

@@ -1,4 +1,4 @@
-"""The growing end of a VDisk: records are appended to the active chunk, and all that arrive during a flush share the next one.
+"""The write-ahead log of a VDisk: records are appended to the active chunk; all that arrive during a flush share the next one.
 
 A record has its place as soon as it is appended; it is durable, and readable, when its batch is. After a failed flush the end
 of the chunk is unknown, so that batch and the one behind it fail together and writing goes on in a new chunk. A disk that keeps
@@ -43,7 +43,7 @@ class Segment:
 
 
 class Batch:
-    """Records that become durable together. Who waits is told None, or the error that kept them from the disk."""
+    """Records that become durable together. Waiters get None, or the error of the flush."""
 
     __slots__ = ("end", "last", "segments", "undo", "waiters")
 
@@ -56,7 +56,7 @@ class Batch:
         self.last: Position | None = None
 
     def settle(self, error: OSError | None) -> None:
-        """Tell all that wait how it went."""
+        """Deliver the result to all waiters."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(error)
@@ -227,7 +227,7 @@ class Journal:
         return None
 
     def _fail(self, batch: Batch, error: OSError) -> None:
-        """Neither this batch nor what was placed behind it in the same chunk is certain to be on the disk."""
+        """Fail this batch and the one placed behind it in the same chunk: neither is certain to be on the disk."""
         self._flushing = None
         self.failures += 1
         self.trouble = error

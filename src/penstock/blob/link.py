@@ -138,5 +138,5 @@ class DiskLink(Protocol):
         ...
 
     async def drop(self, blob_id: bytes) -> DiskReply:
-        """Give up a part, because it is where it belongs or because its put is taken back."""
+        """Drop a part, because its main place holds it or because its put is undone."""
         ...

@@ -52,14 +52,14 @@ class Member:
         return self.vdisk.index.state != DiskState.FRESH and not self.vdisk.proves_absence
 
     async def watch_space(self) -> None:
-        """Look at the room on its disk."""
+        """Check the free space on its disk."""
         try:
             await self.upkeep.watch_space()
         except OSError as error:
             self._upkeep_trouble.failed(error)
 
     async def accept_losses(self) -> None:
-        """Go on without what is missing of the only copy, which its owner was asked about."""
+        """Accept that data of the only copy is lost, as the operator has confirmed."""
         try:
             await self.upkeep.accept_losses()
         except OSError as error:
@@ -138,7 +138,7 @@ class Member:
         self._scrubbing = asyncio.create_task(self._scrub_slowly(interval), name="penstock-scrub")
 
     async def stop(self) -> None:
-        """End what it does in the background."""
+        """Cancel its background work."""
         tasks = [task for task in (self._healing, self._scrubbing) if task is not None]
         for task in tasks:
             task.cancel()

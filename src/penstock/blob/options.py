@@ -1,4 +1,4 @@
-"""How a group and its VDisks use their disks, and how often they look after themselves."""
+"""Options of groups and VDisks: their use of disks, and the intervals of background work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class VDiskOptions:
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """How often a group looks after itself, in seconds; None means never by itself."""
+    """The intervals of a group's background work in seconds; None turns the work off."""
 
     vdisk: VDiskOptions = field(default_factory=VDiskOptions)
     sync_interval: float | None = 1.0

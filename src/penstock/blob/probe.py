@@ -43,7 +43,7 @@ class GroupProbe:
     def __init__(self) -> None:
         self.rounds = 0
         self.parts_restored = 0
-        self.parts_dropped = 0  # from where they stood in for a disk that has them by now
+        self.parts_dropped = 0  # handoffs whose main place holds the part by now
         self.parts_failed = 0  # restorations that will be tried again
         self.to_heal: dict[int, int] = {}  # by VDisk, how many of those the last round left
         self.chunks_scrubbed = 0

@@ -29,7 +29,7 @@ from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError
 
-_DECISIVE = (Status.BLOCKED, Status.RACE)  # as one disk says, so it is
+_DECISIVE = (Status.BLOCKED, Status.RACE)  # the answer of one disk decides
 READS_AT_ONCE = 64
 
 Result = TypeVar("Result")

@@ -47,7 +47,7 @@ class PutOperation:
         self._detoured = False
 
     async def run(self) -> Reply:
-        """Write until the quorum stands or cannot be had."""
+        """Write until the quorum is reached or cannot be."""
         self._send(self._first_assignments())
         while self._pending:
             hedge = self._group.hedge_delay(self._clock.monotonic()) if self._may_hedge else None
@@ -119,7 +119,7 @@ class PutOperation:
             pace.end(started, self._clock.monotonic())
 
     def _note(self, task: asyncio.Task[DiskReply]) -> Reply | None:
-        """Take in an answer; the answer to the whole put if this settles it."""
+        """Note a disk's answer. Returns the answer to the whole put if this decides it."""
         index, part = self._pending.pop(task)
         reply = task.result()
         if reply.status is Status.OK:
@@ -143,7 +143,7 @@ class PutOperation:
         return Reply(status, "too few disks took the blob: " + "; ".join(dict.fromkeys(self._reasons)))
 
     def _watch_stragglers(self) -> None:
-        """The blob stands without them; if any fails in the end, replication has something to do."""
+        """Watch writes beyond the quorum: if one fails, replication restores its part."""
         if self._lost or self._detoured:
             self._group.disorders += 1
 

@@ -40,7 +40,7 @@ class RoundReport:
 
 
 class Replicator:
-    """Compares one VDisk with its sisters and mends what differs on its own disk only.
+    """Compares one VDisk with its sisters and repairs differences, on its own disk only.
 
     A refill ends only when nothing that was acknowledged can be missing: neither a blob that only silent disks hold, nor one
     of which this disk held a part in place of a sister that is back and has not got it yet.

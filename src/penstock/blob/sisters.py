@@ -1,4 +1,4 @@
-"""What the disks of a group durably know of each other, so that one which went back in time is found out.
+"""What the disks of a group durably know of each other, so that a disk that lost writes or is an old copy is detected.
 
 Each disk tells its sisters who it is and how far its log has come, whenever it pulls from them, and they keep that (integers
 big-endian), in a record of its own kind in the log and in a frame of the checkpoint:
@@ -68,11 +68,11 @@ class Sisters:
         return self._marks.get(self._first.order, self._first)
 
     def begin_life(self, guid: bytes, life: int) -> None:
-        """From now on this disk is another."""
+        """Start a new life of this disk."""
         self._marks[self._first.order] = SisterMark(self._first.order, guid, life)
 
     def hear(self, mark: SisterMark) -> SisterMark | None:
-        """Take note of what a sister says of itself, unless it went back; returns what was known of it before."""
+        """Note a sister's mark unless it is older than the known one. Returns the previous mark."""
         known = self._marks.get(mark.order)
         if known is None or (mark.life, mark.guid) != (known.life, known.guid):
             is_news = known is None or not went_back(mark, known)

@@ -1,4 +1,4 @@
-"""How a command ended: the seed's statuses, and a few words for people."""
+"""Results of commands: the seed's statuses, with a reason for people."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 
 class Status(Enum):
-    """What became of a command."""
+    """The result of a command."""
 
     OK = "OK"
     ERROR = "ERROR"  # a wrong command, or too few disks answered; it may still have taken effect
-    ALREADY = "ALREADY"  # it came before and was carried out
+    ALREADY = "ALREADY"  # the same command was executed before
     BLOCKED = "BLOCKED"  # a newer generation of the tablet is running: this one must stop
     RACE = "RACE"  # the group changed under the command: send it again
     NODATA = "NODATA"  # there is no such blob

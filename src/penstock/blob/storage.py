@@ -25,7 +25,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, ConfigError, InvalidRequestError, UnavailableError
 
 COUNTER_MAX = (1 << 32) - 1
-RACES_MAX = 8  # a group that changes more often than this under one command has other troubles
+RACES_MAX = 8  # retries of one command when the group changes under it
 
 OpenVDisk = Callable[[GroupConfig, int], Awaitable[Disk]]
 Answer = TypeVar("Answer", Reply, GetResult, RangeResult, DiscoverResult)
@@ -82,7 +82,7 @@ class BlobStorage:
         except asyncio.CancelledError:
             raise
         except BaseException:
-            # The next to ask tries again: the cause may have been mended.
+            # The next caller tries again: the cause may have been fixed.
             if self._lives.get(group_id) is starting:
                 del self._lives[group_id]
             raise
@@ -300,7 +300,7 @@ class TabletStorage:
 
 
 async def _through_races(send: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Send a command again while the group changes under it."""
+    """Retry a command while the group changes under it."""
     answer = await send()
     for _ in range(RACES_MAX):
         if answer.status is not Status.RACE:
@@ -316,5 +316,5 @@ async def open_local_vdisk(config: GroupConfig, order: int, *, durable: bool, ti
     except ConfigError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError) and config.erasure is not Erasure.NONE:
-            raise cause from error  # a disk that fails is what the group is there for; it goes on without this one
+            raise cause from error  # the group tolerates a failed disk and opens without this one
         raise

@@ -1,4 +1,4 @@
-"""Spreading blocks, barriers and keep flags between the disks of a group, so that what a quorum knows, all come to know."""
+"""Sync of blocks, barriers and keep flags between the disks of a group: what a quorum knows reaches all of them."""
 
 from __future__ import annotations
 

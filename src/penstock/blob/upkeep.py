@@ -48,7 +48,7 @@ class Upkeep:
         self.losses: list[str] = list(recovered.losses)
 
     async def step(self) -> None:
-        """Look at the space left, checkpoint if one is due, and reclaim what can be."""
+        """Check free space, write a checkpoint if one is due, and reclaim dead chunks."""
         await self.watch_space()
         if self._vdisk.journal.trouble is not None and not self._vdisk.full:
             # A failing disk gets no other writes; an empty record probes whether it works again.
@@ -96,7 +96,7 @@ class Upkeep:
         return lost
 
     async def accept_losses(self) -> None:
-        """Go on without what is missing of the only copy: at the next opening it is not missed again."""
+        """Accept that data of the only copy is lost: the next opening does not report it again."""
         if self._vdisk.recovered.missing:
             await self.checkpoint()
             await self.note_ends()
@@ -118,7 +118,7 @@ class Upkeep:
             log.info("VDisk %s has room again: %d MiB are free", vdisk.id, space.free >> 20)
 
     async def checkpoint(self) -> bool:
-        """Write the index out; whether it was possible."""
+        """Write a checkpoint of the index. Returns whether that succeeded."""
         vdisk, journal = self._vdisk, self._vdisk.journal
         start, failures = journal.durable, journal.failures
         self._bytes_at_checkpoint, self._records_at_checkpoint = journal.bytes_appended, journal.records_appended

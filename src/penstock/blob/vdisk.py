@@ -315,7 +315,7 @@ class VDisk:
         return await self.reach(state)
 
     async def start_over(self) -> DiskReply:
-        """This disk went back in time. It keeps its parts, but knows nothing for certain until a quorum has told it all."""
+        """Called when this disk is an older copy of itself: keeps its parts, but trusts no metadata until synced by a quorum."""
         self.in_step = self.proves_absence = False
         self.doubts_keeps = True
         return await self.reach(DiskState.FRESH)
@@ -339,11 +339,11 @@ class VDisk:
         self.doubts_keeps = False
 
     async def drop(self, blob_id: bytes) -> DiskReply:
-        """Give up a part, because it is where it belongs or because its put is taken back."""
+        """Drop a part, because its main place holds it or because its put is undone."""
         return await self._record([DropItem(blob_id)])
 
     async def reach(self, state: DiskState) -> DiskReply:
-        """Note durably how far this disk can be trusted."""
+        """Record durably that this disk has reached a state."""
         reply = await self._record([StateItem(state)])
         if reply.status is Status.OK and state == DiskState.COMPLETE:
             self.proves_absence = True
@@ -473,7 +473,7 @@ class VDisk:
                 failed = False
             if data is not None:
                 return data
-            # Upkeep may have moved the part under the reader's feet.
+            # Upkeep may have moved the part during the read.
             current = self.index.entry_of(part_id)
             if current is None:
                 return None

@@ -1,6 +1,6 @@
-"""How far a reader is behind: in messages, in bytes, and since when. No I/O.
+"""A reader's lag: in messages, in bytes, and in time. No I/O.
 
-Bytes and time are exact at the ends of bodies and head pieces; within one, an even flow is assumed.
+Bytes and time are exact at the borders of bodies and head pieces; within one they are interpolated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.queue.piece import Piece
 
 
 class Backlog(NamedTuple):
-    """What a reader at some position has before it, and the time of the first message of that; None if there is none."""
+    """The lag of a reader at some position, and the time of the first message it has not read; None if it has read all."""
 
     messages: int
     size: int

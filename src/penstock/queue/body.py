@@ -1,4 +1,4 @@
-"""The body of a partition: large blobs that are remembered by their place and size, and read when someone asks."""
+"""The body of a partition: large blobs, of which memory holds only place and size; their data is read on demand."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class BodyChange(NamedTuple):
 
 
 def cut_commands(partition: int, meta: Meta, gone: Iterable[bytes], first_epoch: int) -> tuple[Command, ...]:
-    """What makes a partition begin at another offset: data that goes, and all that is only known of what is before it."""
+    """The commands that move a partition's start: they delete the data before it and the metadata of that data."""
     aborted, epochs = prefix(b"a", partition), prefix(b"e", partition)
     return (
         Write(prefix(b"m", partition), meta.pack()),
@@ -109,11 +109,11 @@ class BodyReader:
         return self._cache.get(self._cache_key(body))
 
     def remember(self, body: Body, piece: Piece) -> None:
-        """A body was just made of what is in memory: keep it for those who read at the tail."""
+        """Cache a body that was just made of pieces in memory, for consumers at the tail."""
         self._cache.put(self._cache_key(body), piece)
 
     def forget(self, body: Body) -> None:
-        """The body is gone."""
+        """Drop the body from the cache."""
         self.damaged.pop(body.first_offset, None)
         self._cache.drop(self._cache_key(body))
 
@@ -196,7 +196,7 @@ class BodyReader:
         )
 
     def _check_current(self, body: Body) -> None:
-        """Compaction may put another body in place of this one, under the very same key; it is described otherwise then."""
+        """Raise BodyReplacedError if compaction has replaced this body under the same key: the description differs then."""
         if self._tablet.head(body.key) != body.description.pack():
             raise BodyReplacedError(f"the body at offset {body.first_offset} of partition {body.partition} is gone; read again")
 

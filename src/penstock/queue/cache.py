@@ -11,8 +11,8 @@ DEFAULT_BYTES = 256 << 20
 
 
 class BlobCache:
-    """The most recently used pieces, up to a number of bytes. What counts is the memory they keep from being freed: a piece may
-    be views of buffers that are larger than it, and that other pieces have their bytes in as well."""
+    """An LRU cache of pieces, bounded by the memory they pin: a piece may consist of views of larger buffers, which it may share
+    with other pieces."""
 
     def __init__(self, bytes_max: int = DEFAULT_BYTES) -> None:
         self.bytes_max = bytes_max
@@ -24,7 +24,7 @@ class BlobCache:
         self.misses = 0
 
     def get(self, key: Hashable) -> Piece | None:
-        """The piece, if it is held."""
+        """The piece, if it is cached."""
         piece = self._pieces.get(key)
         if piece is None:
             self.misses += 1
@@ -34,7 +34,7 @@ class BlobCache:
         return piece
 
     def put(self, key: Hashable, piece: Piece) -> None:
-        """Hold a piece, at the cost of those not used for longest."""
+        """Cache a piece, evicting the least recently used ones."""
         self.drop(key)
         self._pieces[key] = piece
         views = self._views

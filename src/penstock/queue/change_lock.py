@@ -1,4 +1,4 @@
-"""One change of a partition at a time: what is stored is changed first, and then what is in memory."""
+"""The lock that lets one change of a partition run at a time: first the stored state changes, then the state in memory."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class CleanState(NamedTuple):
         passes = [one for one in self.passes if one.clean_to > ripe_to]
         if clean_to > max([ripe_to, *(one.clean_to for one in passes)]):
             passes.append(CleanPass(clean_to, now_ms))
-        # Of many, every second is forgotten: what it covered waits as long as what the next one did.
+        # Of too many, every second is forgotten: its tombstones wait for the time of the next pass.
         if len(passes) > PASSES_MAX:
             passes = passes[1::2] if len(passes) % 2 == 0 else [*passes[1::2], passes[-1]]
         return CleanState(clean_to, ripe_to, tuple(passes))

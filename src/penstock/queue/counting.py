@@ -1,4 +1,4 @@
-"""How many messages there are between two offsets, and where the last so many begin. Exact.
+"""Exact counts of messages between two offsets, and the offset at which the last N messages begin.
 
 Offsets are not messages: the marker that ends a transaction takes one, what an aborted transaction wrote is not there for those
 who read committed data, and compaction leaves gaps. Each blob tells how many of its offsets hold no message, so only the blobs at
@@ -42,7 +42,7 @@ class _Stretch(NamedTuple):
         return int(self.messages.sum())
 
     def offset_of_last(self, count: int) -> int:
-        """From where on there are so many; there must be."""
+        """The offset from which on there are `count` messages; there must be that many."""
         left = count - np.cumsum(self.messages[::-1])
         at = len(self.messages) - 1 - int(np.argmax(left <= 0))
         # Within a batch messages follow one another; one that compaction has thinned is kept whole.

@@ -24,7 +24,7 @@ class BatchTooLargeError(InvalidBatchError):
 
 
 class UnsupportedCodecError(InvalidBatchError):
-    """The batch, or what a topic holds, is compressed in a way that the version of the request does not know."""
+    """The batch, or the topic's data, uses a compression codec that this version of the request does not support."""
 
     code = "unsupported_codec"
 
@@ -46,25 +46,25 @@ class BodyReplacedError(UnavailableError):
 
 
 class WriteQueueFullError(UnavailableError):
-    """As much waits to be written to the partition as may; nothing was written, and the same write may succeed in a moment."""
+    """The partition's write queue is full; nothing was written, and a retry may succeed in a moment."""
 
     code = "write_queue_full"
 
 
 class OffsetOutOfRangeError(InvalidRequestError):
-    """There is no such offset, and there will be none before others are written or never again."""
+    """The offset is before the start of the partition or after its end."""
 
     code = "offset_out_of_range"
 
 
 class SequenceError(InvalidRequestError):
-    """A source's numbers do not continue what it has written."""
+    """A source's sequence number does not follow its last write."""
 
     code = "out_of_order_sequence"
 
 
 class StaleEpochError(InvalidRequestError):
-    """A newer owner of the source has written; this one may not any more."""
+    """A newer epoch of the source has written; this one is fenced."""
 
     code = "stale_epoch"
 
@@ -82,6 +82,6 @@ class UnknownPartitionError(InvalidRequestError):
 
 
 class PartitionFullError(OutOfSpaceError):
-    """The partition is at its limit, or its storage is: it takes no more until space is free."""
+    """The partition or its storage is full: writes are rejected until space is freed."""
 
     code = "partition_full"

@@ -39,5 +39,5 @@ class Origins(NamedTuple):
         return cls(*_STORED.unpack(raw)[1:])
 
     def with_own(self, offset: int | None) -> Origins:
-        """The same after a batch of another gateway was written at an offset; None if none was."""
+        """The state after another gateway's first batch of a cycle was written at `offset`; None leaves it as it is."""
         return self if offset is None or offset >= self.first_own else self._replace(first_own=offset)

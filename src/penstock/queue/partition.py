@@ -102,7 +102,7 @@ class Partition:
 
     @property
     def stable_offset(self) -> int:
-        """Up to where readers of committed data may read."""
+        """The last stable offset: read_committed consumers may read up to it."""
         return max(self._transactions.stable_offset(self.end_offset), self.start_offset)
 
     @property
@@ -127,7 +127,7 @@ class Partition:
         return await done
 
     def enqueue(self, batch: Batch, source: SourceWrite | None, done: WriteOutcome) -> None:
-        """Queue a checked batch behind those before it; `done` is told when it is stored."""
+        """Queue a checked batch; `done` gets the result once it is stored."""
         if source is not None:
             check_source(source, batch.messages)
         self.tablet.check_open()
@@ -136,7 +136,7 @@ class Partition:
         self._writing.append(WaitingWrite(batch, source, done))
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
-        """Store the marker that ends a transaction. No limit of the topic keeps it out: what is begun must end."""
+        """Store the marker that ends a transaction. The topic's limits do not apply: a transaction must be able to end."""
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._writing.append(WaitingWrite(check_batch(raw, len(raw)), source, done))
         return await done
@@ -488,7 +488,7 @@ class Partition:
     async def _forget_sources(self) -> None:
         """Forget sources whose last message is gone from the partition; some are looked at each time, all in turn."""
         own = keys.prefix(b"s", self.number)
-        async with self._changing:  # else a source could write again between the look and the deed
+        async with self._changing:  # else a source could write again between the check and the delete
             begin = max(own, self._sources_checked_to)
             looked_at = list(islice(self.tablet.keys(begin, keys.past(own)), SOURCES_AT_ONCE + 1))
             self._sources_checked_to = looked_at.pop() if len(looked_at) > SOURCES_AT_ONCE else b""

@@ -34,7 +34,7 @@ class Marks:
         self.latest = array("q")
 
     def add(self, offset: int, position: int, timestamp: int) -> None:
-        """A batch begins at this byte."""
+        """Note a batch that begins at this byte."""
         if not self.offsets or position - self.positions[-1] >= MARK_EVERY:
             self.offsets.append(offset)
             self.positions.append(position)

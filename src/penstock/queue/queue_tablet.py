@@ -37,7 +37,7 @@ class QueueTablet:
         self.partitions: dict[int, Partition] = {}
         self.damaged: dict[int, PenstockError] = {}  # partitions that are not served, and why
         self._probe = QueueProbe()
-        self._adding = asyncio.Lock()  # two of one number would both write from its first offset on
+        self._adding = asyncio.Lock()  # two partitions of one number would both write from its first offset on
 
     @classmethod
     async def boot(
@@ -111,7 +111,7 @@ class QueueTablet:
             self._make(numbers, first_offset)
 
     def set_config(self, config: PartitionConfig) -> None:
-        """What the topic asks has changed."""
+        """Apply a new configuration of the topic."""
         self._config = config
         for partition in self.partitions.values():
             partition.config = config
@@ -121,7 +121,7 @@ class QueueTablet:
         await self.tablet.stop()
 
     def _make(self, numbers: Sequence[int], first_offset: int) -> None:
-        """Partitions of which there is nothing yet that could be loaded."""
+        """Create empty partitions, of which nothing is stored yet."""
         for number in numbers:
             made = Partition(self.tablet, number, self._config, self._cache, self._clock)
             made.start_offset = made.end_offset = first_offset

@@ -1,4 +1,4 @@
-"""A batch in the compression that its topic asks for, where producers use another."""
+"""Recompresses a batch when its topic's `compression.type` differs from the producer's."""
 
 from __future__ import annotations
 

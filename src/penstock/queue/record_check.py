@@ -1,5 +1,4 @@
-"""Whether the records of a batch are what its header says, as Kafka's brokers check it: a batch that readers cannot take apart is
-refused, not stored."""
+"""Checks the records of a batch against its header, as Kafka's brokers do, and rejects what consumers could not decode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up to where a partition may be cut by its topic's retention. Pure."""
+"""The offset up to which a topic's retention allows a partition to be trimmed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dedup by source: what each SourceId has written last, and what a new write of it is. Pure.
+"""Deduplication by source: the last writes of each SourceId, and whether a new write is next, a duplicate or out of order. Pure.
 
 A source's state is a small value, so that a million of them fit in memory:
 
@@ -99,7 +99,7 @@ class SourceState(NamedTuple):
 
 
 def check_source(write: SourceWrite, count: int) -> None:
-    """Refuse what could not be stored, before it is queued with the writes of others."""
+    """Raise if the values could not be stored, before the write is queued with those of others."""
     if len(write.source) > SOURCE_SIZE_MAX:
         raise InvalidRequestError(f"a source id has at most {SOURCE_SIZE_MAX} bytes, not {len(write.source)}")
     if not -1 <= write.epoch <= EPOCH_MAX:
@@ -113,7 +113,7 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
     """None if the batch is new and may be written. If it was written before, its base offset, or -1 if that is not known any
     more. SequenceError or StaleEpochError if it is neither."""
     if state is None:
-        # Unknown, or known no more because all it wrote is gone: whatever it sends comes next.
+        # Unknown, or forgotten because all it wrote was deleted: any sequence number is accepted.
         return None
     if write.epoch < state.epoch:
         raise StaleEpochError(f"the source writes in epoch {write.epoch}, but epoch {state.epoch} has begun")

@@ -93,14 +93,14 @@ class WriteCycle:
         self._source_of = source_of
 
     def state_of(self, source: bytes) -> SourceState | None:
-        """What a source will have written last once this cycle is durable."""
+        """The last writes of a source, as they will be once this cycle is durable."""
         return self._sources.get(source) or self._source_of(source)
 
     def take(self, waiting: WaitingWrite) -> None:
         """Take a write in; one that is wrong fails at once and alone."""
         batch, source, done = waiting
         self.taken_bytes += len(batch.data)
-        # One whose writer has gone is taken all the same: were it left out, the next of its source could overtake it.
+        # A write whose caller was cancelled is taken all the same: left out, the next one of its source could overtake it.
         try:
             known = None if source is None else self._known(source, batch)
             if known is None:

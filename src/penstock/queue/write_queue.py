@@ -1,4 +1,4 @@
-"""What waits to be written to a partition and is in no cycle yet, in its order, and how much may wait at all. Pure."""
+"""The bounded queue of writes to a partition that are in no cycle yet. Pure."""
 
 from __future__ import annotations
 

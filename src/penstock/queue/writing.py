@@ -136,7 +136,7 @@ class Writing:
         for cycle in cycles:
             if cycle is not None:
                 cycle.fail(told)
-        # What is queued behind may be of the same sources: were it written, what failed now never could be.
+        # Writes queued behind may be of the same sources: once they are stored, retries of the failed ones would be rejected.
         self._queue.fail(told)
         self._changing.leave(error)
 

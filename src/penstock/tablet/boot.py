@@ -1,4 +1,4 @@
-"""Bringing a KV tablet up: what its log and snapshot say, and how much of them counts.
+"""Recovery of a KV tablet: reads its log and snapshot, and decides which entries count.
 
 One commit is in flight at a time, so only the last entry can be in doubt: it counts if all the data it wrote is there. Every
 other entry was acknowledged, or declared aborted by a later one. Each generation begins by recording where the last one ended, so
@@ -48,7 +48,7 @@ async def read_state(storage: TabletStorage) -> BootState:
 
 
 async def salvage_state(storage: TabletStorage) -> BootState:
-    """The same as far as it can be read, whatever is lost."""
+    """The state as far as it can be read; lost entries and pages are left out and reported."""
     state = BootState()
     log = await _read_log(storage)
     # What an entry that cannot be read said is not known, but whether it counted is: later ones say so.

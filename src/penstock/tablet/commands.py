@@ -47,7 +47,7 @@ class ReadRange:
 
 
 class DeleteRange(NamedTuple):
-    """Forget keys with begin <= key < end."""
+    """Delete keys with begin <= key < end."""
 
     begin: bytes
     end: bytes

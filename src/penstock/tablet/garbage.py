@@ -37,11 +37,11 @@ class Garbage:
         return len(self._dead) + self._dead_young
 
     def born(self, blob: BlobId) -> None:
-        """A blob was written, and its log entry counts."""
+        """Note a blob whose log entry is durable."""
         self._young[blob] = False
 
     def died(self, blobs: Iterable[BlobId]) -> None:
-        """Nothing refers to these any more."""
+        """Note blobs that nothing refers to any more."""
         for blob in blobs:
             self.dead_bytes += blob.size
             if self._young.pop(blob, True):
@@ -50,7 +50,7 @@ class Garbage:
                 self._dead_young += 1
 
     def abandoned(self, blobs: list[BlobId]) -> None:
-        """These were put, perhaps, for entries that do not count; they go once the barrier has passed them."""
+        """Note blobs that may have been written for aborted entries; they are deleted once the barrier has passed them."""
         self._dead_young += len(blobs)
         self.dead_bytes += sum(blob.size for blob in blobs)
 

@@ -151,7 +151,7 @@ class KvTablet:
         return await done
 
     def submit(self, request: Request, done: Outcome) -> None:
-        """Carry out a request that changes something; `done` is told how it went."""
+        """Queue a request that changes something; `done` gets its outcome."""
         self.check_open()
         self._queue.append(Pending.of(request, done))
         if not self._wake.is_set():
@@ -231,13 +231,13 @@ class KvTablet:
             if self._queue[0].asks:
                 break  # what it reads is the state after all those before it
             if self._queue[0].request.makes_room != group[0].request.makes_room:
-                break  # what needs room must not keep what makes room from being written
+                break  # a request that needs space must not block one that frees space
             group.append(self._queue.popleft())
             size += group[-1].size
         return group
 
     async def _commit(self, group: list[Pending]) -> None:
-        """Write one log entry for a group of requests and the data it refers to, and tell everyone how it went."""
+        """Write one log entry for a group of requests and the data it refers to, and deliver the outcome to each."""
         step = self._step = self._step + 1
         overlay = Overlay(self.index)
         puts: list[tuple[BlobId, Content]] = []
@@ -286,7 +286,8 @@ class KvTablet:
                 await self._commit([pending])
 
     async def _answers_of_first(self, group: list[Pending]) -> list[Result] | None:
-        """Only the first of a group reads; if it cannot, it fails, and has no effect: None."""
+        """Run the reads of the group's first request, the only one that may have any. Returns None if they fail, and with them
+        the request."""
         try:
             return await self._answers(group[0].request)
         except PenstockError as error:
@@ -352,7 +353,7 @@ class KvTablet:
             self._maintenance_due.set()
 
     def _abort(self, step: int, trouble: Reply, staged: list[Pending]) -> None:
-        """The entry may or may not be there: it does not count, and the next one will say so."""
+        """The entry may or may not be stored: it is aborted, and the next entry says so."""
         self._aborted.append(step)
         tablet = self._storage.info.tablet
         error: PenstockError
@@ -393,7 +394,7 @@ class KvTablet:
                     await self.take_snapshot()
                 if leftovers_known:
                     await self._wait_for_maintenance()
-                else:  # however much garbage there is: none can be collected before
+                else:  # no garbage can be collected before the leftovers are known
                     await asyncio.sleep(self.options.idle_garbage_s)
             except FencedError as error:
                 self._stop(error)
