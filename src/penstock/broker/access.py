@@ -108,7 +108,7 @@ OPERATIONS: Final[dict[ResourceKind, frozenset[Operation]]] = {
     ),
     ResourceKind.TRANSACTIONAL_ID: frozenset({Operation.DESCRIBE, Operation.WRITE, Operation.TWO_PHASE_COMMIT}),
 }
-# Whoever may do one of the latter may do the former as well.
+# The operation on the left is implied by each on the right.
 _IMPLIED_BY: Final[dict[Operation, frozenset[Operation]]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),

@@ -83,7 +83,7 @@ class DynamicConfig:
     def __init__(self, tablet: TableTablet) -> None:
         self._tablet = tablet
         self._own: dict[str, dict[str, str]] = {}
-        self.changing = asyncio.Lock()  # held by whoever changes what it has read before
+        self.changing = asyncio.Lock()  # held from reading settings to changing them
         self.values: dict[str, str] = {}
         """What counts, by name."""
         self.topic_defaults: dict[str, str] = {}
@@ -146,7 +146,7 @@ class DynamicConfig:
         self._settle()
 
     def _settle(self) -> None:
-        """Take up what is set now. Whoever holds one of the mappings sees it change."""
+        """Recompute the effective settings, in place: holders of the mappings see the change."""
         self.values.clear()
         for name in sorted(self._own):  # the one for all brokers is the first
             self.values.update(self._own[name])

@@ -18,8 +18,8 @@ ROLLS_AT_ONCE = 16
 
 
 class HeadLimit:
-    """Looks over the heads of a node. They may have half of the cache's memory; past that, the largest become bodies, which the
-    cache can let go of."""
+    """Limits the memory of all heads of a node to half of the cache's. Beyond that, the largest heads become bodies, which the
+    cache can evict."""
 
     def __init__(self, tablets: Tablets) -> None:
         self._tablets = tablets

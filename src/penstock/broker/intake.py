@@ -70,7 +70,7 @@ class Route(NamedTuple):
         return self.codec is not None and batch.codec != self.codec
 
     def must_look(self, batch: Batch) -> bool:
-        """Whether the records of a batch are needed, whoever it is from."""
+        """Whether the records of a batch must be decoded, whichever producer sent it."""
         return self.needs_keys or self.must_recompress(batch)
 
     def stamped(self, batch: Batch, times: TimeRange, now_ms: int) -> Batch:

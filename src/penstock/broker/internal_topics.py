@@ -1,8 +1,7 @@
-"""Topics that a broker keeps for itself, and clients expect to see.
+"""Kafka's internal topics, which clients expect to see.
 
-Positions and transactions live in tablets of their own, not in these topics: they are there, compacted and empty, for tools that
-list and describe them. Nobody makes, deletes or writes to them but the broker, and it makes each when its coordinator is first
-asked for.
+Committed offsets and transactions are in tablets, not here: these topics exist, compacted and empty, for tools that list and
+describe them. Only the broker may create, delete or write to them; it creates each when a client first looks for its coordinator.
 """
 
 from __future__ import annotations

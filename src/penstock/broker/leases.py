@@ -1,9 +1,9 @@
-"""Leases: whoever has planned what it will read holds automatic deletion back until it has read it.
+"""Leases: a reader protects the messages it plans to read from automatic deletion until it has read them.
 
-A lease names partitions, and of each the first offset that is still needed. While it lives, nothing from there on is let go of by
-retention, trimming or compaction; what a person asks for (deleting records or topics) is done all the same. It is weaker than an
-important consumer: it is granted for minutes and has to be renewed, ends when it has held the same messages for a day, and counts
-for nothing while a disk is nearly full.
+A lease names partitions, and for each the first offset that is still needed. While it is valid, retention, trimming and
+compaction delete nothing from there on; explicit requests (deleting records or topics) are carried out all the same. It is weaker
+than an important consumer: it is granted for minutes and must be renewed, ends when it has protected the same messages for a day,
+and is ignored while a disk is nearly full.
 
 Leases outlive the broker. What is stored of one is what it held at first: as it moves on, only memory does, so after a restart it
 holds somewhat more than it has to, for as long as it is granted for at a time.

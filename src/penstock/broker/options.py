@@ -24,10 +24,10 @@ class BrokerOptions:
     default_partitions: int = 1
     cache_bytes: int = 256 << 20
     retention_interval_s: float = 30.0
-    elapsed: Callable[[], float] | None = None  # what tells how much time really passes; None: the monotonic clock
+    elapsed: Callable[[], float] | None = None  # a clock that also runs while the machine sleeps; None: the monotonic clock
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     produce_bytes_per_s: float | None = None  # by client
-    fetch_bytes_per_s: float | None = None  # likewise
+    fetch_bytes_per_s: float | None = None  # by client
     limits: BrokerLimits = field(default_factory=BrokerLimits)
     groups: GroupOptions = field(default_factory=GroupOptions)
     consumer_groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)  # those the broker assigns partitions to
@@ -36,4 +36,4 @@ class BrokerOptions:
     security: Security | None = None  # without it everyone may do everything
     cluster_name: str = "penstock"  # of this cluster, in registrations
     give_up_tablets: frozenset[int] = frozenset()  # system tablets that start without what is lost of them
-    rules_for_anonymous: bool = False  # unless access rules count all the same, for those whom nobody asks who they are
+    rules_for_anonymous: bool = False  # whether access rules apply to clients without a user

@@ -102,7 +102,7 @@ class BrokerReading:
         return not name.startswith(OBJECT_PREFIX)
 
     def open_transactions(self) -> int:
-        """How many transactions are under way."""
+        """How many transactions are open."""
         return self._broker.transactions.ongoing
 
     def groups(self) -> list[GroupCount]:

@@ -23,7 +23,7 @@ VERSION = 1
 BYTES_WINDOW_S = 1.0
 CHANGES_WINDOW_S = 10.0
 LIMITS_MAX = 10_000
-WAIT_MS_MIN = 2  # timers are no better than that, and whoever has waited must not be found too early
+WAIT_MS_MIN = 2  # the resolution of timers: a client that has waited must not be early
 NAME_SIZE_MAX = 1000
 
 PRODUCE_QUOTA: Final = "producer_byte_rate"
@@ -61,7 +61,7 @@ class QuotaEntity(NamedTuple):
 
 
 class RateLimit:
-    """A bucket that fills at a rate and holds what some seconds bring. It may be overdrawn; then whoever drew waits. Pure."""
+    """A token bucket that fills at a rate, up to the tokens of some seconds. It may be overdrawn: then the client waits. Pure."""
 
     __slots__ = ("_clock", "_level", "_rate", "_seen", "_size")
 
@@ -116,7 +116,7 @@ class Quotas:
         self._note_kinds()
 
     def _note_kinds(self) -> None:
-        """Whether anyone at all is limited is told by attributes, so that where nobody is, it costs nothing."""
+        """Note in attributes which kinds of quotas exist, so that kinds without any cost nothing."""
         limited = {name for quotas in self._table.values() for name in quotas} | self._rates.keys()
         self.limits_produce = PRODUCE_QUOTA in limited
         self.limits_fetch = FETCH_QUOTA in limited
@@ -163,7 +163,7 @@ class Quotas:
         return found
 
     def draw(self, kind: str, user: str, client: str, amount: int) -> int:
-        """A client does so much of something; the milliseconds it is to be held back."""
+        """Count `amount` against a client's quota. Returns the throttle time in milliseconds."""
         limit = self.limit(kind, user, client)
         return 0 if limit is None else limit.draw(amount)
 

@@ -132,7 +132,7 @@ class SignIn:
         turns = self._turns_of.get(source)
         if turns is None:
             turns = self._turns_of[source] = asyncio.Semaphore(HASHED_AT_ONCE_OF_SOURCE)
-        # Whoever tries many keeps itself waiting, not others.
+        # A source that tries many passwords delays itself, not others.
         async with turns:
             self._check_pair(user, source, gateway)
             self._check(self._records.get((source, None)), source, gateway)

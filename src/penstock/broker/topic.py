@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Topic(NamedTuple):
-    """A topic: its partitions, by number, are on these tablets. `deleting` is set while its data is being let go of."""
+    """A topic and the tablets of its partitions, by number. `deleting` is set while its data is being deleted."""
 
     name: str
     id: UUID

@@ -75,7 +75,7 @@ class Security:
 
     admin_user: str
     admin_password: str = field(repr=False)
-    random: Random = field(repr=False)  # of salts and nonces: nobody must be able to guess it
+    random: Random = field(repr=False)  # of salts and nonces; must not be predictable
     allow_without_rule: bool = False  # whether a user may do what no access rule speaks of
     secret: bytes = field(default=b"", repr=False)  # kept by the node outside its storage; tokens and decoys are made with it
 
@@ -145,8 +145,8 @@ class Users:
         return self._credentials.get((user, mechanism))
 
     def decoy(self, user: str, mechanism: Mechanism) -> Credential:
-        """A credential that no password fits, for a user who has none: always the same for a name, also after a restart, and with
-        iterations and a salt like those of users, so that nobody learns who exists."""
+        """A credential that matches no password, for a user who has none. It is the same for a name at all times, with iterations
+        and a salt like those of real users, so that a client cannot tell which users exist."""
         shapes = self._shapes[mechanism]
         iterations, salt_size = shapes[int.from_bytes(self._derived(f"shape\0{user}", 8), "big") % len(shapes)]
         keys = self._derived(f"keys\0{mechanism}\0{user}", 64)
@@ -189,7 +189,7 @@ class Users:
         return {mechanism: sorted(shapes) or [(ITERATIONS_USUAL, SALT_SIZE)] for mechanism, shapes in found.items()}
 
     def _derived(self, what: str, size: int) -> bytes:
-        """Bytes that are the same for the same words, and that nobody can work out without the secret."""
+        """Bytes derived from the secret and `what`: always the same, and not predictable without the secret."""
         blocks = range(-(-size // 64))
         made = (hmac.digest(self._secret, f"{block}\0{what}".encode(errors="replace"), "sha512") for block in blocks)
         return b"".join(made)[:size]

@@ -100,7 +100,7 @@ class Sender(_Thread):
             producer = Producer(client, self._topic)
             due = 0.0
             while not self._ending.wait(TICK_S):
-                # Raised before the look at `_flowing`: whoever holds then sees either none or a batch under way.
+                # Set before `_flowing` is checked: a thread that pauses the traffic then sees either no batch or one being sent.
                 self._sending = True
                 if self._flowing.is_set():
                     due += self._rate * TICK_S

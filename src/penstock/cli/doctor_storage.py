@@ -54,7 +54,7 @@ def _directory(path: Path) -> Finding:
 
 
 def _lock(path: Path) -> Finding:
-    """A shared lock is asked for and let go of: a node that works there holds it alone."""
+    """Take a shared lock and release it: a running node holds it exclusively."""
     try:
         lock = os.open(path / _LOCK_NAME, os.O_RDONLY)
     except FileNotFoundError:

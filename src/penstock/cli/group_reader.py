@@ -1,7 +1,7 @@
-"""Reading a topic as a member of a consumer group whose partitions the broker deals out (KIP-848).
+"""Consumes a topic as a member of a consumer group whose partitions the broker assigns (KIP-848).
 
-What was printed is committed once a second, when a partition goes to another member, and at the end: a message that was printed
-and not committed, because the command was killed, is printed again by whoever reads on.
+Offsets of printed messages are committed once a second, when a partition moves to another member, and at the end. If the command
+is killed, messages printed after the last commit are delivered again to the next member.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class GroupReader:
                 raise RequestRefusedError(f"group {self._group!r} in partition {item.partition_index}", item.error_code)
 
     def _forget(self) -> None:
-        """The group has gone on without this member, which was silent for too long: it joins anew."""
+        """The group has removed this member after its session timeout: drop its partitions and rejoin."""
         sys.stderr.write(f"group {self._group!r} has removed this member; the last printed messages may be delivered again\n")
         for number in self._owned:
             self._consumer.drop(number)

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # whoever read it has had enough
+        _drop_output()  # the reader of the pipe has closed it
         return ExitCode.OK
     except OSError as error:
         _drop_output()
@@ -74,8 +74,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _open_standard_streams() -> None:
-    """Whoever starts a command with a standard stream closed gets one that leads nowhere: the next file or connection that is
-    opened would have its number otherwise, and what is meant for the stream would go there."""
+    """Open /dev/null in place of standard streams that are closed: otherwise the next file or connection would get their number,
+    and output meant for the stream would go there."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

@@ -11,7 +11,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import CommandClient
 from penstock.cli.message_input import MessageDraft
-from penstock.cli.record_batch import NOBODY, Record, Source, encode_batch
+from penstock.cli.record_batch import NO_SOURCE, Record, Source, encode_batch
 from penstock.core.errors import PenstockError
 from penstock.core.key_hash import partition_of_key
 from penstock.kafka.client import BrokerUnreachableError, RequestRefusedError, is_retriable
@@ -103,7 +103,7 @@ class Producer:
             try:
                 answers = self._produce(leader, {number: waiting[number][0] for number in numbers})
             except BrokerUnreachableError as error:
-                if self._source is NOBODY:
+                if self._source is NO_SOURCE:
                     raise CommandError(
                         f"{error}; whether the last messages were written is not known", ExitCode.NO_CONNECTION
                     ) from error
@@ -116,7 +116,7 @@ class Producer:
     def _produce(self, leader: int, batches: dict[int, list[Record]]) -> list[PartitionProduceResponse]:
         partitions = []
         for number, records in batches.items():
-            sequence = -1 if self._source is NOBODY else self._sequences.get(number, 0)
+            sequence = -1 if self._source is NO_SOURCE else self._sequences.get(number, 0)
             partitions.append(PartitionProduceData(index=number, records=encode_batch(records, self._source, sequence)))
         request = ProduceRequest(
             acks=ALL_IN_SYNC,
@@ -148,12 +148,12 @@ class Producer:
         return error
 
     def _introduce(self) -> Source:
-        """A producer id, by which the node knows what it already has; nobody, if it does not give any."""
+        """Get a producer id for deduplication. Returns NO_SOURCE if the broker does not support them."""
 
         def ask() -> Source:
             connection = self._client.any_node()
             if connection.version_of(keys.INIT_PRODUCER_ID) < 0:
-                return NOBODY
+                return NO_SOURCE
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
             answer = self._client.call(keys.INIT_PRODUCER_ID, request, InitProducerIdResponse)
             if answer.error_code:

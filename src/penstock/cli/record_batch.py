@@ -37,17 +37,17 @@ class Record(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Who writes, for the node to recognise what is sent twice; -1 is nobody."""
+    """The idempotent producer of a batch, by which the node detects duplicates; -1 for none."""
 
     producer_id: int = -1
     producer_epoch: int = -1
 
 
-NOBODY: Final = Source()
+NO_SOURCE: Final = Source()
 
 
-def encode_batch(records: Sequence[Record], source: Source = NOBODY, sequence: int = -1) -> bytes:
-    """One uncompressed batch of some records, whose offsets do not count."""
+def encode_batch(records: Sequence[Record], source: Source = NO_SOURCE, sequence: int = -1) -> bytes:
+    """One uncompressed batch of some records; their offsets are ignored."""
     base = records[0].timestamp_ms
     latest = max(record.timestamp_ms for record in records)
     body = b"".join(_encoded(record, delta, base) for delta, record in enumerate(records))

@@ -120,7 +120,7 @@ def _publish(calls: Calls, arguments: argparse.Namespace, output: Output) -> Non
     for lines in read_pieces(STANDARD_INPUT, b"\n"):
         for begin in range(0, len(lines), LINES_AT_ONCE):
             _publish_lines(calls, arguments.subject, lines[begin : begin + LINES_AT_ONCE], headers, output)
-            sys.stdout.flush()  # whoever writes one line at a time waits for its sequence
+            sys.stdout.flush()  # a program that writes one line at a time waits for its sequence number
 
 
 def _publish_lines(calls: Calls, subject: str, lines: list[bytes], headers: dict[str, str], output: Output) -> None:

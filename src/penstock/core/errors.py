@@ -48,7 +48,7 @@ class OutOfSpaceError(PenstockError):
 
 
 class FencedError(PenstockError):
-    """A newer owner has taken over; whoever is told this stops."""
+    """A newer owner has taken over; the caller must stop."""
 
     code = "fenced"
 

@@ -74,10 +74,10 @@ class Span(Protocol):
 
 
 class Tracing(Protocol):
-    """Whoever takes spans; without one, nothing is traced and nothing is spent on it."""
+    """Receives spans. Without one nothing is traced, at no cost."""
 
     def begin(self, name: str, traceparent: str | None = None, attributes: Mapping[str, str | int] | None = None) -> Span:
-        """A span begins, as a part of the trace that the client named, if it did."""
+        """Begin a span, as a part of the client's trace if it sent one."""
         ...
 
 
@@ -92,7 +92,7 @@ class RequestProbe:
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_opened = 0
-        self.throttled = 0  # requests after which a client was held back
+        self.throttled = 0  # requests whose client was throttled
         self.throttled_s = 0.0
         self.tracing: Tracing | None = None
 

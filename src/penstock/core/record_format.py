@@ -46,14 +46,14 @@ _NULL: Final = varint(-1)
 
 
 class Writer(NamedTuple):
-    """Whose batch it is; -1 is nobody's."""
+    """The producer of a batch; -1 for none."""
 
     producer_id: int = -1
     epoch: int = -1
     sequence: int = -1
 
 
-NOBODY: Final = Writer()
+NO_WRITER: Final = Writer()
 
 
 class BatchHeader(NamedTuple):
@@ -130,7 +130,7 @@ def framed(
     times_ms: tuple[int, int],
     *,
     attributes: int = 0,
-    writer: Writer = NOBODY,
+    writer: Writer = NO_WRITER,
     base_offset: int = 0,
     leader_epoch: int = 0,
 ) -> bytes:

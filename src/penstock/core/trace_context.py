@@ -1,6 +1,6 @@
-"""The trace that a request is part of, as the W3C writes it: `traceparent: 00-<trace id>-<span id>-<flags>`.
+"""The trace context of a request in W3C form: `traceparent: 00-<trace id>-<span id>-<flags>`.
 
-Penstock passes it on in the headers of messages, so that whoever reads a message can go on with the trace of whoever wrote it.
+Penstock passes it on in message headers, so that a consumer can continue the producer's trace.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from penstock.kernels.record_scan import MalformedRecordsError
 
 COMPILED: Final[bool] = cython.compiled
 
-# The columns of the table of a run. The last three are filled by `sift`, which also sets the latest timestamp anew.
+# The columns of the table of a run. The last three are filled by `sift`, which also updates the latest timestamp.
 BATCH_FIELDS: Final = 13
 AT, SIZE, BASE_OFFSET, NEXT_OFFSET, ATTRIBUTES, COUNT, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER = range(9)
 FATE, NEW_AT, NEW_SIZE, KEPT = range(9, BATCH_FIELDS)

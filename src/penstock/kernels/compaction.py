@@ -3,7 +3,7 @@
 A *run* is stored batches one after another, uncompressed. In its table (see batch_list.py) the caller decides the fate of whole
 batches, and `sift` that of single records. What is known of keys is a map of fixed size: rows of
 `slots`, each a digest of 16 bytes and the offset after that of the key's latest record, 0 in a row that is free. The digest is
-SipHash-2-4 with a secret that the caller draws anew for every map, so that no two keys meet in it by chance or by intent.
+SipHash-2-4 with a secret that the caller draws for every map, so that keys do not collide, by chance or by intent.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class KeySlots:
     @cython.exceptval(check=False)
     @cython.boundscheck(False)
     @cython.wraparound(False)
-    def _lets_go(
+    def _supersedes(
         self,
         data: cython.const[cython.uchar][::1],
         at: cython.Py_ssize_t,
@@ -359,7 +359,7 @@ def _sift_batch(
         if timestamp_delta > _TIME_MAX or timestamp_delta < -_TIME_MAX:
             return -1
         offset = batch[_BASE_OFFSET] + delta
-        if key_size >= 0 and keys._lets_go(run, key_at, key_size, offset, value_size < 0):
+        if key_size >= 0 and keys._supersedes(run, key_at, key_size, offset, value_size < 0):
             # What is kept stands in stretches, each copied at once.
             _copy(out, to, run, kept_from, begin)
             to += begin - kept_from
@@ -414,7 +414,7 @@ def sift(
             if table[row, _FATE] == _SIFT:
                 found = _sift_batch(run, table[row], keys, out)
                 if found < 0:
-                    table[row, _FATE] = _KEEP  # whoever wrote it may know what it is
+                    table[row, _FATE] = _KEEP  # not decodable: its consumers may know what it is
                 else:
                     tombstones += found
             if table[row, _FATE] == _KEEP:

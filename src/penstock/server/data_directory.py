@@ -2,9 +2,9 @@
 
 DATA/lock                       held by the process that works here
 DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"],
-                                 "formed": true,     false only until the group has begun for the first time
-                                 "started": true}    likewise, until a broker has
-DATA/secret.json                {"format": 1, "secret": 64 hexadecimal digits}: what tokens are made with, for this node alone
+                                 "formed": true,     false only until the storage group has formed
+                                 "started": true}    false only until the broker has started once
+DATA/secret.json                {"format": 1, "secret": 64 hexadecimal digits}: the key of this node's tokens
 DATA/disk0/                     the disks, unless they are elsewhere
 """
 
@@ -66,8 +66,8 @@ class DataDirectory:
         check_mark(self.layout, order, self._disk_timeout_s)
 
     def secret(self, random: Random) -> bytes:
-        """The secret of this node, made when it is first asked for. It is not in the storage: whoever can read the disks cannot
-        work out tokens. Deleting its file ends all tokens."""
+        """The secret of this node, created on first use. It is not in the storage, so that a copy of the disks is not enough to
+        forge tokens. Deleting its file invalidates all tokens."""
         path = self.path / SECRET_NAME
         fields = read_fields(path, {"secret": str})
         if fields is None:

@@ -58,7 +58,7 @@ class ClientFaults(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if record.name == "aiohttp.server" and isinstance(error, ConnectionResetError):
             return False
-        if record.name.startswith("grpc.") and type(error).__name__ == "ExecuteBatchError":  # nobody takes the answer
+        if record.name.startswith("grpc.") and type(error).__name__ == "ExecuteBatchError":  # the client has gone
             return False
         if record.name.startswith("grpc.") and isinstance(error, UnicodeDecodeError):
             return self._in_a_line(record, "a call has metadata that is not UTF-8: %s", str(error)[:100])

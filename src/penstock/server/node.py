@@ -74,8 +74,8 @@ class Node:
 
     @classmethod
     async def start(cls, config: NodeConfig, mount_console: Callable[[web.Application], None] | None = None) -> Node:
-        """Lock the data directory, open the storage, start the broker, listen. A ConfigError says what stands in the way. The
-        console is in a layer above: whoever has it says how it is mounted beside the admin API."""
+        """Lock the data directory, open the storage, start the broker and listen. Raises ConfigError with what to change if it
+        cannot. The console is a layer above: `mount_console` mounts it beside the admin API."""
         # gRPC's core writes a line for every malformed call to standard error by itself, past our log and its limit.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         random = SystemRandom()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from random import SystemRandom  # noqa: TID251 - salts and nonces are worth something only if nobody can work them out
+from random import SystemRandom  # noqa: TID251 - salts and nonces must not be predictable
 
 from penstock.broker import Security
 from penstock.server.config import NodeConfig

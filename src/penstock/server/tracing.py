@@ -73,7 +73,7 @@ class OtelTracing:
 def start_tracing(
     endpoint: str | None, *, node_id: int, cluster: str, environ: Mapping[str, str] = os.environ
 ) -> OtelTracing | None:
-    """Tracing to an endpoint, or to the one that OpenTelemetry's own variables name; None if nobody asks for it."""
+    """Start tracing to `endpoint`, or to the one in OpenTelemetry's environment variables. Returns None if neither is set."""
     wanted = endpoint or next((environ[name] for name in ENDPOINT_VARIABLES if environ.get(name)), None)
     if wanted is None or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None

@@ -177,9 +177,9 @@ class ArrowBatchFactory:
     def start(self, size_hint: int, needed: int, rows_hint: int) -> ArrowBatchBuilder:
         """An empty record batch: for about so many bytes of records, of which the next one needs `needed`."""
         rows = max(min(rows_hint, ROWS_MAX), 1)
-        # A record alone in its batch may be larger than all of it is meant to be, with what is put around it besides.
+        # A single record may exceed the batch size, and needs some room around it.
         size = max(min(size_hint * 2, BYTES_MAX), BYTES_MIN, needed + 256)
-        # Likewise its headers, which take two bytes each at least.
+        # The same for its headers, which take two bytes each at least.
         return ArrowBatchBuilder(self, rows, size, max(rows * HEADERS_A_ROW, needed // 2))
 
     def constant(self, name: str, rows: int) -> pa.Array:

@@ -15,7 +15,7 @@ from typing import Final
 from penstock.spark.launchers import launcher_home
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-# Which classes could not be kept is of interest to nobody.
+# Java would print every class that it cannot archive.
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
 
 
@@ -39,7 +39,7 @@ def archive_options(java_home: Path, *, writes: bool) -> str:
         if archive.exists() and archive.stat().st_size >= written.stat().st_size:
             written.unlink(missing_ok=True)
         else:
-            written.replace(archive)  # whoever has the other one open keeps it
+            written.replace(archive)  # processes that have the old one open keep it
     if archive.exists():
         return f"-XX:SharedArchiveFile={archive} {_QUIET}"
     if not writes:

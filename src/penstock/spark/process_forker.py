@@ -42,7 +42,7 @@ _SHELL: Final = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
 def main() -> None:
-    """Import, then fork whatever is asked for until whoever started this has ended."""
+    """Import, then fork the requested processes until the parent process ends."""
     given, parent = dict(os.environ), os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that Spark starts
     for name, value in {**ENVIRONMENT, "OMP_NUM_THREADS": "1"}.items():
@@ -90,7 +90,7 @@ def _serve(listener: socket.socket, given: Mapping[str, str], parent: int) -> No
 
 
 def _reap_children() -> None:
-    """Take leave of those that have ended: whoever measures finds their processor time with this process."""
+    """Reap children that have ended, so that their CPU time is accounted to this process."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

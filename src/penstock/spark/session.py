@@ -81,7 +81,7 @@ def session(
         **(_local_settings(keeps_classes=keeps_classes) if is_local else {}),
         **(settings or {}),
     }
-    # The types of pyspark leave out that a builder is made anew by a property.
+    # pyspark's types do not say that `builder` is a property that returns a new builder.
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
     if remote is not None:
         builder = builder.remote(remote)
@@ -99,8 +99,8 @@ def _local_settings(*, keeps_classes: bool) -> dict[str, str]:
 
 
 def _python() -> str:
-    """The interpreter for tasks on this machine: ours, and the modules of pyspark as they are installed for it. Spark puts an
-    archive of them first, from which every process that it starts would compile them anew: half a second each time."""
+    """The interpreter for tasks on this machine: ours, with pyspark as installed for it. Spark would put a zip archive of pyspark
+    first on the path, whose modules every worker process compiles again: half a second each."""
     import pyspark
 
     home = Path(pyspark.__file__).parent

@@ -1,9 +1,9 @@
-"""The exactly-once sink. Each task writes in a transaction of its own, which nobody sees; the driver commits the transactions of
-all tasks as one, together with the number of the micro-batch.
+"""The exactly-once sink. Each task writes in its own transaction, invisible to consumers; the driver commits the transactions of
+all tasks atomically, together with the number of the micro-batch.
 
 Transactional ids are `spark/QUERY/PARTITION/ATTEMPT`, the same from one micro-batch to the next: a task that takes such an id
-fences whoever had it before, so what a lost task left open does not stay so for long. Attempts that run side by side have ids of
-their own. What no message tells of is aborted when the driver commits.
+fences the task that had it before, so that transactions of lost tasks do not stay open for long. Attempts that run side by side
+have different ids. Transactions that no task reported are aborted when the driver commits.
 
 A micro-batch that is repeated finds its number in the broker's record and is taken back; a driver that was replaced finds a
 record that it did not expect, or its transactions fenced.

@@ -283,7 +283,7 @@ class Ledger:
         for blob_id, data in blobs:
             fate = channel.blobs.get(blob_id)
             if fate is None:
-                raise InvariantError(f"{told} lists {blob_id}, which nobody wrote")
+                raise InvariantError(f"{told} lists {blob_id}, which was never written")
             self._require_possible(fate, told)
             if with_data:
                 require(data is not None and bytes(data) == data_of(blob_id), f"{told} gives other bytes for {blob_id}")

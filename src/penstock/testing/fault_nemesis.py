@@ -279,7 +279,7 @@ class Nemesis:
         if vdisk.full:
             return False
         if self._world.erasure is Erasure.NONE:
-            return True  # what it has lost, nobody can give it back
+            return True  # no other disk can restore what it has lost
         if vdisk.index.state != DiskState.COMPLETE or not vdisk.proves_absence:
             return False
         for channel, fate in self._ledger.fates():

@@ -32,7 +32,7 @@ class Tablet:
         self._random = rng
         self._steps: dict[int, int] = {}
         self._counter = 0
-        self._flying: list[tuple[int, Moment]] = []  # (channel, moment) of puts under way
+        self._flying: list[tuple[int, Moment]] = []  # (channel, moment) of puts in flight
         self._last_collect: tuple[int, int, int, Moment | None, bool] | None = None
         self.generation = 0
 
@@ -204,7 +204,7 @@ class Tablet:
             await self._collect(channel_id, barrier, hard=hard, keep=keep, do_not_keep=do_not_keep)
 
     def _draw_barrier(self, channel_id: int, *, hard: bool) -> Moment | None:
-        """A moment below every put under way, and not below the last barrier."""
+        """A moment below every put in flight, and not below the last barrier."""
         channel = self._mine.channels[channel_id]
         moments = sorted({fate.moment for fate in channel.blobs.values()} | {max(channel.tried[hard], (0, 0))})
         lowest = min((moment for flying, moment in self._flying if flying == channel_id), default=None)

@@ -174,7 +174,7 @@ class World:
             interval.flooded = True
 
     def note(self, event: str) -> None:
-        """Tell the story of the run, for whoever replays it."""
+        """Log an event of the run, for replays."""
         self.log.append(f"{self.loop.time():9.4f} {event}")
 
     def _went_down(self) -> None:

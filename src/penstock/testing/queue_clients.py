@@ -89,7 +89,7 @@ class Writer:
             self._judge_failure(instance, batch, answer)
         if left:
             if not self._is_stale(instance) and any(isinstance(answer, SequenceError) for answer in answers):
-                left = self._start_anew(left)
+                left = self._restart(left)
             await asyncio.sleep(RETRY_S * self._random.random())
         return left
 
@@ -130,8 +130,8 @@ class Writer:
         """Whether a newer generation has booted: this one knows nothing of what that one wrote."""
         return instance.generation < self._hosts.booted_generation
 
-    def _start_anew(self, left: list[Sent]) -> list[Sent]:
-        """A producer whose numbers the partition does not know starts anew, as Kafka's do."""
+    def _restart(self, left: list[Sent]) -> list[Sent]:
+        """Restart a producer whose sequence numbers the partition does not know, as Kafka's clients do."""
         self._hosts.count("producer restarted")
         self._epoch += 1
         self._seqno = 0
@@ -149,7 +149,9 @@ class Writer:
         if self._may_be_trimmed(batch) or batch[0].epoch != self._epoch or (self._contiguous and not recent):
             return
         instance = await self._hosts.pick()
-        place = self._ledger.places[batch[0]]  # if it is written anew, a reader may tell of another before the writer hears
+        place = self._ledger.places[
+            batch[0]
+        ]  # if it is written again, a reader may report another place before the writer gets its answer
         try:
             answer = await self._write(instance, batch)
         except (*PASSING, UnknownPartitionError):

@@ -69,7 +69,7 @@ class Hosts:
     random: Random
     generation: int = 0
     serving: Instance | None = None
-    instances: list[Instance] = field(default_factory=list)  # every one that has booted and was not yet buried
+    instances: list[Instance] = field(default_factory=list)  # all that have booted and were not stopped yet
     counts: dict[str, int] = field(default_factory=dict)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     _booted: set[int] = field(default_factory=set)
@@ -86,7 +86,7 @@ class Hosts:
     # Booting.
 
     def next_generation(self) -> int:
-        """A generation that nobody was given before."""
+        """A generation that was never used before."""
         self.generation += 1
         return self.generation
 
@@ -223,8 +223,8 @@ class Hosts:
             raise InvariantError(f"the tablet does not boot on healthy storage: {self.counts}")
         return instance
 
-    async def bury_zombies(self) -> None:
-        """Every instance that was left behind learns of it when it next writes, and stops itself."""
+    async def stop_zombies(self) -> None:
+        """Write to every fenced instance: it learns that it is fenced and stops itself."""
         for zombie in [instance for instance in self.instances if instance is not self.serving]:
             if zombie.is_up:
                 await self._poke(zombie)

@@ -135,13 +135,15 @@ class PartitionLedger:
 
     def judge_bounds(self, generation: int, start_offset: int, end_offset: int) -> None:
         """Where an instance says that the partition starts and ends."""
-        require(start_offset <= max(self.trim_bound, self.first_offset), f"{start_offset} is the start, but nobody trimmed to it")
+        require(
+            start_offset <= max(self.trim_bound, self.first_offset), f"{start_offset} is the start, but no trim went that far"
+        )
         known = max((end for other, end in self.end_seen.items() if other <= generation), default=self.first_offset)
         require(end_offset >= known, f"generation {generation} ends at {end_offset}, {known} was the end before")
         self.end_seen[generation] = end_offset
 
     def judge_whole(self, start_offset: int, end_offset: int, present: set[int]) -> None:
-        """After everything from start to end was read, with no newer write under way, and these offsets were there."""
+        """Check the offsets that a read from start to end found, with no newer write in flight."""
         require(start_offset >= self.trim_acked, f"trimmed to {self.trim_acked}, but starts at {start_offset}")
         held = {offset for offset in self.facts if offset >= start_offset}
         require(held <= set(range(start_offset, end_offset)), f"{start_offset}..{end_offset} is not what is held: {_runs(held)}")

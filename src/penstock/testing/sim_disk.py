@@ -133,7 +133,7 @@ class SimPlatter:
         self._reserved.pop(name, None)
 
     def wipe(self) -> None:
-        """Lose everything, as when the disk is replaced. Nobody may have it open."""
+        """Lose everything, as when the disk is replaced. It must not be open."""
         self._require_idle("wiped")
         self._contents.clear()
         self._reserved.clear()
@@ -196,7 +196,7 @@ class SimDisk:
     """One incarnation of a disk, after the `Disk` protocol. Opened by code of a `SimProcess`, it crashes with it.
 
     After a crash every operation raises `SimCrashed`; after a close, `OSError` with `EBADF`. Bytes left unflushed at a close
-    fare as in a crash, since nobody was promised them.
+    fare as in a crash, since they were not acknowledged.
     """
 
     def __init__(

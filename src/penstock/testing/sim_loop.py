@@ -40,7 +40,7 @@ _EPOCH_S = 1_700_000_000.0
 
 
 class SimulationError(RuntimeError):
-    """The simulation was asked for what it cannot give, or something in it failed with nobody watching."""
+    """The simulation was used in a way it does not support, or something in it failed unhandled."""
 
 
 class StuckError(SimulationError):
@@ -489,6 +489,6 @@ def run_simulation(
         loop.close()
     if loop.unhandled:
         first = loop.unhandled[0]
-        told = f"{len(loop.unhandled)} failures nobody handled in seed {seed}; the first: {first.get('message')}"
+        told = f"{len(loop.unhandled)} unhandled failures in seed {seed}; the first: {first.get('message')}"
         raise SimulationError(told) from first.get("exception")
     return result

@@ -133,7 +133,7 @@ async def _torment(world: QueueWorld, nemesis: QueueNemesis, hosts: Hosts, for_s
     hosts.settings.wire.is_quiet = True
     world.process.crash_at_step(NEVER)
     await nemesis.heal()
-    # The process may have been started anew meanwhile, with a crash in store.
+    # The process may have been restarted meanwhile, with another crash scheduled.
     await world.up.wait()
     world.process.crash_at_step(NEVER)
     world.note("healed")
@@ -175,7 +175,7 @@ async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
     for vdisk in world.vdisks().values():
         await vdisk.journal.commit()  # what began while a disk was slow is still slow
     instance = await hosts.boot_healthy()
-    await hosts.bury_zombies()
+    await hosts.stop_zombies()
     for ledger in hosts.ledgers.values():
         await _write_one(hosts, instance, ledger, f"{epoch}-{ledger.number}-judge")
         await read_whole(instance, ledger)
@@ -183,7 +183,7 @@ async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
             await compact_whole(instance, ledger, SimClock(world.loop))
     # What this generation itself failed to write is found by the next.
     instance = await hosts.boot_healthy()
-    await hosts.bury_zombies()
+    await hosts.stop_zombies()
     await settle(world)
     world.check_tasks()
     await _check_garbage(world, hosts, instance)

@@ -1,7 +1,8 @@
-"""The exports of all queues: which of them are due, how they go, what they hold back, and tables that have outlived their time.
+"""The exports of all queues: starts those that are due, tracks their progress and what trimming must keep for them, and deletes
+expired tables.
 
-The agent calls `begin_due` in each pass; exports run beside it, a few at a time, each with one chunk in memory. One that fails is
-tried again after a pause that grows.
+The agent calls `begin_due` in each pass; exports run beside it, a few at a time, each with one chunk in memory. A failed
+export is retried with a growing backoff.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Automatic trimming of queues: who still needs what of a partition, and letting go of the rest."""
+"""Automatic trimming of queues: finds what consumers still need of each partition, and deletes the rest."""
 
 from __future__ import annotations
 

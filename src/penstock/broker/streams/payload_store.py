@@ -67,10 +67,10 @@ class Upload:
         self.parts = 0
         self._held: list[Buffer] = []
         self._held_bytes = 0
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
 
     async def append(self, data: Buffer) -> None:
-        """Take more bytes; waits while enough of them are on their way to the disk."""
+        """Append bytes; waits while too many parts are in flight."""
         self.crc32c = crc32c(data, self.crc32c)
         self.size += len(data)
         view = memoryview(data)
@@ -83,18 +83,18 @@ class Upload:
                 await self._send()
 
     async def finish(self) -> StoredPayload:
-        """All bytes are in; they are durable when this returns."""
+        """Complete the payload; it is durable when this returns."""
         if self._held_bytes:
             await self._send()
-        if self._under_way:
-            await asyncio.gather(*self._under_way)
+        if self._in_flight:
+            await asyncio.gather(*self._in_flight)
         return StoredPayload(self.object_id, self.size, self.crc32c, self.parts)
 
     async def abandon(self) -> None:
-        """Nothing is to come of it."""
-        for task in self._under_way:
+        """Cancel the upload and delete what was written of it."""
+        for task in self._in_flight:
             task.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
         try:
             await self._store.remove_upload(self.object_id)
         finally:
@@ -106,9 +106,9 @@ class Upload:
         parts, self._held, self._held_bytes = tuple(self._held), [], 0
         task = asyncio.create_task(self._store.write_part(self, self.parts, parts))
         self.parts += 1
-        self._under_way.add(task)
-        if len(self._under_way) >= PARTS_AT_ONCE:
-            done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        self._in_flight.add(task)
+        if len(self._in_flight) >= PARTS_AT_ONCE:
+            done, self._in_flight = await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
                 one.result()
 

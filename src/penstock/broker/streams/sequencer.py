@@ -5,9 +5,9 @@
 "s" | subject number 4    version 1 | topic id 16 | name of the subject
 "i" | sequence 8          a run of sequences (see sequence_index.py)
 
-Numbers are given to what is stored already, in the order of the log, one request to the tablet at a time. So none is ever given
-twice or left open below another, whoever wrote the message and whenever the node was killed: what has no number yet gets one
-after the start. A message becomes readable here with its number, and not before.
+Numbers are assigned to stored messages in the order of the log, with one request to the tablet in flight. So no number is used
+twice or skipped, whichever gateway wrote the message and whenever the node was killed: messages without a number get one after
+the restart. A message becomes readable here only with its number.
 """
 
 from __future__ import annotations

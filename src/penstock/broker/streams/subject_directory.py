@@ -1,7 +1,7 @@
-"""Finding subjects: by name or by a pattern, made where that is asked for, complete where they are read.
+"""Looks up subjects by name or pattern, and creates them where the caller wants that.
 
-A topic becomes a subject when it is first named here. Whoever reads it then, or writes by another protocol and reads here, sees
-every message that was durable when it asked: a reader waits for the sequences that are still to be given.
+A topic becomes a subject when it is first named here. A reader sees every message that was durable when it asked, also those
+written over another protocol: it waits until they have their sequence numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Letting go: of messages whose time is over, of payloads whose messages are gone, and of what a crash has left half done.
+"""Deletes expired messages, payloads whose messages are gone, and what a crash left unfinished.
 
 The log decides. A message is gone when its log is cut; its sequence and its payload follow, after a crash too, since they are
 looked for again each time. A payload never goes before its message.

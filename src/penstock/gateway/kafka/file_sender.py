@@ -1,11 +1,10 @@
-"""Sending pieces of files to a client without a copy, by `os.sendfile`; in a thread where a cold page would stop the loop.
+"""Sends pieces of files to a client with `os.sendfile`, in a thread where reading a cold page would block the event loop.
 
-It takes the place of the transport for one reply at a time, and only while the transport has nothing left to send. What the
-socket takes is sent at once; the loop is asked for a turn only when the socket is full, or others are to be served.
+It replaces the transport for one reply at a time, and only while the transport has nothing left to send. It sends at once what
+the socket accepts, and yields to the event loop only when the socket is full or its turn is used up.
 
-A client on the same machine gets a copy: pages of files it would have to fetch from memory itself, one by one, while what was
-just copied is still in the processor's cache. Both together need no more time for that, and the client, which as a rule is the
-slower of the two, needs less.
+A client on the same machine gets a copy instead: it would have to load pages of files from memory one by one, while copied bytes
+are still in the CPU cache. That costs no more in total, and less for the client, which usually is the slower side.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from penstock.blob import FilePiece
 
 THREADS = 4
 VECTOR_MAX = 512
-TURN_BYTES = 2 << 20  # what one connection sends before others have their turn
-PORTION_BYTES = 4 << 20  # what a thread is given at a time
+TURN_BYTES = 2 << 20  # what one connection sends before it yields to others
+PORTION_BYTES = 4 << 20  # what a thread sends at a time
 SAMPLE_EVERY = 256 << 10
 COPY_BYTES = 512 << 10  # what is copied at a time: it is to stay in the cache until it is sent
 
@@ -71,14 +70,14 @@ class FileSender:
         return self._advance()
 
     def close(self) -> None:
-        """Let go of the connection. What is being sent is dropped."""
+        """Close the connection and drop what is being sent."""
         self._is_closed = True
         self._unwatch()
         self._rest.clear()
         if not self._in_thread:
             self._socket.close()
             return
-        # A thread may be at it this moment: its descriptor must not become another's before it is done.
+        # A thread may be sending: the descriptor must not be reused before it is done.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -105,7 +104,7 @@ class FileSender:
         return True
 
     def _go_on(self) -> None:
-        """The socket takes more."""
+        """Called when the socket accepts more."""
         self._progressed()
         try:
             if not self._advance():

@@ -1,8 +1,8 @@
-"""What Kafka's clients are sent of batches that other gateways have written: the same records, without the headers that those
-gateways keep for themselves (`ydb.*`, `penstock.*`).
+"""Batches of other gateways as Kafka clients get them: the same records, without the internal headers of those gateways (`ydb.*`,
+`penstock.*`).
 
-Batches of Kafka's producers are sent as they are, and partitions that hold nothing else straight from files, as ever. A topic
-with `penstock.headers.visible` shows all headers, and is sent from files whoever has written to it.
+Batches of Kafka producers are sent as they are, and partitions that hold no others are sent straight from files. A topic with
+`penstock.headers.visible` shows all headers, and is always sent from files.
 """
 
 from __future__ import annotations

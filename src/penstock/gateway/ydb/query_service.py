@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "Ydb.Query.V1.QueryService"
 Admit = Callable[[Any], object]
-"""Raises unless whoever makes a call may be served at all."""
+"""Raises unless the caller is authenticated."""
 
 
 class QueryService:

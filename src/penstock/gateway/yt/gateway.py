@@ -224,7 +224,7 @@ class YtGateway:
             user = await self._tokens.user(authorization, host)
             peer = await self._tokens.user(request.headers[PEER_HEADER], host) if PEER_HEADER in request.headers else ""
             async with self._bodies.read(request, size_max_of(command)) as raw:
-                # Take the slot only once the whole body has arrived, so that slow senders block nobody.
+                # Take the slot only once the whole body has arrived, so that slow clients do not block others.
                 encoding = request.headers.get("Content-Encoding", "identity")
                 async with self._heavy_slot(command), decompressed_body(self._budget, raw, encoding, command) as body:
                     parameters = await parameters_of(request, body, in_body=command.input_type is None)

@@ -12,7 +12,7 @@ from penstock.blob import Buffer
 from penstock.broker.weights import HEADER, pack_weights, weights_of_records
 from penstock.core.record_format import (
     FROM_YT,
-    NOBODY,
+    NO_WRITER,
     TRANSACTIONAL,
     Writer,
     framed,
@@ -120,7 +120,7 @@ def make_row_batch(parts: Sequence[EncodedRows], before: int, now_ms: int, write
         at += pack_row_records(part.data, rows, delta, out[at:])
         delta += len(rows)
     attributes = FROM_YT if writer is None else FROM_YT | TRANSACTIONAL
-    return framed(out[:at], count, (now_ms, now_ms), attributes=attributes, writer=writer or NOBODY)
+    return framed(out[:at], count, (now_ms, now_ms), attributes=attributes, writer=writer or NO_WRITER)
 
 
 def read_row_batch(batch: Buffer, until: int | None = None, marked_from: int = 0) -> ReadBatch | None:

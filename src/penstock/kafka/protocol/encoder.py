@@ -30,8 +30,8 @@ def compile_encoder(message: type[Message], version: int, flexible: bool) -> Enc
 class _EncodeWriter:
     """Writes the source line by line; `scope` collects what it refers to.
 
-    In the source, `b` is the bytearray under way, `out` the buffers before it, of `t` bytes in all; `n` is a length about to be
-    written, `s` the bytes of that length.
+    In the source, `b` is the bytearray being filled, `out` the buffers before it, of `t` bytes in all; `n` is the next length to
+    write, `s` the bytes of that length.
     """
 
     def __init__(self, version: int, flexible: bool) -> None:

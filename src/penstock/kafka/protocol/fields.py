@@ -78,7 +78,7 @@ class Field:
 
 
 class _Made:
-    """Stands for a default made anew for each message: an empty list, or a struct of defaults."""
+    """Marks a default that is created for each message: an empty list, or a struct of defaults."""
 
     def __repr__(self) -> str:
         return "..."

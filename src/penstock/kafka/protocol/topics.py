@@ -228,7 +228,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 
 class ListPartitionReassignmentsRequest(Message):
-    """Asks which moves of partitions are under way."""
+    """Asks for partition reassignments in progress."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(ListPartitionReassignmentsTopics, nullable="0+")
@@ -251,7 +251,7 @@ class OngoingTopicReassignment(Message):
 
 
 class ListPartitionReassignmentsResponse(Message):
-    """The moves under way."""
+    """The reassignments in progress."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -100,7 +100,7 @@ async def _catch_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except HttpProcessingError as error:
         return error_response(400, "malformed_request", f"the request is not HTTP as it must be: {error.message}")
     except ConnectionError:
-        raise  # whoever asked is gone
+        raise  # the client has disconnected
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return error_response(500, "internal", "the request failed within the node; its log says where")

@@ -22,7 +22,7 @@ LINE_BYTES_MAX: Final = 32 << 10  # of the address, and of a header: a cursor an
 
 
 class _OnlyOwnFaults(logging.Filter):
-    """What is not HTTP is refused, and whoever leaves has left: anyone who can connect could fill the log with that."""
+    """Drops log records of malformed requests and disconnects: anyone who can connect could fill the log with them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
@@ -58,7 +58,7 @@ class HttpListener:
         app = make_app(context.broker, routes, own_hosts(host, advertised_host), mounts)
         app[SHUTDOWN] = self._shutdown
         drain_s = context.config.drain_timeout_s
-        # What was begun is finished, though whoever asked for it may have gone: half a change helps nobody.
+        # Handlers are not cancelled when their client disconnects: a change must not be left half done.
         self._runner = web.AppRunner(
             app,
             access_log=None,

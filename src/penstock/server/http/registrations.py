@@ -1,4 +1,4 @@
-"""/queues/{name}/registrations and /queues/{name}/trimming: whom a queue waits for, and what it lets go of by itself."""
+"""/queues/{name}/registrations and /queues/{name}/trimming: the consumers a queue waits for, and its automatic trimming."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """/topics/{name}/tail: messages as they come, as server-sent events.
 
-A few times a second an event tells what has come since; of a topic that is faster than can be read, the latest messages, and how
-many were left out. Nothing is kept for a reader but where it is in each partition, which is also the id of every event: whoever
-comes back with it as Last-Event-ID goes on there.
+A few times a second an event carries the messages written since the last one; if a topic is too fast, the latest of them and the
+number left out. The only state of a reader is its offset in each partition. It is also the id of every event, so that a client
+that reconnects with it as Last-Event-ID continues there.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TailResource(Resource):
             await response.prepare(call.request)
             await self._send_all(call, topic, places, response)
         except (ConnectionError, TimeoutError):
-            pass  # whoever read it is gone
+            pass  # the client has disconnected
         finally:
             self._readers -= 1
         return response

@@ -123,7 +123,7 @@ class PartitionView(ResponseModel, frozen=True):
     bodies: int
     leader_epoch: int
     last_append_ms: int | None
-    leased_from: int | None  # the first offset that a lease holds back from deletion
+    leased_from: int | None  # the first offset that a lease protects from deletion
     leased_by: str | None
 
 

@@ -152,7 +152,7 @@ class Survey:
         made.bodies += len(partition.bodies)
 
     def _held_up(self, topic: Topic, partition: Partition, now_ms: int) -> str | None:
-        """Why a partition keeps more than its retention asks for; None if it does not, or nobody asked it to."""
+        """Why a partition keeps more than its retention allows. Returns None if it does not, or has no retention."""
         config = partition.config
         if partition.start_offset == partition.end_offset or (config.retention_ms is None and config.retention_bytes is None):
             return None

@@ -81,7 +81,7 @@ def send_dead(
     ranges: Iterable[OffsetRange],
     sending: tuple[WriteOptions, str],
 ) -> list[TaskReport]:
-    """Send the dead letters of ranges to their topic, seen by nobody yet; BadRowError if they are to stop the pipeline."""
+    """Send the dead letters of ranges to their topic, uncommitted. Raises BadRowError if bad rows stop the pipeline."""
     wanted = list(ranges)
     if spec.dead_letters.stops:
         raise first_bad_row(spec, views, wanted)

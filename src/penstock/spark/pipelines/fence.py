@@ -1,4 +1,4 @@
-"""The record of a pipeline in the broker: who runs it, and how far it has come. Whoever is not named there any more stops.
+"""The record of a pipeline in the broker: its current run and its progress. A run that finds another one there stops.
 
 The record's key is `pipeline/NAME`, its value JSON: {"run": …, "host": …, "started_ms": …, "batch": …, "offsets": …, "ids": …}.
 It is set only by compare and set; for targets that are topics, in one step with the rows.
@@ -23,7 +23,7 @@ from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import writing_options
 from penstock.spark.write_options import WriteOptions, write_options
 
-# Runs that this process has begun: when a job of theirs is made anew, it must not take the record back from another.
+# Runs that this process has started: when one of their jobs is recreated, it must not take the record back from another run.
 _begun: Final[set[str]] = set()
 
 
@@ -72,7 +72,7 @@ class Fence:
                     raise
                 continue  # somebody was quicker; look again
             _begun.add(self.run)
-            self.abort_left_behind()  # nothing of this run is under way yet
+            self.abort_left_behind()  # this run has no transactions yet
             return before
 
     def commit(self, transactions: Iterable[OpenTransaction], changes: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a kind of pipeline is to whoever runs it: something that stands at a position and can be taken on by one batch."""
+"""The interface between a kind of pipeline and its runner: a job has a position and advances batch by batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Job(Protocol):
         ...
 
     def start(self, spark: SparkSession) -> None:
-        """Look where the target stands, and fence whoever else writes to it under this pipeline's name."""
+        """Read the progress stored in the target, and fence other runs of this pipeline."""
         ...
 
     def step(self) -> BatchResult | None:
@@ -40,7 +40,7 @@ class Job(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections; what was committed stays."""
+        """Close connections; what was committed stays."""
         ...
 
 

@@ -73,7 +73,7 @@ class Runner:
         return self._report.state
 
     def stop(self) -> None:
-        """Finish the batch under way, then end."""
+        """Stop after the batch in flight."""
         self._stopping.set()
 
     def run(self) -> None:
@@ -198,7 +198,7 @@ class Runner:
             )
 
     def _listen_to_signals(self) -> None:
-        """After Spark has started: it sets a handler of its own, which would break off the batch under way."""
+        """Set signal handlers. Call it after Spark has started: Spark sets one that would abort the batch in flight."""
         if threading.current_thread() is not threading.main_thread():
             return
 
@@ -206,7 +206,7 @@ class Runner:
             if self._stopping.is_set():
                 raise KeyboardInterrupt
             self._stopping.set()
-            self._display.say(f"{signal.Signals(number).name}: ending after the batch under way; once more to end at once")
+            self._display.say(f"{signal.Signals(number).name}: stopping after the current batch; repeat to stop at once")
 
         for number in (signal.SIGTERM, signal.SIGINT):
             self._handlers[number] = signal.signal(number, stop)

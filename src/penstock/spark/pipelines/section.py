@@ -172,7 +172,7 @@ class Section:
         return {key: value for key, value in values.items() if value is not None}
 
     def finish(self) -> None:
-        """Note every field that nobody has asked for."""
+        """Report every unknown field."""
         known = list(dict.fromkeys(self._known))
         for name in self._fields:
             if name not in known:

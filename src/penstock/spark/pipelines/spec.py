@@ -184,7 +184,7 @@ class RestartSpec:
 
 
 class RunSpec(NamedTuple):
-    """One run of a pipeline: its id, by which others are fenced, and whether state that was lost is begun anew."""
+    """One run of a pipeline: its id, which fences other runs, and whether it starts with empty state if the state was lost."""
 
     id: str = ""
     resets_state: bool = False

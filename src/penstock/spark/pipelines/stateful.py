@@ -114,7 +114,7 @@ class StatefulTransform:
             return self._source.lag_rows()
 
     def close(self) -> None:
-        """As `Job` says; the batch under way is waited for."""
+        """See `Job`; waits for the batch in flight."""
         if self._query is not None:
             deadline = time.monotonic() + STOP_WAIT_S
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
@@ -138,8 +138,8 @@ class StatefulTransform:
                 f"the output of query {committed.query}. Restore that checkpoint, or run once with --reset-state to continue "
                 "from the committed offsets with empty state"
             )
-        anew = replace(committed, generation=committed.generation + 1)
-        return Checkpoint(spark, f"{self.spec.checkpoint}/{anew.generation}"), anew
+        reset = replace(committed, generation=committed.generation + 1)
+        return Checkpoint(spark, f"{self.spec.checkpoint}/{reset.generation}"), reset
 
     def _stream(self, spark: SparkSession, view: View, views: int) -> DataFrame:
         """The stream of one view. Values are decoded after they were read, where bad ones can be counted."""

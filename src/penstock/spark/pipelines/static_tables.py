@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table: TableSpec) -> DataFrame:
-    """A table as it is now. Parquet is read by Spark, whoever wrote it; the files of others are read in tasks."""
+    """A snapshot of a table. Spark reads Parquet tables itself; the files of other formats are read in tasks."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 

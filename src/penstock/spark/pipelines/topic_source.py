@@ -146,7 +146,7 @@ class TopicSource:
         )
 
     def close(self) -> None:
-        """Let go of what was held, and hang up."""
+        """Release the lease and close the connections."""
         if self._lease is not None:
             self._lease.release()
         self._client.close()

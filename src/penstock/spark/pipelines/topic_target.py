@@ -52,7 +52,7 @@ class TopicTarget:
         return self.fence.take()
 
     def send(self, rows: DataFrame) -> list[TaskReport]:
-        """Send the rows of a DataFrame, seen by nobody yet."""
+        """Send the rows of a DataFrame in transactions that stay open."""
         task = SendRowsTask(self.options, f"{self.fence.prefix}rows/")
         return unpack_reports(rows.mapInArrow(task, REPORT).collect())
 
@@ -73,5 +73,5 @@ class TopicTarget:
             self.fence.check()
 
     def close(self) -> None:
-        """Hang up. What was sent and not committed is taken back by whoever comes next."""
+        """Close the connections. The next run aborts what was sent and not committed."""
         self.client.close()

@@ -104,7 +104,7 @@ class CompactJob(TableJob):
         read = ReadChangesTask(self._reads, tuple(ranges), schema, buckets)
         # A bucket is one file, however large.
         writer = replace(table.writer(), file_bytes=1 << 62)
-        # In an object store a copy that is under way for long could put an older file over a newer one.
+        # In an object store a slow copy could overwrite a newer file with an older one.
         keeps_paths = isinstance(table, Parquet) and isinstance(table.store, LocalStore)
         merge = MergeBucketsTask(table.reader(), writer, files, buckets, keeps_paths)
         rows = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, from_arrow_schema(changes))

@@ -105,7 +105,7 @@ class MergeBucketsTask:
         rows = pa.concat_tables([kept, added]).sort_by(KEY)
         name = bucket_name(bucket, self.buckets)
         if self.keeps_paths:
-            # Also without rows: whoever publishes a commit late must never find that a path is another file's by now.
+            # Also without rows: a commit that is published late must never find another file at its path.
             return self.writer.write(
                 rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)], name, path=f"{name}.parquet"
             )

@@ -1,8 +1,8 @@
 """Iceberg tables, by pyiceberg and any catalog of its; without one, a SQLite file beside the data. A commit is one change of the
 table: a snapshot with the files, and the pipeline's progress in the property `penstock.PIPELINE`.
 
-pyiceberg would repeat a commit that lost a race on top of the winner's: with our rows in both, that doubles them. So tables are
-told not to repeat commits, and whoever loses looks first whether it is still its turn.
+pyiceberg would retry a commit that lost a race on top of the winner's: with our rows in both, that doubles them. So tables are
+told not to retry commits, and the loser first checks whether it still owns the pipeline.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@
                         removed     paths that it took out
                         files       all files of the table; in every 32nd entry, so that few must be read
 
-The entry is the commit. After it, files are moved from where they were staged to where readers see them, and what was removed is
-deleted; whoever looks at the table next does what is left of that. An entry is made only when all of the one before it is done.
+The entry is the commit. After it, staged files are moved to where readers see them, and removed files are deleted; if a crash
+interrupts that, the next process that opens the table finishes it. An entry is written only when the one before it is complete.
 """
 
 from __future__ import annotations

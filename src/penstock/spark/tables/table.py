@@ -89,7 +89,7 @@ class Table(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Look at the table anew."""
+        """Reload the state of the table."""
 
     @abstractmethod
     def every_progress(self) -> dict[str, Progress]:
@@ -192,14 +192,14 @@ class Table(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections, if there are any; it can still be used."""
+        """Close connections, if there are any; the table can still be used."""
 
     def reader(self) -> TableReader:
         """What tasks read files of this table with."""
         schema = self.schema()
         if schema is None:
             raise TableOptionError(f"there is no {self}; make it first")
-        # As the table has them, which may be more than whoever only reads it has declared.
+        # As the table has them, which may be more than a reader's specification declares.
         levels = [name if name in schema.names else None for name in self._partition_names()]
         return TableReader(self.store, schema, tuple(levels))
 

@@ -199,7 +199,7 @@ class _OpenFile:
         )
 
     def abandon(self) -> None:
-        """Let go of it."""
+        """Close the file without completing it."""
         self._sink.close()
 
 

@@ -53,7 +53,7 @@ if is_first_time then
     end
 end
 
--- Stored by itself, so that an empty store does not begin anew. A store of the original goes on after its last message.
+-- Stored by itself, so that an empty store does not restart at 1. A store of the original continues after its last message.
 if box.sequence.message_sequence == nil then
     local last = box.space.message.index.primary:max()
     box.schema.sequence.create('message_sequence', {start = last and last[1] + 1 or 1, min = 1})

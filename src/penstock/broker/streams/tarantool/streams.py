@@ -131,7 +131,7 @@ class TarantoolStreams:
         return streams
 
     async def stop(self) -> None:
-        """Finish what is under way."""
+        """Stop the background tasks and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -270,7 +270,7 @@ class TarantoolStreams:
         return list(await self._call("get_subjects"))
 
     async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
-        """Let go of messages older than this, with their payloads; what is gone."""
+        """Delete messages older than `ttl_s` with their payloads. Returns the deleted messages."""
         answer = (await self._body("delete_old_messages", ttl_s))[1]
         await self._remove_leftovers()
         return sorted(DeletedMessage(one["sequence"], one["subject"], one["object_name"]) for one in answer)
@@ -301,7 +301,7 @@ class TarantoolStreams:
             yield part
 
     async def sweep(self) -> None:
-        """Let go of what is over, now."""
+        """Delete expired messages now."""
         await self._call("define_globals")  # Tarantool may have been started again
         if self._ttl_s is not None:
             await self._body("delete_old_messages", self._ttl_s)

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: access rules. Without security there is nobody they could speak of."""
+"""DescribeAcls, CreateAcls and DeleteAcls. Without security there are no users, and these are refused."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def change_broker(node: Node, name: str, changes: Sequence[IncrementalAlte
         settings = dynamic.own(name)
         for change in changes:
             if change.config_operation == DELETE:
-                settings.pop(change.name, None)  # tools tidy up what they may have set
+                settings.pop(change.name, None)  # tools also delete what they may have set
             elif change.config_operation != SET:
                 raise InvalidRequestError(f"{change.name}: a setting of a broker can be set and deleted, nothing else")
             elif change.value is None:

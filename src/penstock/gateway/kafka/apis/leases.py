@@ -1,6 +1,6 @@
-"""TakeLease, RenewLease and ReleaseLease: a reader holds automatic deletion back from what it has planned to read.
+"""TakeLease, RenewLease and ReleaseLease: a reader protects what it plans to read from automatic deletion.
 
-Who may read a topic may hold it. A lease is its user's, so nobody moves or ends that of another.
+A lease needs READ on its topics. It belongs to its user: others can neither renew nor release it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
         lease = await call.node.broker.leases.take(
             _key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions
         )
-        # A cut that began before the lease may still be under way. Trimming to nothing waits for it, and tells where that ended.
+        # A trim that began before the lease may still be in flight. Trimming to 0 waits for it and returns the start after it.
         starts = {queue: await partition.trim(0) for queue, partition in partitions.items()}
     except PenstockError as error:
         return TakeLeaseResponse(error_code=topic_code(error), error_message=str(error))

@@ -18,7 +18,7 @@ from penstock.kafka.protocol import ZERO_UUID, Message
 Handler = Callable[[Call, Any], Awaitable[Any]]
 Guard = Callable[[Call, Any, Handler], Awaitable[Any]]
 
-NOT_ASKED: Final = -(1 << 31)  # of authorized operations: nobody wants to know
+NOT_ASKED: Final = -(1 << 31)  # authorized operations when the client did not request them
 
 
 def may_topic(call: Call, operation: Operation, topic: str | bytes) -> bool:

@@ -166,7 +166,7 @@ async def _consumer_group_heartbeat(
 
 
 async def _init_producer_id(call: Call, request: transaction_messages.InitProducerIdRequest, handler: Handler) -> Any:
-    """Whoever may write to some topic may do so with an id."""
+    """An id without a transaction needs WRITE on any topic."""
     access = call.node.access
     refusal = transaction_messages.InitProducerIdResponse
     if request.transactional_id is not None:
@@ -238,7 +238,7 @@ def _txn_commit_refused(code: int) -> Any:
 
 
 def _may_commit_together(call: Call, request: private_messages.CommitTogetherRequest) -> bool:
-    """Whoever may write as each of the producers and as the application whose record is set."""
+    """Needs WRITE on the transactional id of each producer and of the application whose record is set."""
     names = [request.record_key, *(one.transactional_id for one in request.transactions)]
     return all(may_transaction(call, Operation.WRITE, name) for name in names)
 
