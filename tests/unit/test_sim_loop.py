@@ -179,12 +179,12 @@ def test_threads_are_refused() -> None:
         run_simulation(main())
 
 
-def test_a_failure_nobody_handles_fails_the_run() -> None:
+def test_an_unhandled_failure_fails_the_run() -> None:
     async def main() -> None:
         current_loop().call_soon(lambda: 1 // 0)
         await asyncio.sleep(1)
 
-    with pytest.raises(SimulationError, match="nobody handled") as caught:
+    with pytest.raises(SimulationError, match="1 unhandled failures") as caught:
         run_simulation(main())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

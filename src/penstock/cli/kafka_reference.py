@@ -22,7 +22,7 @@ and the settings below. Changes are stored and take effect at once; any other se
 
 NOTES: Final = {
     keys.PRODUCE: "versions below 3 are advertised but rejected, because old clients turn off compression without them. acks=1 "
-    "and acks=all mean the same: stored and synced. Records are validated as in Kafka, compressed ones up to 128 MiB uncompressed; "
+    "and acks=all mean the same: stored and synced. Records are validated as in Kafka, compressed ones up to 128 MiB of data; "
     "a batch whose offset deltas do not start at 0 is INVALID_RECORD, where Kafka would renumber it",
     keys.FETCH: "fetch sessions, topic ids, long polling; zero-copy from disk to socket, except over TLS",
     keys.LIST_OFFSETS: "there is no tiered storage, so no earliest or latest tiered offset",
