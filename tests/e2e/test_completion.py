@@ -35,7 +35,7 @@ CASES = [
     ("penstock", "to", {"topic"}, {"up"}),
     ("penstock topic", "", {"create", "list", "trim"}, {"--bootstrap"}),
     ("penstock topic create", "--part", {"--partitions"}, {"create"}),
-    ("penstock up --erasure", "", {"none", "block-4-2", "mirror-3-dc"}, {"--erasure"}),
+    ("penstock up --erasure", "", {"none", "mirror-3", "block-4-2", "mirror-3-dc"}, {"--erasure"}),
     ("penstock consume clicks --format", "", {"text", "json"}, {"--format"}),
     ("penstock completion", "", {"bash", "zsh", "fish"}, {"up"}),
 ]

@@ -22,8 +22,9 @@ from penstock.testing.sim_loop import current_loop
 from tests.sim_group import SMALL, SimGroup, blob_at, payload, run_group
 
 LIVELY = GroupOptions(vdisk=SMALL, sync_interval=1.0, replication_interval=5.0, scrub_interval=1.0)
-REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC]
+REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC, Erasure.MIRROR_3]
 redundant_kinds = pytest.mark.parametrize("erasure", REDUNDANT)
+kinds_with_handoffs = pytest.mark.parametrize("erasure", [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC])
 
 
 def test_with_three_silent_disks_every_command_answers_error_in_time() -> None:
@@ -81,7 +82,7 @@ def test_the_only_disk_hangs_and_comes_back() -> None:
     run_group(Erasure.NONE, scenario, LIVELY)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_a_replaced_disk_is_refilled_and_others_are_looked_after_while_one_hangs(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         blobs = await group.store(range(20))
@@ -168,7 +169,7 @@ def test_a_disk_that_is_taken_out_on_purpose_stays_out() -> None:
     run_group(Erasure.BLOCK_4_2, scenario, LIVELY)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_the_start_does_not_wait_for_a_refill(erasure: Erasure) -> None:
     """A disk that was wiped, on a group whose reads take seconds: it serves long before the disk is full again."""
 

@@ -24,10 +24,11 @@ from tests.sim_group import SMALL, SimGroup, blob_at, options, payload, run_grou
 T = TypeVar("T")
 
 KINDS = list(Erasure)
-REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC]
+REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC, Erasure.MIRROR_3]
 
 all_kinds = pytest.mark.parametrize("erasure", KINDS)
 redundant_kinds = pytest.mark.parametrize("erasure", REDUNDANT)
+kinds_with_handoffs = pytest.mark.parametrize("erasure", [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC])
 
 
 async def _all_holders(group: SimGroup, blobs: Iterable[BlobId]) -> dict[BlobId, dict[int, int]]:
@@ -81,7 +82,7 @@ def test_a_command_under_way_when_the_membership_changes_sees_race_and_may_be_re
     run_group(erasure, scenario)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_a_moved_vdisk_is_refilled_on_its_new_disk(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         blobs = await group.store(range(20))
@@ -151,7 +152,7 @@ def test_a_disk_that_is_being_refilled_proves_no_absence(erasure: Erasure) -> No
     run_group(erasure, scenario)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_handoffs_give_up_their_parts_once_these_are_where_they_belong(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         blob_id = blob_at(0, 1000)
@@ -293,7 +294,7 @@ def test_discover_passes_over_a_phantom_with_up_to_two_disks_out() -> None:
     run_group(Erasure.BLOCK_4_2, scenario)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_discover_does_not_guess_when_more_disks_are_out_than_the_model_allows(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         blobs = await group.store(range(3))
@@ -311,7 +312,7 @@ def test_discover_does_not_guess_when_more_disks_are_out_than_the_model_allows(e
     run_group(erasure, scenario)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_a_blob_that_discover_reports_is_made_whole_first(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         half = blob_at(9, 1000)

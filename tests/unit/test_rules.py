@@ -15,12 +15,13 @@ from penstock.blob.quorum import group_quorum
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
 KINDS = list(Erasure)
-REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC]
+REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC, Erasure.MIRROR_3]
 TABLET = (1).to_bytes(8, "big")
 CHANNEL = TABLET + b"\0"
 
 all_kinds = pytest.mark.parametrize("erasure", KINDS)
 redundant_kinds = pytest.mark.parametrize("erasure", REDUNDANT)
+kinds_with_handoffs = pytest.mark.parametrize("erasure", [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC])
 
 
 async def _collect(
@@ -108,7 +109,7 @@ def test_the_same_id_with_other_bytes_or_size_is_refused(erasure: Erasure, size:
     run_group(erasure, scenario)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_other_bytes_are_refused_even_where_some_main_disks_lack_the_blob(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         orders = group.subgroup(blob_at(0, 1000))
@@ -178,7 +179,7 @@ def test_the_first_disk_that_says_blocked_decides(erasure: Erasure) -> None:
 @redundant_kinds
 def test_a_block_that_reached_one_disk_spreads_to_all(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
-        assert (await group.do(group.life.vdisks[3].block(1, BlockItem(TABLET, 4, 1)))).status is Status.OK
+        assert (await group.do(group.life.vdisks[2].block(1, BlockItem(TABLET, 4, 1)))).status is Status.OK
         await group.settle()
         assert {vdisk.index.blocked_generation(TABLET) for vdisk in group.life.vdisks.values()} == {4}
         await group.restart(crash=True)
@@ -373,7 +374,7 @@ def test_a_range_goes_over_more_ids_than_a_disk_lists_at_once_in_both_directions
     run_group(Erasure.NONE, scenario)
 
 
-@redundant_kinds
+@kinds_with_handoffs
 def test_pages_of_disks_that_hold_different_blobs_are_merged_in_order(erasure: Erasure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.blob.range_operation.PAGE", 7)
 

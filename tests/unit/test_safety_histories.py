@@ -95,7 +95,7 @@ def test_the_disk_itself_must_not_be_counted(erasure: Erasure) -> None:
         for away in _worst_failures(erasure)
         if not away >> wiped & 1 and not (_everyone(erasure) & ~out & ~(1 << wiped)) & ~away
     ]
-    assert bool(forgets) == (erasure is Erasure.MIRROR_3_DC)  # in block-4-2 two quorums share more than one disk
+    assert bool(forgets) == erasure.is_mirror  # in block-4-2 two quorums share more than one disk
 
 
 @redundant_kinds

@@ -11,7 +11,9 @@ from penstock.core.errors import InvalidRequestError
 HASHES = [*range(72), 0xFFFFFFFF, 0xDEADBEEF]
 
 
-@pytest.mark.parametrize(("name", "shape"), [("none", (1, 1, 1)), ("block-4-2", (1, 8, 1)), ("mirror-3-dc", (3, 3, 1))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("none", (1, 1, 1)), ("block-4-2", (1, 8, 1)), ("mirror-3-dc", (3, 3, 1)), ("mirror-3", (1, 3, 1))]
+)
 def test_an_erasure_is_found_by_name_and_has_its_shape(name: str, shape: tuple[int, int, int]) -> None:
     assert Erasure(name).shape == shape
 
@@ -102,7 +104,12 @@ def test_mirror_mains_are_in_different_realms(hashed: int) -> None:
 
 @pytest.mark.parametrize(
     ("erasure", "mains"),
-    [(Erasure.NONE, [1]), (Erasure.BLOCK_4_2, [1, 2, 3, 4, 5, 6, 0, 0]), (Erasure.MIRROR_3_DC, [1, 2, 3, 0, 0, 0, 0, 0, 0])],
+    [
+        (Erasure.NONE, [1]),
+        (Erasure.BLOCK_4_2, [1, 2, 3, 4, 5, 6, 0, 0]),
+        (Erasure.MIRROR_3_DC, [1, 2, 3, 0, 0, 0, 0, 0, 0]),
+        (Erasure.MIRROR_3, [1, 2, 3]),
+    ],
 )
 def test_main_parts_are_in_order_and_handoffs_have_none(erasure: Erasure, mains: list[int]) -> None:
     assert [main_part(erasure, index) for index in range(erasure.shape.disks)] == mains

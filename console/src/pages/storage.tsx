@@ -13,6 +13,7 @@ type Group = Schemas["GroupView"];
 const WORST: Group["state"][] = ["lost", "read-only", "degraded", "healthy"];
 const SURVIVES: Partial<Record<string, string>> = {
   none: "One copy on one disk: it survives a crash of the process and of the machine, not the loss of the disk.",
+  "mirror-3": "A whole copy on each of three fail domains: any one of them may be lost.",
   "block-4-2": "Four data parts and two parity parts on eight fail domains: any two of them may be lost.",
   "mirror-3-dc": "Three whole copies in three realms: one realm and one more domain may be lost.",
 };

@@ -3,6 +3,7 @@
     code          parts   enough   a part is
     none          1       1        the blob
     mirror-3-dc   3       1        the blob
+    mirror-3      3       1        the blob
     block-4-2     6       4        a quarter of the blob, or parity
 
 block-4-2 is systematic. Parts 1-4 are consecutive slices of the blob, the tail padded with zeros; 5 and 6 are parity:
@@ -93,7 +94,7 @@ def codec_for(erasure: Erasure) -> Codec:
     """The code of groups of a kind."""
     if erasure is Erasure.BLOCK_4_2:
         return _BLOCK_4_2
-    return _MIRROR if erasure is Erasure.MIRROR_3_DC else _NONE
+    return _MIRROR if erasure.is_mirror else _NONE
 
 
 class WholeCodec:

@@ -77,7 +77,7 @@ class GetOperation:
 
     def _slices(self) -> list[tuple[int, int, int]]:
         slices = self._group.codec.slices(self._size, self._offset, self._length)
-        if self._group.erasure is not Erasure.MIRROR_3_DC:
+        if not self._group.erasure.is_mirror:
             return slices
         # Any replica will do: the one on the quickest disk.
         now = self._clock.monotonic()

@@ -34,7 +34,7 @@ VERSION = 1
 
 _IDENTITY = Struct(">4sHHIIIII16s")
 _CRC = Struct(">I")
-_ERASURE_CODES = {Erasure.NONE: 0, Erasure.BLOCK_4_2: 1, Erasure.MIRROR_3_DC: 2}
+_ERASURE_CODES = {Erasure.NONE: 0, Erasure.BLOCK_4_2: 1, Erasure.MIRROR_3_DC: 2, Erasure.MIRROR_3: 3}
 
 
 class Identity(NamedTuple):

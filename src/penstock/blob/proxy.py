@@ -112,7 +112,7 @@ class GroupProxy:
     def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
         """The range as pieces of open files, for sendfile; None unless every part it covers is local, in place and healthy.
         They are not verified."""
-        if _get_trouble(blob_id, offset, length) or offset + length > blob_id.size or self.group.erasure is Erasure.MIRROR_3_DC:
+        if _get_trouble(blob_id, offset, length) or offset + length > blob_id.size or self.group.erasure.is_mirror:
             return None
         packed = blob_id.pack()
         orders = self.group.subgroup(packed[:PREFIX_SIZE])

@@ -72,8 +72,8 @@ class PutOperation:
     def _first_assignments(self) -> list[Assignment]:
         mains = [(index, part) for index in range(len(self._orders)) if (part := main_part(self._erasure, index))]
         slow = self._group.slowest(self._clock.monotonic())
-        if slow is None:
-            return mains
+        if slow is None or len(mains) == len(self._orders):
+            return mains  # where there are no handoffs, every disk gets its copy, and the quorum does not wait for the slowest
         self._group.paces[slow].forgive()
         self._detoured = True
         wanted = [assignment for assignment in mains if self._orders[assignment[0]] != slow]

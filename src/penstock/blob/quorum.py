@@ -10,6 +10,7 @@ subgroup index, each item a mask of the part ids held there, and a set of its di
     none          nothing                               the part
     block-4-2     any 2 domains                         6 parts on 6 disks: mains, and handoffs for the missing, one part each
     mirror-3-dc   a realm, and 1 disk of another        1 replica in each of 3 realms, or 2 in each of 2
+    mirror-3      any 1 domain                          2 replicas
 
 They meet: whatever fails within the model, a blob whose put was done is readable, and any two quorums of the group share a disk.
 """
@@ -26,6 +27,7 @@ _BLOCK_PARTS_ALL = 0b111111
 _BLOCK_DATA_PARTS = 4
 _BLOCK_FAILURES_MAX = 2
 _REALM_DISKS = 3
+_MIRROR_REPLICAS_MIN = 2
 
 
 @cache
@@ -36,7 +38,7 @@ def fits_fail_model(erasure: Erasure, failed: int) -> bool:
     if erasure is Erasure.MIRROR_3_DC:
         failures = [(failed >> realm * _REALM_DISKS & 0b111).bit_count() for realm in range(3)]
         return sum(count >= 1 for count in failures) <= 2 and sum(count >= 2 for count in failures) <= 1
-    return not failed
+    return failed.bit_count() <= (erasure is Erasure.MIRROR_3)
 
 
 @cache
@@ -63,7 +65,9 @@ def put_done(erasure: Erasure, parts: Sequence[int]) -> bool:
     if erasure is Erasure.BLOCK_4_2:
         return effective_replicas(parts) == _BLOCK_MAINS
     if erasure is Erasure.MIRROR_3_DC:
-        return _mirror_done(_mirror_replicas(parts))
+        return _mirror_dc_done(_mirror_replicas(parts))
+    if erasure is Erasure.MIRROR_3:
+        return _mirror_replicas(parts).bit_count() >= _MIRROR_REPLICAS_MIN
     return parts[0] & 1 != 0
 
 
@@ -136,7 +140,7 @@ def _mirror_replicas(parts: Sequence[int]) -> int:
 
 
 @cache
-def _mirror_done(replicas: int) -> bool:
+def _mirror_dc_done(replicas: int) -> bool:
     # In a subgroup a realm is a column, every third index.
     counts = [(replicas & 0b001001001 << column).bit_count() for column in range(3)]
     return all(count >= 1 for count in counts) or sum(count >= 2 for count in counts) >= 2

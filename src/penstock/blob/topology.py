@@ -18,6 +18,11 @@ it is a *subgroup index*. Main places are where parts belong; handoffs stand in 
         row 1    1   2   3                               handoffs, in the realm of the place they stand in for
         row 2    1   2   3
 
+    mirror-3 (1×3×1)       index i is domain (hash + i) mod 3
+
+        index    0   1   2
+        holds    1   2   3                               no handoffs: a put is done with two of the three
+
     none (1×1×1)           the only disk holds part 1
 """
 
@@ -54,6 +59,7 @@ class Erasure(enum.Enum):
     """How a group codes its blobs; the value is the name users write."""
 
     NONE = "none"
+    MIRROR_3 = "mirror-3"
     BLOCK_4_2 = "block-4-2"
     MIRROR_3_DC = "mirror-3-dc"
 
@@ -62,11 +68,17 @@ class Erasure(enum.Enum):
         """The box of VDisks this code needs."""
         return _SHAPES[self]
 
+    @property
+    def is_mirror(self) -> bool:
+        """Whether each part is the whole blob, and there are several."""
+        return self in (Erasure.MIRROR_3, Erasure.MIRROR_3_DC)
+
 
 _SHAPES = {
     Erasure.NONE: Shape(1, 1, 1),
     Erasure.BLOCK_4_2: Shape(1, 8, 1),
     Erasure.MIRROR_3_DC: Shape(3, 3, 1),
+    Erasure.MIRROR_3: Shape(1, 3, 1),
 }
 
 
@@ -128,7 +140,9 @@ def subgroup(erasure: Erasure, blob_hash: int) -> tuple[int, ...]:
     if erasure is Erasure.BLOCK_4_2:
         return _BLOCK_SUBGROUPS[blob_hash % 8]
     if erasure is Erasure.MIRROR_3_DC:
-        return _MIRROR_SUBGROUPS[blob_hash % 9]
+        return _MIRROR_DC_SUBGROUPS[blob_hash % 9]
+    if erasure is Erasure.MIRROR_3:
+        return _MIRROR_SUBGROUPS[blob_hash % 3]
     return _NONE_SUBGROUP
 
 
@@ -142,7 +156,7 @@ def allowed_parts(erasure: Erasure, index: int) -> tuple[int, ...]:
     return _ALLOWED_PARTS[erasure][index]
 
 
-def _mirror_subgroup(blob_hash: int) -> tuple[int, ...]:
+def _mirror_dc_subgroup(blob_hash: int) -> tuple[int, ...]:
     first_domain, first_realm = divmod(blob_hash, 3)
     return tuple((first_realm + col) % 3 * 3 + (first_domain + row) % 3 for row in range(3) for col in range(3))
 
@@ -150,15 +164,18 @@ def _mirror_subgroup(blob_hash: int) -> tuple[int, ...]:
 # A subgroup depends on the hash modulo the number of disks alone, so all there can be are built once.
 _NONE_SUBGROUP = (0,)
 _BLOCK_SUBGROUPS = tuple(tuple((first + index) % 8 for index in range(8)) for first in range(8))
-_MIRROR_SUBGROUPS = tuple(_mirror_subgroup(remainder) for remainder in range(9))
+_MIRROR_DC_SUBGROUPS = tuple(_mirror_dc_subgroup(remainder) for remainder in range(9))
+_MIRROR_SUBGROUPS = tuple(tuple((first + index) % 3 for index in range(3)) for first in range(3))
 
 _MAIN_PARTS = {
     Erasure.NONE: (1,),
     Erasure.BLOCK_4_2: (1, 2, 3, 4, 5, 6, 0, 0),
     Erasure.MIRROR_3_DC: (1, 2, 3, 0, 0, 0, 0, 0, 0),
+    Erasure.MIRROR_3: (1, 2, 3),
 }
 _ALLOWED_PARTS = {
     Erasure.NONE: ((1,),),
     Erasure.BLOCK_4_2: ((1,), (2,), (3,), (4,), (5,), (6,), (1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6)),
     Erasure.MIRROR_3_DC: ((1,), (2,), (3,)) * 3,
+    Erasure.MIRROR_3: ((1,), (2,), (3,)),
 }

@@ -147,16 +147,17 @@ SETTINGS: Final = {
         Setting("data_dir", PATH, "./penstock-data", "the node's identity and, unless disks are given, all data"),
         Setting(
             "erasure",
-            choice("none", "block-4-2", "mirror-3-dc"),
+            choice("none", "mirror-3", "block-4-2", "mirror-3-dc"),
             "that of the data directory; none for a new one",
-            "how blobs are stored on disks: none is one copy on 1 disk, block-4-2 survives the loss of any 2 of 8 "
-            "disks, mirror-3-dc that of one row of 3 and one more of 9. Fixed when the data directory is created",
+            "how blobs are stored on disks: none is one copy on 1 disk, mirror-3 survives the loss of any 1 of 3 disks, "
+            "block-4-2 that of any 2 of 8, mirror-3-dc that of one row of 3 and one more of 9. Fixed when the data directory "
+            "is created",
         ),
         Setting(
             "disks",
             PATHS,
             "those of the data directory; inside it for a new one",
-            "the directories of the disks, in order: 1, 8 or 9, depending on erasure. Each should be a separate failure domain",
+            "the directories of the disks, in order: 1, 3, 8 or 9, depending on erasure. Each should fail by itself",
         ),
         Setting(
             "durability",

@@ -31,7 +31,7 @@ T = TypeVar("T")
 MARK_NAME: Final = "penstock-disk.json"
 
 # How many disks may come back empty before it is certain that data would be missing.
-_EMPTY_MAX = {Erasure.NONE: 0, Erasure.BLOCK_4_2: 2, Erasure.MIRROR_3_DC: 4}
+_EMPTY_MAX = {Erasure.NONE: 0, Erasure.BLOCK_4_2: 2, Erasure.MIRROR_3_DC: 4, Erasure.MIRROR_3: 1}
 _VDISK_NAME = re.compile(r"[0-9a-f]{8}-[0-9]+-[0-9]+-[0-9]+")
 
 

@@ -274,7 +274,7 @@ class Ledger:
         require(not fate.gone, f"{told} found {fate.blob_id}, which was gone")
         # A fenced writer may leave parts on the few disks that have not heard of the block. They are enough to give a get its
         # bytes, and in a mirror to be taken for a blob.
-        tolerated = self.erasure is Erasure.MIRROR_3_DC or (self.erasure is Erasure.BLOCK_4_2 and told == "get")
+        tolerated = self.erasure.is_mirror or (self.erasure is Erasure.BLOCK_4_2 and told == "get")
         require(not fate.fenced or tolerated, f"{told} found {fate.blob_id}, whose put began after the block")
 
     def _take_listed(
