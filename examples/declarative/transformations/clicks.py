@@ -28,7 +28,7 @@ def clicks() -> DataFrame:
 
 @dp.materialized_view(comment="How often each page was seen.")
 def pages() -> DataFrame:
-    """A table that is made anew from another with every run."""
+    """A table that every run recomputes from another."""
     return spark.read.table("clicks").where("page IS NOT NULL").groupBy("page").count()
 
 
