@@ -15,7 +15,7 @@ TIMEOUT_S = 30
 class RawStream:
     """One stream; messages are given as fields of what a client sends."""
 
-    def __init__(self, port: str, name: str) -> None:
+    def __init__(self, port: str, name: str, token: str = "") -> None:
         self._protos = getattr(topic, f"{name}Message")
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_receive_message_length", -1)])
         call = self._channel.stream_stream(
@@ -25,7 +25,8 @@ class RawStream:
         )
         self._outgoing: list[Any] = []
         self._more = _Requests()
-        self._answers = call(self._more, timeout=TIMEOUT_S, metadata=[("x-ydb-database", "/local")])
+        metadata = [("x-ydb-database", "/local"), *([("x-ydb-auth-ticket", token)] if token else [])]
+        self._answers = call(self._more, timeout=TIMEOUT_S, metadata=metadata)
 
     def __enter__(self) -> Self:
         return self
