@@ -20,7 +20,7 @@ STAMP := .venv/.installed
 CONSOLE := src/penstock/console/static/index.html
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test check fmt bench sim soak compat dist clean
+.PHONY: help setup demo test servers check fmt bench sim soak compat dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -30,8 +30,12 @@ setup: $(STAMP) $(CONSOLE) ## Make .venv with the package and the tools, if anyt
 demo: setup ## Show what Penstock can do, in a scratch directory
 	$(BIN)/penstock demo $(ARGS)
 
-test: check ## Check, then run all tests but the soak ones (ARGS="-k name" to choose)
+test: servers check ## Check, then run all tests but the soak ones (ARGS="-k name" to choose)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# The S3 server that tests use is built meanwhile, once; a test that needs it waits, and says why if it cannot be had.
+servers: setup
+	@$(BIN)/python -m tests.s3_server >/dev/null 2>&1 &
 
 check: setup ## Check format, lint, types and the order of layers
 	$(BIN)/ruff format --check $(CODE)

@@ -170,7 +170,7 @@ async def _tarantool_rates(setting: Setting) -> dict[str, float]:
     try:
         from penstock.broker.streams.tarantool import connect, install
         from tests.debian_tools import NotAvailableError
-        from tests.e2e.stream.engine_servers import running_tarantool
+        from tests.e2e.stream.tarantool_server import running_tarantool
     except ModuleNotFoundError:
         return {}
     calls: dict[str, Callable[[int], list[object]]] = {

@@ -19,5 +19,8 @@ LONG = ("tests/spark/", "tests/e2e/test_tutorial", "tests/e2e/test_demo", "tests
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put them in that order; within a file nothing changes."""
+    """Put them in that order; within a file nothing changes. The first test that uses S3 may wait for its server to be built."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    for item in items:
+        if isinstance(item, pytest.Function) and ("s3" in item.fixturenames or "tarantool-s3" in item.name):
+            item.add_marker(pytest.mark.timeout(900))

@@ -27,7 +27,8 @@ from penstock.broker.streams import (
 from penstock.core.checksum import crc32c
 from penstock.core.clock import SystemClock
 from tests.debian_tools import NotAvailableError
-from tests.e2e.stream.engine_servers import BUCKET, running_s3, running_tarantool
+from tests.e2e.stream.tarantool_server import running_tarantool
+from tests.s3_server import BUCKET, running_s3
 
 Scenario = Callable[[StreamEngine], Awaitable[None]]
 ENGINES = ("embedded", "tarantool-file", "tarantool-s3")

@@ -11,8 +11,8 @@ import pytest
 from penstock.broker.streams.tarantool import disconnect
 from tests.debian_tools import NotAvailableError
 from tests.e2e.running_node import penstock, running_node
-from tests.e2e.stream.engine_servers import running_tarantool
 from tests.e2e.stream.stream_client import StreamClient
+from tests.e2e.stream.tarantool_server import running_tarantool
 
 
 def test_a_node_serves_streams_out_of_tarantool(tmp_path: Path) -> None:

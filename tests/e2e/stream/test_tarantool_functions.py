@@ -16,8 +16,8 @@ from penstock.core.clock import SystemClock
 from penstock.gateway.stream.inline_data import with_data
 from tests.debian_tools import NotAvailableError
 from tests.e2e.running_node import penstock, running_node
-from tests.e2e.stream.engine_servers import running_tarantool
 from tests.e2e.stream.stream_client import StreamClient
+from tests.e2e.stream.tarantool_server import running_tarantool
 
 # Of the seed, word for word but for what it only hints at: the client of MinIO and the processing.
 EXAMPLES = """

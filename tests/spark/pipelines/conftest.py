@@ -10,7 +10,7 @@ import pytest
 
 from tests.debian_tools import NotAvailableError
 from tests.e2e.running_node import RunningNode
-from tests.e2e.stream.engine_servers import running_s3
+from tests.s3_server import running_s3
 from tests.spark.pipelines.runs import Runs
 
 if TYPE_CHECKING:
