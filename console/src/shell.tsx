@@ -1,4 +1,4 @@
-// The frame around every page: navigation, theme, keys that work everywhere, and what is known of the node as a whole.
+// The frame around every page: navigation, theme, keyboard shortcuts, and the state of the node.
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { type Schemas, apiPath } from "./api";
@@ -10,13 +10,13 @@ import { Notice, Segments } from "./parts";
 import { useLocation } from "./router";
 
 const ClusterContext = createContext<Schemas["ClusterView"] | null>(null);
-/** What GET /cluster has answered last, or null. */
+/** The last answer of GET /cluster, or null. */
 export const useCluster = () => useContext(ClusterContext);
 
 const PLACES: [path: string, text: string, icon: IconName][] = [
   ["", "Overview", "overview"],
   ["topics", "Topics", "topics"],
-  ["consumers", "Consumers", "consumers"],
+  ["consumers", "Consumer groups", "consumers"],
   ["queues", "Queues", "queues"],
   ["streams", "Streams", "streams"],
   ["pipelines", "Pipelines", "pipelines"],
@@ -89,18 +89,18 @@ function useKeys() {
   }, []);
 }
 
-/** A page that fails shows that in its own place; the frame stays. */
+/** A page that fails shows its error in place; the frame stays. */
 const ErrorBoundary = ({ children }: { children: ComponentChildren }) => {
   const [error, reset] = useErrorBoundary((failure) => console.error(failure));
   if (!error) return children;
   return (
     <Notice tone="bad" title="This page has failed">
       <p>
-        {String(error instanceof Error ? error.message : error)}. That is a fault of the console; please report it with the
+        {String(error instanceof Error ? error.message : error)}. This is a bug in the console; please report it with the
         address of this page.
       </p>
       <button type="button" class="button small" onClick={reset}>
-        Show it again
+        Reload
       </button>
     </Notice>
   );

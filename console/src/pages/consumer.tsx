@@ -1,4 +1,4 @@
-// One consumer: lag and its trend, members, positions.
+// One consumer group: lag and its trend, members, committed offsets.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, isNotFound, remove } from "../api";
 import { HistoryChart, type Line, RangeChoice } from "../charts";
@@ -11,7 +11,7 @@ import { type Column, Table } from "../tables";
 import { LAG_COLUMNS, kindText } from "./consumer_columns";
 import { Reset } from "./consumer_reset";
 
-const NONE = "No history of this consumer is in memory: it is new, or not among those that are furthest behind.";
+const NONE = "No history for this group: it is new, or not among the groups with the largest lag.";
 
 const POSITIONS: Column<Schemas["PositionView"]>[] = [
   {
@@ -23,15 +23,15 @@ const POSITIONS: Column<Schemas["PositionView"]>[] = [
         class="name-link clip"
         data-row
         href={href(pathOf("topics", row.topic), { partition: row.partition, start: `offset:${row.position}` })}
-        title="Messages from its position on"
+        title="Messages from the committed offset on"
       >
         {row.topic}
       </a>
     ),
   },
   { key: "partition", title: "Partition", end: true, sorts: true, show: (row) => row.partition },
-  { key: "position", title: "Position", end: true, show: (row) => integer(row.position) },
-  { key: "end", title: "End", end: true, wide: true, show: (row) => integer(row.end) },
+  { key: "position", title: "Committed offset", end: true, show: (row) => integer(row.position) },
+  { key: "end", title: "End offset", end: true, wide: true, show: (row) => integer(row.end) },
   ...LAG_COLUMNS,
 ];
 
@@ -61,15 +61,15 @@ export default function Consumer() {
   const [asking, setAsking] = useState<"reset" | "delete" | null>(null);
   const crumbs = (
     <>
-      <a href="/consumers">Consumers</a> /
+      <a href="/consumers">Consumer groups</a> /
     </>
   );
   if (isNotFound(error))
     return (
       <div class="page">
         <PageHead title={name} crumbs={crumbs} />
-        <Empty title="There is no such consumer">
-          It was deleted, or its positions are past their retention. <a href="/consumers">All consumers</a>
+        <Empty title="There is no such consumer group">
+          It was deleted, or its committed offsets have expired. <a href="/consumers">All consumer groups</a>
         </Empty>
       </div>
     );
@@ -108,29 +108,29 @@ export default function Consumer() {
             label="Actions"
             icon="more"
             actions={[
-              ...(topics.length > 0 ? [{ text: "Move its positions…", act: () => setAsking("reset") }] : []),
-              { text: "Delete consumer…", act: () => setAsking("delete"), danger: true, icon: "trash" },
+              ...(topics.length > 0 ? [{ text: "Reset offsets…", act: () => setAsking("reset") }] : []),
+              { text: "Delete group…", act: () => setAsking("delete"), danger: true, icon: "trash" },
             ]}
           />
         )}
       </PageHead>
-      <Failure error={error} again={refresh} what="The consumer" />
+      <Failure error={error} again={refresh} what="The consumer group" />
       <div class="tiles">
-        <Tile label="Lag" note="messages not read yet">
+        <Tile label="Lag" note="messages not consumed yet">
           <Count value={data?.lag_messages} />
         </Tile>
-        <Tile label="Lag in bytes" note="not read yet">
+        <Tile label="Lag in bytes" note="not consumed yet">
           <Bytes value={data?.lag_bytes} />
         </Tile>
-        <Tile label="Lag in time" note="age of the oldest unread">
+        <Tile label="Lag in time" note="age of the oldest unread message">
           <Seconds value={data?.lag_seconds} />
         </Tile>
-        <Tile label="Of retention" note="lost unread at 100 %">
+        <Tile label="Of retention" note="deleted unread at 100 %">
           <Share value={data?.retention_share} />
         </Tile>
         <Tile
           label="Members"
-          note={data && topics.length ? `${plural(topics.length, "topic")}, ${plural(data.position_count, "position")}` : null}
+          note={data && topics.length ? `${plural(topics.length, "topic")}, ${plural(data.position_count, "partition")}` : null}
         >
           {data ? integer(members.length) : "–"}
         </Tile>
@@ -148,11 +148,11 @@ export default function Consumer() {
       </div>
       {data && (
         <>
-          <Card title="Positions" bare>
+          <Card title="Committed offsets" bare>
             {data.positions.length ? (
               <>
                 <Table
-                  label="Positions"
+                  label="Committed offsets"
                   columns={POSITIONS}
                   rows={data.positions}
                   keyOf={(row) => `${row.topic}/${row.partition}`}
@@ -164,14 +164,14 @@ export default function Consumer() {
                 )}
               </>
             ) : (
-              <Empty title="No positions yet">It has not committed any.</Empty>
+              <Empty title="No committed offsets yet">The group has not committed any.</Empty>
             )}
           </Card>
           <Card title="Members" bare>
             {members.length ? (
               <Table label="Members" columns={MEMBERS} rows={members} keyOf={(row) => row.id} />
             ) : (
-              <Empty title="No members now">Its positions are kept for when one comes back.</Empty>
+              <Empty title="No active members">The committed offsets are kept until a member joins again.</Empty>
             )}
           </Card>
         </>
@@ -179,20 +179,20 @@ export default function Consumer() {
       {asking === "reset" && <Reset consumer={name} topics={topics} onClose={() => setAsking(null)} onDone={refresh} />}
       {data && asking === "delete" && (
         <Confirm
-          title={`Delete consumer ${name}?`}
-          verb="Delete the consumer"
+          title={`Delete consumer group ${name}?`}
+          verb="Delete"
           onClose={() => setAsking(null)}
           act={async () => {
             await remove(apiPath("/consumers/{name}", { name }));
             forget("/consumers");
-            say(`Consumer ${name} was deleted.`);
+            say(`Consumer group ${name} was deleted.`);
             navigate("/consumers");
           }}
           touches={
             <>
-              This deletes its <strong>{plural(data.position_count, "position")}</strong> in{" "}
+              This deletes <strong>{plural(data.position_count, "committed offset")}</strong> in{" "}
               {topics.slice(0, 5).join(", ") || "no topic"}
-              {topics.length > 5 ? ", …" : ""}. Messages stay. A consumer of this name that comes back begins anew.
+              {topics.length > 5 ? ", …" : ""}. Messages are kept. A group that uses this name again starts at its auto.offset.reset.
             </>
           }
         />

@@ -1,4 +1,4 @@
-// How consumers and their lag are shown, wherever they are listed.
+// Table columns for consumer groups and their lag.
 import type { Schemas } from "../api";
 import { Bytes, Count, Seconds, Share, type Figure, percent } from "../format";
 import { Badge, Meter, State } from "../parts";
@@ -8,14 +8,14 @@ import { type Column } from "../tables";
 type Consumer = Schemas["ConsumerView"];
 
 const KINDS: Record<Consumer["kind"], string> = {
-  kafka: "Kafka group",
+  kafka: "Kafka",
   yt: "YT consumer",
   ydb: "YDB consumer",
-  stream: "stream reader",
+  stream: "stream consumer",
 };
 export const kindText = (kind: Consumer["kind"]) => KINDS[kind];
 
-/** How much of the time or room that unread messages are kept for is used up: at 100 % they are lost unread. */
+/** How much of the retention the oldest unread message has used up: at 100 % it is deleted unread. */
 const RetentionShare = ({ value }: { value: Figure }) =>
   value === null || value === undefined ? (
     <span class="muted">–</span>
@@ -38,7 +38,7 @@ export const LAG_COLUMNS: Column<Lag>[] = [
     end: true,
     sorts: true,
     width: "98px",
-    about: "messages not read yet",
+    about: "messages not consumed yet",
     show: (row) => <Count value={row.lag_messages} />,
   },
   {
@@ -48,7 +48,7 @@ export const LAG_COLUMNS: Column<Lag>[] = [
     wide: true,
     sorts: true,
     width: "104px",
-    about: "bytes not read yet",
+    about: "bytes not consumed yet",
     show: (row) => <Bytes value={row.lag_bytes} />,
   },
   {
@@ -57,7 +57,7 @@ export const LAG_COLUMNS: Column<Lag>[] = [
     end: true,
     sorts: true,
     width: "98px",
-    about: "how long the oldest unread message has waited",
+    about: "age of the oldest unread message",
     show: (row) => <Seconds value={row.lag_seconds} />,
   },
   {
@@ -66,7 +66,7 @@ export const LAG_COLUMNS: Column<Lag>[] = [
     wide: true,
     sorts: true,
     width: "150px",
-    about: "how much of their retention the oldest unread messages have used up",
+    about: "share of its retention that the oldest unread message has used up",
     show: (row) => <RetentionShare value={row.retention_share} />,
   },
 ];
@@ -94,7 +94,7 @@ export const CONSUMER_COLUMNS: Column<Consumer>[] = [
         {row.vital && (
           <>
             {" "}
-            <Badge plain tone="accent" title="What it has not read is not trimmed">
+            <Badge plain tone="accent" title="Messages are not trimmed before it has read them">
               vital
             </Badge>
           </>

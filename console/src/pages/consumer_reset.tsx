@@ -1,4 +1,4 @@
-// Move the positions of a consumer: first it is shown what will change, then it is done.
+// Reset the committed offsets of a group, with a preview of what changes.
 import { useEffect, useState } from "preact/hooks";
 import { type Schemas, apiPath, errorOf, post } from "../api";
 import { Dialog, say } from "../dialogs";
@@ -13,15 +13,15 @@ type ResetRequest = Schemas["ResetRequest"];
 const change = ({ before, after }: Move) => (before === null ? null : after - before);
 const COLUMNS: Column<Move>[] = [
   { key: "partition", title: "Partition", show: (row) => row.partition },
-  { key: "before", title: "Position now", end: true, show: (row) => integer(row.before) },
-  { key: "after", title: "Will be", end: true, show: (row) => integer(row.after) },
+  { key: "before", title: "Committed offset", end: true, show: (row) => integer(row.before) },
+  { key: "after", title: "New offset", end: true, show: (row) => integer(row.after) },
   {
     key: "change",
     title: "Change",
     end: true,
     show: (row) => {
       const by = change(row);
-      return by === null ? "new" : by === 0 ? "none" : by > 0 ? `${count(by)} skipped` : `${count(-by)} read again`;
+      return by === null ? "new" : by === 0 ? "none" : by > 0 ? `${count(by)} skipped` : `${count(-by)} consumed again`;
     },
   },
 ];
@@ -42,17 +42,17 @@ const Preview = ({ plan }: { plan: Move[] }) => {
           <>
             {again > 0 && (
               <>
-                <strong>{plural(again, "message")}</strong> will be read again.{" "}
+                <strong>{plural(again, "message")}</strong> will be consumed again.{" "}
               </>
             )}
             {skipped > 0 && (
               <>
-                <strong>{plural(skipped, "message")}</strong> will never be read by it.
+                <strong>{plural(skipped, "message")}</strong> will be skipped.
               </>
             )}
           </>
         ) : (
-          "Nothing changes for positions that are there."
+          "No committed offset changes."
         )}
       </p>
       <div class="card plan">
@@ -82,7 +82,7 @@ interface Form {
   time: string;
 }
 
-/** Where to move to. What is not a number or a time is 0, which the plan shows. */
+/** The request for the form's values. An invalid number or time becomes 0, which the preview shows. */
 function askedBy({ topic, to, offset, time }: Form): ResetRequest {
   switch (to) {
     case "offset":
@@ -116,7 +116,7 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
   const go = async () => {
     try {
       await post(address, { ...body, dry_run: false });
-      say(`${consumer} was moved in ${form.topic}.`);
+      say(`Offsets of ${consumer} in ${form.topic} were reset.`);
       onDone();
       onClose();
     } catch (error) {
@@ -126,7 +126,7 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
   const fresh = plan.key === JSON.stringify(body) ? plan.rows : null;
   return (
     <Dialog
-      title={`Move ${consumer}`}
+      title={`Reset offsets of ${consumer}`}
       wide
       onClose={onClose}
       onSubmit={go}
@@ -136,7 +136,7 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
             Cancel
           </button>
           <button type="submit" class="button primary danger" disabled={!fresh?.length}>
-            {fresh ? `Move ${plural(fresh.length, "position")}` : "Move"}
+            {fresh ? `Reset ${plural(fresh.length, "offset")}` : "Reset offsets"}
           </button>
         </>
       }
@@ -155,10 +155,10 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
         <div class="field">
           <label for={ids[1]}>To</label>
           <select id={ids[1]} class="select" value={form.to} onChange={set("to")}>
-            <option value="earliest">the oldest message</option>
-            <option value="latest">the end</option>
-            <option value="offset">an offset</option>
-            <option value="time">a time</option>
+            <option value="earliest">earliest</option>
+            <option value="latest">latest</option>
+            <option value="offset">offset…</option>
+            <option value="time">time…</option>
           </select>
         </div>
       </div>
@@ -176,7 +176,7 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
       )}
       {plan.error ? <Failure error={plan.error} /> : plan.rows ? <Preview plan={plan.rows} /> : <Bone width="100%" />}
       {!plan.error && (
-        <Notice>Nothing is changed before the button is pressed. Consumers that are running must be stopped first.</Notice>
+        <Notice>This is a preview. The group must have no active members before its offsets can be reset.</Notice>
       )}
       <Failure error={failure} />
     </Dialog>

@@ -1,4 +1,4 @@
-// All consumers, of every kind, with how far they are behind.
+// All consumer groups, of every protocol, with their lag.
 import { apiPath } from "../api";
 import { useSettled } from "../live";
 import { Empty, PageHead, Search } from "../parts";
@@ -10,28 +10,28 @@ export default function Consumers() {
   const { query } = useLocation();
   const search = useSettled(query.search ?? "", 150);
   const nothing = search ? (
-    <Empty title="No consumer has this in its name">
-      Search for less, or <a href="/consumers">show all</a>.
+    <Empty title="No matching consumer groups">
+      Change the search, or <a href="/consumers">show all</a>.
     </Empty>
   ) : (
     <Empty
-      title="No consumers yet"
+      title="No consumer groups yet"
       command={
         'from confluent_kafka import Consumer\n\nconsumer = Consumer({"bootstrap.servers": "127.0.0.1:9092", "group.id": "my-group", "auto.offset.reset": "earliest"})\nconsumer.subscribe(["greetings"])\nwhile message := consumer.poll(10):\n    print(message.value())\nconsumer.close()'
       }
     >
-      A consumer is anything that keeps its position here: a group of a Kafka client, a YT consumer, a reader of a stream.
+      Listed here is everything that commits offsets: Kafka consumer groups, YT and YDB consumers, durable consumers of streams.
     </Empty>
   );
   return (
     <div class="page fill">
-      <PageHead title="Consumers" />
+      <PageHead title="Consumer groups" />
       <div class="row">
-        <Search label="Search consumers" value={query.search} />
+        <Search label="Search consumer groups" value={query.search} />
       </div>
       <LongTable
-        label="Consumers"
-        noun="consumer"
+        label="Consumer groups"
+        noun="consumer group"
         columns={CONSUMER_COLUMNS}
         path={apiPath("/consumers")}
         query={{ search }}

@@ -1,4 +1,4 @@
-// A list of messages, each of which opens to all there is to know of it.
+// A list of messages; each expands to its details.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { API, type Schemas, apiPath, errorOf, get } from "../api";
@@ -63,7 +63,7 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
             ["Partition", integer(shown.partition)],
             ["Offset", <span class="num">{integer(shown.offset)}</span>],
             ["Time", <Moment value={shown.timestamp} millis />],
-            ["Set by", shown.timestamp_type === "append" ? "the broker" : "the producer"],
+            ["Time set by", shown.timestamp_type === "append" ? "the broker" : "the producer"],
             ["Size", <Bytes value={shown.size} />],
             [
               "Key",
@@ -97,13 +97,13 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
         <Value of={shown.value} label={`Value at offset ${shown.offset}`} />
         {cut && (
           <Notice>
-            Only the beginning is shown.{" "}
+            Only the first part is shown.{" "}
             {!whole && (
               <button type="button" class="button small" onClick={showAll}>
                 Show all
               </button>
             )}
-            {whole && "Download it to have all of it."}
+            {whole && "Download it for the whole value."}
           </Notice>
         )}
         <Failure error={error} />
@@ -172,7 +172,7 @@ const Row = ({ topic, message, isOpen, several }: RowProps): ComponentChildren =
 interface MessageTableProps {
   topic: string;
   items: Message[];
-  /** The message that is open, as the URL has it. */
+  /** The expanded message, as in the URL. */
   open: string | undefined;
 }
 

@@ -1,4 +1,4 @@
-// What the node does now: throughput, lag, storage, and what needs attention.
+// The overview: throughput, lag, storage, and alerts.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath } from "../api";
@@ -31,7 +31,7 @@ const AlertNotice = ({ alert }: { alert: Alert }) => (
   </Notice>
 );
 
-/** The gravest first; of many, the rest on demand. */
+/** Critical alerts first; only the first few unless expanded. */
 const Alerts = ({ alerts }: { alerts: Alert[] }) => {
   const [all, setAll] = useState(false);
   if (alerts.length === 0) return <Notice tone="good">Nothing needs attention.</Notice>;
@@ -54,11 +54,11 @@ const Alerts = ({ alerts }: { alerts: Alert[] }) => {
 const First = () => (
   <Card label="First steps">
     <Empty title="No topics yet">
-      Any Kafka client can write here, and so can this command. A topic is made when something is first written to it.
+      Any Kafka client can produce here, and so can this command. A topic is created by the first message.
     </Empty>
     <div class="stack">
-      <Command label="Write a message" text="echo hello | penstock produce greetings" />
-      <Command label="Read it" text="penstock consume greetings --follow" />
+      <Command label="Produce a message" text="echo hello | penstock produce greetings" />
+      <Command label="Consume it" text="penstock consume greetings --follow" />
     </div>
   </Card>
 );
@@ -68,14 +68,14 @@ const Storage = ({ storage }: { storage: Schemas["SpaceView"] | null | undefined
   return (
     <Tile label="Storage used" href="/storage" note={storage?.total ? `${bytes(storage.free)} free` : null}>
       {storage ? <Bytes value={storage.used} /> : <Bone />}
-      <Meter share={share} label="Share of the disks that is taken" />
+      <Meter share={share} label="Share of the disks in use" />
     </Tile>
   );
 };
 
 const line = (metric: Line["query"]["metric"], label: string): Line => ({ query: { metric }, label });
 
-/** Drawn once there is an answer, so that alerts do not push everything down a moment later. */
+/** Drawn once there is an answer, so that alerts do not shift the layout. */
 const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: string }) => {
   const worst = data?.lag_max;
   const known = (value: ComponentChildren) => (data ? value : <Bone />);
@@ -84,7 +84,7 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
       {data && <Alerts alerts={data.alerts} />}
       <div class="tiles">
         <Tile
-          label="Written"
+          label="Produced"
           note={
             data && (
               <>
@@ -96,7 +96,7 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
           {known(<BytesRate value={data?.produce.bytes_per_s} />)}
         </Tile>
         <Tile
-          label="Read"
+          label="Consumed"
           note={
             data && (
               <>
@@ -111,7 +111,7 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
           label="Largest lag, messages"
           href={worst ? pathOf("consumers", worst.consumer) : "/consumers"}
           note={
-            worst ? <span title={`${worst.consumer} in ${worst.topic}`}>{worst.consumer}</span> : "every consumer is up to date"
+            worst ? <span title={`${worst.consumer} in ${worst.topic}`}>{worst.consumer}</span> : "no group is behind"
           }
         >
           {known(<Count value={worst?.messages ?? 0} />)}
@@ -119,7 +119,7 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
         <Tile
           label="Topics"
           href="/topics"
-          note={data && `${integer(data.partitions)} partitions, ${integer(data.consumers)} consumers`}
+          note={data && `${integer(data.partitions)} partitions, ${integer(data.consumers)} consumer groups`}
         >
           {known(<Count value={data?.topics} />)}
         </Tile>
@@ -132,16 +132,16 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
           unit="bytes"
           range={range}
           format={bytesPerSecond}
-          lines={[line("produce_bytes", "written"), line("fetch_bytes", "read")]}
+          lines={[line("produce_bytes", "produced"), line("fetch_bytes", "consumed")]}
         />
         <HistoryChart
           title="Messages"
           range={range}
           format={countPerSecond}
-          lines={[line("produce_messages", "written"), line("fetch_messages", "read")]}
+          lines={[line("produce_messages", "produced"), line("fetch_messages", "consumed")]}
         />
         <HistoryChart
-          title="Time taken, 99th percentile"
+          title="Latency, 99th percentile"
           unit="ms"
           range={range}
           format={duration}

@@ -1,4 +1,4 @@
-// Pipelines: what runs on Spark, how fast, how far behind, and what went wrong last.
+// Spark pipelines: state, throughput, lag and last error.
 import { type Schemas, apiPath, isNotFound } from "../api";
 import { Ago, Count, CountRate, Duration, Moment, integer } from "../format";
 import { useLive } from "../live";
@@ -9,9 +9,9 @@ import { type Column, Table } from "../tables";
 type Pipeline = Schemas["PipelineView"];
 
 const ALIVE: (string | undefined)[] = ["starting", "running", "waiting", "restarting"];
-/** One that has not reported for a while and never said that it stopped was killed, or cannot reach the broker. */
+/** A pipeline that stopped reporting without a final state was killed, or cannot reach the broker. */
 const stateOf = (pipeline: Pipeline) => (ALIVE.includes(pipeline.state) && !pipeline.is_alive ? "silent" : pipeline.state);
-/** What a runner reports is only what it says: nothing but an address of a page becomes a link. */
+/** Runners are not trusted: only http(s) addresses become links. */
 const isAddress = (given: string | null | undefined): given is string => /^https?:\/\//.test(given ?? "");
 const text = (value: unknown): string => {
   if (value === null || value === undefined || value === "") return "–";
@@ -124,15 +124,15 @@ const PipelinePage = ({ name }: { name: string }) => {
       >
         {isAddress(pipeline.spark_ui) && (
           <a class="button" href={pipeline.spark_ui} target="_blank" rel="noreferrer">
-            Spark's own pages
+            Spark UI
           </a>
         )}
       </PageHead>
       <Failure error={error} again={refresh} what="The pipeline" />
       {stateOf(pipeline) === "silent" && (
-        <Notice tone="warn" title="It has not been heard of lately">
-          It was killed, or cannot reach this broker. Look at its log on {pipeline.host}, or start it again: it goes on where its
-          last commit was.
+        <Notice tone="warn" title="No recent report">
+          It was killed, or cannot reach this broker. Check its log on {pipeline.host}, or restart it: it continues from its last
+          commit.
         </Notice>
       )}
       {pipeline.last_error && (
@@ -144,7 +144,7 @@ const PipelinePage = ({ name }: { name: string }) => {
         <Tile label="Rows per second">
           <Count value={pipeline.rows_per_s} />
         </Tile>
-        <Tile label="Lag" note="rows not taken yet">
+        <Tile label="Lag" note="rows not processed yet">
           <Count value={pipeline.lag_rows} />
         </Tile>
         <Tile label="Last batch" note={`${integer(pipeline.batches)} batches`}>
@@ -153,12 +153,12 @@ const PipelinePage = ({ name }: { name: string }) => {
         <Tile label="Rows written" note={`${integer(pipeline.rows_read)} read`}>
           <Count value={pipeline.rows_written} />
         </Tile>
-        <Tile label="Dead letters" note="could not be used">
+        <Tile label="Dead letters" note="rows that could not be processed">
           <Count value={pipeline.dead_letters} />
         </Tile>
       </div>
       <div class="grid">
-        <Card title="What it does">
+        <Card title="Definition">
           <Facts
             of={[
               ["Source", <pre class="plain-text">{text(pipeline.source)}</pre>],
@@ -168,7 +168,7 @@ const PipelinePage = ({ name }: { name: string }) => {
             ]}
           />
         </Card>
-        <Card title="Where it runs">
+        <Card title="Current run">
           <Facts
             of={[
               ["Host", `${pipeline.host}, process ${pipeline.pid}`],
@@ -176,7 +176,7 @@ const PipelinePage = ({ name }: { name: string }) => {
               ["File", <code class="wrap">{text(pipeline.file)}</code>],
               ["Run", <code class="wrap">{text(pipeline.run)}</code>],
               ["Started", <Moment value={pipeline.started_ms} />],
-              ["Last heard of", <Ago value={pipeline.updated_ms} />],
+              ["Last report", <Ago value={pipeline.updated_ms} />],
             ]}
           />
         </Card>

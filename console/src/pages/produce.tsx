@@ -1,4 +1,4 @@
-// Write one message by hand.
+// Produce one message.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, errorOf, post } from "../api";
 import { Dialog, type FormState, say } from "../dialogs";
@@ -13,7 +13,7 @@ function headersOf(text: string): Record<string, string> {
       .filter((line) => line.trim())
       .map((line) => {
         const at = line.indexOf(":");
-        if (at < 1) throw new Error(`The header line “${line}” has no name; write name: value.`);
+        if (at < 1) throw new Error(`The header line “${line}” has no name; use name: value.`);
         return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
       }),
   );
@@ -63,7 +63,7 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
   };
   return (
     <Dialog
-      title={`Write to ${topic.name}`}
+      title={`Produce to ${topic.name}`}
       onClose={onClose}
       onSubmit={() => send(false)}
       wide
@@ -73,10 +73,10 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
             Cancel
           </button>
           <button type="button" class="button" disabled={state.busy} onClick={() => send(true)}>
-            Write and keep open
+            Produce and keep open
           </button>
           <button type="submit" class="button primary" disabled={state.busy}>
-            Write the message
+            Produce
           </button>
         </>
       }
@@ -102,7 +102,7 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
             type="number"
             min="0"
             max={topic.partitions - 1}
-            placeholder="by the key, else any"
+            placeholder="by key hash"
             value={form.partition}
             onInput={set("partition")}
           />
@@ -125,10 +125,10 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
             checked={form.nothing}
             onChange={(event) => setForm({ ...form, nothing: event.currentTarget.checked })}
           />
-          No value at all, which deletes the key in a compacted topic
+          Null value (tombstone): deletes the key in a compacted topic
         </label>
       </div>
-      {fault && <Notice tone="warn">This begins like JSON but is not: {fault}. It can be written as it is.</Notice>}
+      {fault && <Notice tone="warn">This is not valid JSON: {fault}. It can be produced all the same.</Notice>}
       <div class="field">
         <label for={ids[3]}>Headers</label>
         <textarea
@@ -139,7 +139,7 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
           value={form.headers}
           onInput={set("headers")}
         />
-        <span class="hint">One a line.</span>
+        <span class="hint">One per line.</span>
       </div>
       <Failure error={state.error} />
     </Dialog>

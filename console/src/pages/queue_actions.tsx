@@ -62,7 +62,7 @@ export const Register = ({ queue, onClose, onDone }: DialogProps) => {
   const [vital, setVital] = useState(true);
   const id = useId();
   const send = async () => {
-    if (!consumer.trim()) throw new Error("Name the consumer: a group, stream:NAME, or the path of a consumer of YT.");
+    if (!consumer.trim()) throw new Error("Enter a consumer: a Kafka group, stream:NAME, or the path of a YT consumer.");
     await put(registrationOf(queue, consumer.trim()), { vital });
     say(`${consumer.trim()} is registered at ${queue.name}.`);
     onDone();
@@ -72,7 +72,7 @@ export const Register = ({ queue, onClose, onDone }: DialogProps) => {
       <Field
         id={id}
         label="Consumer"
-        hint="A group of Kafka's clients, stream:NAME for a durable name of streams, //path for one of YT"
+        hint="A Kafka consumer group, stream:NAME for a durable consumer of streams, //path for a YT consumer"
       >
         <input
           id={id}
@@ -86,7 +86,7 @@ export const Register = ({ queue, onClose, onDone }: DialogProps) => {
       </Field>
       <label class="check">
         <input type="checkbox" checked={vital} onChange={(event) => setVital(event.currentTarget.checked)} />
-        Vital: neither trimming nor retention takes what it has not read
+        Vital: trimming and retention delete nothing it has not read
       </label>
     </Form>
   );
@@ -94,18 +94,18 @@ export const Register = ({ queue, onClose, onDone }: DialogProps) => {
 
 export const Unregister = ({ queue, registration, onClose, onDone }: DialogProps & { registration: Registration }) => (
   <Confirm
-    title="End the registration"
-    verb="End it"
+    title="Unregister consumer"
+    verb="Unregister"
     onClose={onClose}
     touches={
       <p>
-        <b>{queue.name}</b> will not wait for <b>{registration.consumer}</b> any more
-        {registration.vital ? ": what it has not read may be trimmed or expire. " : ". "}Its positions stay.
+        <b>{registration.consumer}</b> will no longer be registered at <b>{queue.name}</b>
+        {registration.vital ? ": messages it has not read may be trimmed or expire. " : ". "}Its committed offsets are kept.
       </p>
     }
     act={async () => {
       await remove(registrationOf(queue, registration.consumer));
-      say(`${registration.consumer} is not registered at ${queue.name} any more.`);
+      say(`${registration.consumer} was unregistered from ${queue.name}.`);
       onDone();
     }}
   />
@@ -143,13 +143,13 @@ export const SetTrimming = ({ queue, onClose, onDone }: DialogProps) => {
     </Field>
   );
   return (
-    <Form title={`Trimming of ${queue.name}`} verb="Set" send={send} onClose={onClose}>
+    <Form title={`Automatic trimming of ${queue.name}`} verb="Save" send={send} onClose={onClose}>
       <label class="check">
         <input type="checkbox" data-first checked={enable} onChange={(event) => setEnable(event.currentTarget.checked)} />
-        Let go of what all vital consumers have read
+        Trim messages that all vital consumers have read
       </label>
       <div class="pair">
-        {number(rowsId, "Rows always kept", rows, setRows)} {number(secondsId, "Seconds always kept", seconds, setSeconds)}
+        {number(rowsId, "Rows to retain", rows, setRows)} {number(secondsId, "Seconds to retain", seconds, setSeconds)}
       </div>
     </Form>
   );

@@ -75,7 +75,7 @@ const pathIn = (consumer: string) => consumer.slice(consumer.indexOf(":") + 1);
 /** The name a consumer has on its own page: a group of Kafka's by its name, one of YT by its path. */
 const pageOf = (consumer: string) => pathOf("consumers", pathIn(consumer).replace(/^\/\/groups\//, ""));
 
-const readers = (end: (registration: Registration) => void): Column<Registration>[] => [
+const registrationColumns = (end: (registration: Registration) => void): Column<Registration>[] => [
   {
     key: "consumer",
     title: "Consumer",
@@ -93,7 +93,7 @@ const readers = (end: (registration: Registration) => void): Column<Registration
     title: "Vital",
     show: (row) =>
       row.vital ? (
-        <Badge plain tone="accent" title="What it has not read is not trimmed">
+        <Badge plain tone="accent" title="Messages are not trimmed before it has read them">
           vital
         </Badge>
       ) : (
@@ -108,7 +108,7 @@ const readers = (end: (registration: Registration) => void): Column<Registration
   },
   {
     key: "lag",
-    title: "Behind by",
+    title: "Lag in time",
     end: true,
     show: (row) =>
       row.partitions ? <Duration value={Math.max(0, ...row.partitions.map(({ processing_lag: lag }) => lag ?? 0))} /> : "–",
@@ -127,7 +127,7 @@ const readers = (end: (registration: Registration) => void): Column<Registration
       row.status?.error ? (
         <span class="bad-text wrap">{row.status.error.message}</span>
       ) : row.status ? (
-        <Badge tone="good">reads</Badge>
+        <Badge tone="good">active</Badge>
       ) : (
         <span class="muted">on another cluster</span>
       ),
@@ -140,10 +140,10 @@ const readers = (end: (registration: Registration) => void): Column<Registration
         <button
           type="button"
           class="button small"
-          aria-label={`End the registration of ${row.consumer}`}
+          aria-label={`Unregister ${row.consumer}`}
           onClick={() => end(row)}
         >
-          End
+          Unregister
         </button>
       ),
   },
@@ -192,11 +192,11 @@ const Trimming = ({ queue }: { queue: Queue }) => {
             vital.length ? (
               vital.map(({ consumer }) => consumer).join(", ")
             ) : (
-              <span class="muted">no vital consumer, so nothing is trimmed by it</span>
+              <span class="muted">no vital consumer, so nothing is trimmed</span>
             ),
           ],
           [
-            "Always kept",
+            "Retained",
             trim.retained_rows || trim.retained_lifetime_ms ? (
               [
                 trim.retained_rows && `the last ${integer(trim.retained_rows)} rows`,
@@ -205,7 +205,7 @@ const Trimming = ({ queue }: { queue: Queue }) => {
                 .filter(Boolean)
                 .join(" and ")
             ) : (
-              <span class="muted">nothing beyond what vital consumers have not read</span>
+              <span class="muted">only what vital consumers have not read</span>
             ),
           ],
         ]}
@@ -218,7 +218,7 @@ type OpenDialog = { act: "register" } | { act: "trimming" } | { act: "unregister
 
 export const QueueView = ({ name }: { name: string }) => {
   const { data, error, refresh } = useLive(apiPath("/queues/{name}", { name }));
-  const [asked, setAsked] = useState<OpenDialog | null>(null);
+  const [opened, setDialog] = useState<OpenDialog | null>(null);
   const queue = data as Queue | null;
   if (!queue)
     return (
@@ -231,7 +231,7 @@ export const QueueView = ({ name }: { name: string }) => {
         )}
       </>
     );
-  const dialog = { queue, onClose: () => setAsked(null), onDone: refresh };
+  const dialog = { queue, onClose: () => setDialog(null), onDone: refresh };
   return (
     <div class="stack">
       <Failure error={error} again={refresh} what="The queue" />
@@ -242,14 +242,14 @@ export const QueueView = ({ name }: { name: string }) => {
       ))}
       <div class="grid">
         <Card title="Written" bare>
-          <RateTable label="Rates of writing" rows={queue.write_row_count_rate} weights={queue.write_data_weight_rate} />
+          <RateTable label="Write rates" rows={queue.write_row_count_rate} weights={queue.write_data_weight_rate} />
         </Card>
         <Card
           title="Trimming"
           actions={
             <>
               <State of={queue.mount_state} />
-              <button type="button" class="button small" onClick={() => setAsked({ act: "trimming" })}>
+              <button type="button" class="button small" onClick={() => setDialog({ act: "trimming" })}>
                 Change…
               </button>
             </>
@@ -262,7 +262,7 @@ export const QueueView = ({ name }: { name: string }) => {
         title="Registered consumers"
         bare
         actions={
-          <button type="button" class="button small" onClick={() => setAsked({ act: "register" })}>
+          <button type="button" class="button small" onClick={() => setDialog({ act: "register" })}>
             Register…
           </button>
         }
@@ -271,13 +271,13 @@ export const QueueView = ({ name }: { name: string }) => {
           <Table
             label="Registered consumers"
             tall
-            columns={readers((registration) => setAsked({ act: "unregister", registration }))}
+            columns={registrationColumns((registration) => setDialog({ act: "unregister", registration }))}
             rows={queue.registrations}
             keyOf={(row) => row.consumer}
           />
         ) : (
           <Empty title="No consumer is registered" command={`penstock queue register ${quoted(queue.name)} my-group --vital`}>
-            A registered consumer is watched here; while it is vital, nothing that it has not read is trimmed.
+            The Queue Agent monitors registered consumers. Messages that a vital consumer has not read are not trimmed.
           </Empty>
         )}
       </Card>
@@ -294,9 +294,9 @@ export const QueueView = ({ name }: { name: string }) => {
           keyOf={(row) => row.number}
         />
       </Card>
-      {asked?.act === "register" && <Register {...dialog} />}
-      {asked?.act === "unregister" && <Unregister {...dialog} registration={asked.registration} />}
-      {asked?.act === "trimming" && <SetTrimming {...dialog} />}
+      {opened?.act === "register" && <Register {...dialog} />}
+      {opened?.act === "unregister" && <Unregister {...dialog} registration={opened.registration} />}
+      {opened?.act === "trimming" && <SetTrimming {...dialog} />}
     </div>
   );
 };

@@ -70,12 +70,12 @@ export default function Queues() {
   const { query } = useLocation();
   const search = useSettled(query.search ?? "", 150);
   const nothing = search ? (
-    <Empty title="No queue has this in its name">
-      Search for less, or <a href="/queues">show all</a>.
+    <Empty title="No matching queues">
+      Change the search, or <a href="/queues">show all</a>.
     </Empty>
   ) : (
     <Empty title="No queues yet" command="echo hello | penstock produce greetings">
-      Every topic is a queue; make one by writing to it.
+      Every topic is a queue; the first message creates it.
     </Empty>
   );
   return (

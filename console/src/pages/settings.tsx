@@ -1,4 +1,4 @@
-// What the node was started with: every setting, where it can be changed, and what protects the listeners.
+// The node's settings: their values, how to change them, and the listeners.
 import { type Schemas, apiPath } from "../api";
 import { Moment } from "../format";
 import { useLive } from "../live";
@@ -48,7 +48,7 @@ const COLUMNS: Column<Schemas["SettingView"]>[] = [
   },
   {
     key: "option",
-    title: "To change it",
+    title: "Set with",
     wide: true,
     show: (row) => (
       <>
@@ -76,7 +76,7 @@ export default function Settings() {
   const head = (
     <PageHead
       title="Settings"
-      note="They are read when the node starts: from its options, PENSTOCK_… variables, then penstock.toml."
+      note="Read when the node starts: from its options, PENSTOCK_… variables, then penstock.toml."
     />
   );
   if (!cluster && !error) return <div class="page">{head}</div>;
@@ -106,7 +106,7 @@ export default function Settings() {
             <Facts
               of={[
                 ...Object.entries(cluster.listeners).map(([name, at]): Fact => [name, <code>{at}</code>]),
-                ["Sign-in", cluster.security.sasl ? `asked for; you are ${cluster.user}` : "not asked for"],
+                ["Sign-in", cluster.security.sasl ? `required; you are ${cluster.user}` : "not required"],
                 ["TLS", cluster.security.tls ? "on" : "off"],
                 ["Admin API", <a href="/api/v1/openapi.json">OpenAPI document</a>],
                 ["Metrics", <a href="/metrics">for Prometheus</a>],
@@ -123,7 +123,7 @@ export default function Settings() {
             checked={only}
             onChange={(event) => setQuery({ set: event.currentTarget.checked ? "1" : null })}
           />
-          Only those that were set
+          Only changed settings
         </label>
       </div>
       <Failure error={error} again={refresh} what="Settings" />
@@ -135,7 +135,7 @@ export default function Settings() {
         ) : items.length ? (
           <Table label="Settings" tall columns={COLUMNS} rows={items} keyOf={(row) => row.key} />
         ) : (
-          <Empty title="No setting matches">Search for less.</Empty>
+          <Empty title="No matching settings">Change the search.</Empty>
         )}
       </div>
     </div>

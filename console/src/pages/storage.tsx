@@ -1,4 +1,4 @@
-// Groups and their VDisks, drawn by fail domain: what is well, what is missing, what is being healed, and how much room there is.
+// Storage groups and their VDisks by fail domain: health, missing parts and free space.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, post } from "../api";
@@ -18,8 +18,8 @@ const SURVIVES: Partial<Record<string, string>> = {
   "mirror-3-dc": "Three whole copies in three realms: one realm and one more domain may be lost.",
 };
 const STATE_TEXTS: Partial<Record<Group["state"], string>> = {
-  degraded: "Some VDisks are not there; everything can still be read and written",
-  "read-only": "Too few VDisks to write; what is stored can be read",
+  degraded: "Some VDisks are missing; everything can still be read and written",
+  "read-only": "Too few VDisks to write; stored data can be read",
   lost: "Too few VDisks: some blobs cannot be read",
 };
 const TONES: Record<VDisk["state"], Tone> = { serving: "good", healing: "warn", full: "warn", failing: "bad", out: "bad" };
@@ -37,7 +37,7 @@ const VDiskItem = ({ vdisk }: { vdisk: VDisk }) => (
       {endOf(vdisk.path)}
     </div>
     <dl class="vdisk-facts">
-      <div title="what its files take; of that, so much is wanted">
+      <div title="bytes of its files, including garbage">
         <dt>used</dt>
         <dd>
           <Bytes value={vdisk.used} />
@@ -62,10 +62,10 @@ const VDiskItem = ({ vdisk }: { vdisk: VDisk }) => (
         </dd>
       </div>
     </dl>
-    {vdisk.to_heal > 0 && <div class="small warn-text">{plural(vdisk.to_heal, "part")} to be restored</div>}
+    {vdisk.to_heal > 0 && <div class="small warn-text">{plural(vdisk.to_heal, "part")} to restore</div>}
     {vdisk.losses.length > 0 && (
       <details class="small">
-        <summary>{plural(vdisk.losses.length, "loss", "losses")} seen when it was opened</summary>
+        <summary>{plural(vdisk.losses.length, "loss", "losses")} found at startup</summary>
         <ul>
           {vdisk.losses.map((loss) => (
             <li key={loss} class="wrap">
@@ -122,7 +122,7 @@ const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }: Sche
       finished at <Moment value={last} /> ({ago(last)}),{" "}
     </>
   ) : (
-    "never finished since the start, "
+    "not finished since the node started, "
   ),
   `${count(chunks)} chunks read, `,
   found ? <strong class="bad-text">{plural(found, "damaged part")} found</strong> : "nothing damaged",
@@ -133,7 +133,7 @@ const GroupCard = ({ group }: { group: Group }) => (
     <div class="stack">
       {STATE_TEXTS[group.state] && (
         <Notice tone={group.state === "degraded" ? "warn" : "bad"} title={STATE_TEXTS[group.state]}>
-          Bring the disk back, or put an empty directory in its place and start the node again: it is filled from the others.
+          Bring the disk back, or replace it with an empty directory and restart the node: it is rebuilt from the others.
         </Notice>
       )}
       <div class="group-head">
@@ -142,19 +142,19 @@ const GroupCard = ({ group }: { group: Group }) => (
             ["Erasure", group.erasure],
             ["Survives", SURVIVES[group.erasure] ?? "–"],
             ["Scrub", scrubText(group.scrub)],
-            ["Restored", `${plural(group.restored, "part")} since the start`],
+            ["Restored", `${plural(group.restored, "part")} since the node started`],
           ]}
         />
         <div class="space">
           <div class="row spread">
-            <span>{bytes(group.used)} of ours</span>
+            <span>{bytes(group.used)} used by Penstock</span>
             <span class="muted">
-              {group.total ? `${bytes(group.free)} free of ${bytes(group.total)}` : "room is being measured"}
+              {group.total ? `${bytes(group.free)} free of ${bytes(group.total)}` : "being measured"}
             </span>
           </div>
           <Meter
             share={group.total ? 1 - group.free / group.total : null}
-            label={`Space taken on the disks of group ${group.name}`}
+            label={`Space used on the disks of group ${group.name}`}
           />
         </div>
       </div>
@@ -175,7 +175,7 @@ export default function Storage() {
   const known = (value: ComponentChildren) => (data ? value : <Bone />);
   return (
     <div class="page">
-      <PageHead title="Storage" note="Blobs, spread over VDisks in groups.">
+      <PageHead title="Storage" note="Storage groups and their VDisks.">
         {data && (
           <button type="button" class="button" onClick={() => setAsking(true)}>
             Scrub now…
@@ -187,7 +187,7 @@ export default function Storage() {
         <Tile label="State" note={data ? plural(groups.length, "group") : null}>
           {known(<span class="state-figure">{worst ?? "–"}</span>)}
         </Tile>
-        <Tile label="Used" note="by what is stored here">
+        <Tile label="Used" note="by Penstock">
           {known(<Bytes value={sum("used")} />)}
         </Tile>
         <Tile
@@ -196,10 +196,10 @@ export default function Storage() {
         >
           {known(<Bytes value={sum("total") ? sum("free") : null} />)}
         </Tile>
-        <Tile label="VDisks" note={data ? (notWell ? `${integer(notWell)} not well` : "all are well") : null}>
+        <Tile label="VDisks" note={data ? (notWell ? `${integer(notWell)} not healthy` : "all healthy") : null}>
           {known(integer(vdisks.length))}
         </Tile>
-        <Tile label="To heal" note="parts to be restored">
+        <Tile label="To restore" note="parts missing on a VDisk">
           {known(<Count value={toHeal} />)}
         </Tile>
       </div>
@@ -210,17 +210,17 @@ export default function Storage() {
         <Confirm
           title="Scrub the storage?"
           danger={false}
-          verb="Start the scrub"
+          verb="Start scrub"
           onClose={() => setAsking(false)}
           act={async () => {
             const begun = await post(apiPath("/storage/scrub"));
-            say(begun.started ? "The scrub has begun." : "A scrub is under way already.");
+            say(begun.started ? "The scrub has started." : "A scrub is already running.");
             refresh();
           }}
           touches={
             <>
-              All {plural(vdisks.length, "VDisk")} are read from beginning to end ({bytes(sum("used"))}) and every part is
-              checked; damaged ones are restored from the others. Nothing is deleted. It takes some of the disks' time meanwhile.
+              This reads all {plural(vdisks.length, "VDisk")} ({bytes(sum("used"))}) and verifies every part; damaged parts are
+              restored from the others. Nothing is deleted. It uses some of the disks' bandwidth meanwhile.
             </>
           }
         />

@@ -1,4 +1,4 @@
-// Streams: subjects with their sequences and durable consumers, when a listener for streams is on.
+// Streams: subjects with their sequences and durable consumers.
 import type { ComponentChildren } from "preact";
 import { type Schemas, apiPath, isNotFound } from "../api";
 import { Bytes, Count, integer } from "../format";
@@ -26,7 +26,7 @@ const COLUMNS: Column<Schemas["SubjectView"]>[] = [
     end: true,
     wide: true,
     width: "140px",
-    about: "without payloads that are stored apart",
+    about: "without payloads, which are stored separately",
     show: (row) => <Bytes value={row.bytes} />,
   },
   {
@@ -41,7 +41,7 @@ const COLUMNS: Column<Schemas["SubjectView"]>[] = [
 const DURABLES: Column<Schemas["DurableConsumerView"]>[] = [
   {
     key: "name",
-    title: "Durable name",
+    title: "Durable consumer",
     show: (row) => (
       <a class="name-link clip" data-row href={pathOf("consumers", `stream:${row.name}`)}>
         {row.name}
@@ -53,7 +53,7 @@ const DURABLES: Column<Schemas["DurableConsumerView"]>[] = [
   { key: "lag_bytes", title: "Bytes", end: true, wide: true, show: (row) => <Bytes value={row.lag_bytes} /> },
 ];
 
-/** The address that the command for streams is given. */
+/** The --stream option of commands, if the listener is not the default one. */
 const serverOption = (cluster: Schemas["ClusterView"] | null) =>
   cluster?.listeners.stream && cluster.listeners.stream !== "127.0.0.1:50051" ? ` --stream ${cluster.listeners.stream}` : "";
 
@@ -79,7 +79,7 @@ const Subject = ({ name }: { name: string }) => {
     <div class="page">
       <PageHead title={name} crumbs={crumbs}>
         <a class="button" href={pathOf("topics", name)}>
-          Its messages
+          Messages
         </a>
       </PageHead>
       <Failure error={error} again={refresh} what="The subject" />
@@ -87,10 +87,10 @@ const Subject = ({ name }: { name: string }) => {
         <Tile label="Last sequence" note="of the newest message">
           {known(integer(data?.last_sequence))}
         </Tile>
-        <Tile label="Messages" note="that are kept">
+        <Tile label="Messages" note="retained">
           {known(<Count value={data?.messages} />)}
         </Tile>
-        <Tile label="Size in the log" note="without payloads stored apart">
+        <Tile label="Size in the log" note="without payloads">
           {known(<Bytes value={data?.bytes} />)}
         </Tile>
       </div>
@@ -100,10 +100,10 @@ const Subject = ({ name }: { name: string }) => {
             <Table label="Durable consumers" columns={DURABLES} rows={data.consumers} keyOf={(row) => row.name} />
           ) : (
             <Empty
-              title="Nobody reads it under a durable name"
+              title="No durable consumers"
               command={`penstock stream fetch ${name} --durable my-name${serverOption(cluster)}`}
             >
-              A durable name keeps its place in the subject.
+              A durable consumer keeps its position in the subject.
             </Empty>
           )}
         </Card>
@@ -119,15 +119,15 @@ const List = () => {
   const isOff = cluster && !cluster.listeners.stream && !cluster.listeners.stream_http;
   const nothing = isOff ? (
     <Empty title="Streams are off" command="penstock up --stream-port 50051">
-      A subject has numbered messages, with payloads of any size. Subjects are served when a port for them is set:
+      A subject holds numbered messages with payloads of any size. To turn streams on, set a port:
     </Empty>
   ) : search ? (
-    <Empty title="No subject has this in its name">
-      Search for less, or <a href="/streams">show all</a>.
+    <Empty title="No matching subjects">
+      Change the search, or <a href="/streams">show all</a>.
     </Empty>
   ) : (
     <Empty title="No subjects yet" command={`echo hello | penstock stream publish greetings${serverOption(cluster)}`}>
-      A subject is made by what is first published to it.
+      The first message published to a subject creates it.
     </Empty>
   );
   return (

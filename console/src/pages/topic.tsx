@@ -1,4 +1,4 @@
-// One topic: its frame and tabs. Each tab is a module of its own.
+// One topic: header, actions and tabs. Each tab is a module of its own.
 import type { ComponentType } from "preact";
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, errorOf, isNotFound, post, remove } from "../api";
@@ -9,7 +9,7 @@ import { Badge, Empty, Failure, Menu, type MenuAction, PageHead, Tabs, useId } f
 import { type Place, navigate, pathOf, useLocation } from "../router";
 import { QueueView } from "./queue_view";
 import { Configuration } from "./topic_config";
-import { Readers } from "./topic_consumers";
+import { TopicConsumers } from "./topic_consumers";
 import { Messages } from "./topic_messages";
 import { HistoryTab } from "./topic_metrics";
 import { Partitions } from "./topic_partitions";
@@ -26,7 +26,7 @@ interface TabProps {
 const TABS = {
   messages: ["Messages", Messages],
   partitions: ["Partitions", Partitions],
-  consumers: ["Consumers", Readers],
+  consumers: ["Consumer groups", TopicConsumers],
   queue: ["Queue", QueueView],
   config: ["Configuration", Configuration],
   metrics: ["Metrics", HistoryTab],
@@ -43,7 +43,7 @@ const Delete = ({ topic, onClose }: Omit<DialogProps, "refresh">) => (
   <Confirm
     title={`Delete topic ${topic.name}?`}
     typed={topic.name}
-    verb="Delete the topic"
+    verb="Delete"
     onClose={onClose}
     act={async () => {
       await remove(apiPath("/topics/{name}", { name: topic.name }));
@@ -54,8 +54,8 @@ const Delete = ({ topic, onClose }: Omit<DialogProps, "refresh">) => (
     touches={
       <>
         This deletes <strong>{plural(topic.partitions, "partition")}</strong> with{" "}
-        <strong>{plural(topic.messages, "message")}</strong> ({bytes(topic.bytes)}) and the positions of{" "}
-        <strong>{plural(topic.consumers, "consumer")}</strong> in it. It cannot be undone.
+        <strong>{plural(topic.messages, "message")}</strong> ({bytes(topic.bytes)}) and the committed offsets of{" "}
+        <strong>{plural(topic.consumers, "consumer group")}</strong> in it. This cannot be undone.
       </>
     }
   />
@@ -92,11 +92,11 @@ const MorePartitions = ({ topic, onClose, refresh }: DialogProps) => {
       }
     >
       <p>
-        There are {integer(topic.partitions)} now. Messages stay where they are; new ones with a key may go to another partition
-        than older ones of that key. There can never be fewer.
+        The topic has {plural(topic.partitions, "partition")}. Existing messages stay where they are; new messages of a key may go to
+        another partition than older ones. The number of partitions can never be lowered.
       </p>
       <div class="field">
-        <label for={id}>Partitions in all</label>
+        <label for={id}>Total partitions</label>
         <input
           id={id}
           class="input"
@@ -122,22 +122,22 @@ const Trim = ({ topic, onClose, refresh }: DialogProps) => {
   const upTo = places.join(", ") + (filled.length > 4 ? ", …" : "");
   const drop = async () => {
     await post(apiPath("/topics/{name}/trim", { name: topic.name }), { offsets });
-    say(`${topic.name} was trimmed.`);
+    say(`The messages of ${topic.name} were deleted.`);
     refresh();
   };
   return (
     <Confirm
-      title={`Drop all messages of ${topic.name}?`}
+      title={`Delete all messages of ${topic.name}?`}
       typed={topic.name}
-      verb="Drop the messages"
+      verb="Delete messages"
       onClose={onClose}
       act={drop}
       touches={
         <>
           <p>
-            This drops the <strong>{plural(messages, "message")}</strong> that are there now: up to {upTo}.
+            This deletes <strong>{plural(messages, "message")}</strong>: those before {upTo}.
           </p>
-          <p>Offsets go on from there; topic, configuration and consumers stay. It cannot be undone.</p>
+          <p>Offsets continue from there; the topic, its configuration and its consumer groups stay. This cannot be undone.</p>
         </>
       }
     />
@@ -160,7 +160,7 @@ export default function Topic() {
       <div class="page">
         <PageHead title={name} crumbs={crumbs} />
         <Empty title="There is no such topic" command={`penstock topic create ${name}`}>
-          It was deleted, or never made. <a href="/topics">All topics</a>
+          It was deleted, or never created. <a href="/topics">All topics</a>
         </Empty>
       </div>
     );
@@ -169,7 +169,7 @@ export default function Topic() {
   const View: ComponentType<TabProps> = TABS[shown][1];
   const actions: MenuAction[] = [
     { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus" },
-    { text: "Drop all messages…", act: () => setAsking("trim"), danger: true, icon: "close" },
+    { text: "Delete all messages…", act: () => setAsking("trim"), danger: true, icon: "close" },
     { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash" },
   ];
   return (
@@ -209,7 +209,7 @@ export default function Topic() {
       </PageHead>
       <Failure error={error} again={refresh} what="The topic" />
       <Tabs
-        label={`Parts of ${name}`}
+        label={`Views of ${name}`}
         current={shown}
         tabs={Object.entries(TABS).map(([key, [text]]) => [
           key,

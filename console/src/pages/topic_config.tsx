@@ -1,4 +1,4 @@
-// The configuration of a topic: every key with what it is for, changed in place.
+// The configuration of a topic: every key with its documentation, edited in place.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, errorOf, patch } from "../api";
 import { Dialog, say } from "../dialogs";
@@ -10,14 +10,14 @@ import { type Column, Table } from "../tables";
 
 type Entry = Schemas["ConfigView"];
 
-/** What a number stands for, if that is not plain to see. */
+/** A long number in readable units. */
 const meant = (name: string, value: string) => {
   const number = Number(value);
   if (!value || !Number.isFinite(number) || Math.abs(number) < 1000 || number > 1e17) return null;
   return /\.ms$/.test(name) ? duration(number) : /bytes$/.test(name) ? bytes(number) : null;
 };
-const hasNoEffect = (entry: Entry) => entry.doc.startsWith("as in Kafka");
-/** Those that were changed first, those that do nothing here last. */
+const hasNoEffect = (entry: Entry) => entry.doc.startsWith("accepted for compatibility");
+/** Changed keys first, keys without effect last. */
 const rank = (entry: Entry) => (entry.is_default ? (hasNoEffect(entry) ? 2 : 1) : 0);
 
 interface EditProps {
@@ -42,7 +42,7 @@ const Edit = ({ topic, entry, onClose, refresh }: EditProps) => {
     }
   };
   const set = () => send({ set: { [entry.name]: value }, unset: [] }, `${entry.name} of ${topic} is ${value} now.`);
-  const reset = () => send({ set: {}, unset: [entry.name] }, `${entry.name} of ${topic} has its default again.`);
+  const reset = () => send({ set: {}, unset: [entry.name] }, `${entry.name} of ${topic} is back at its default.`);
   return (
     <Dialog
       title={`Change ${entry.name} of ${topic}`}
@@ -53,14 +53,14 @@ const Edit = ({ topic, entry, onClose, refresh }: EditProps) => {
           {" "}
           {!entry.is_default && (
             <button type="button" class="button" onClick={reset}>
-              Back to the default
+              Reset to default
             </button>
           )}
           <button type="button" class="button" onClick={onClose}>
             Cancel
           </button>
           <button type="submit" class="button primary" disabled={value === entry.value}>
-            Change it
+            Save
           </button>
         </>
       }
@@ -78,7 +78,7 @@ const Edit = ({ topic, entry, onClose, refresh }: EditProps) => {
           onInput={(event) => setValue(event.currentTarget.value)}
         />
         <span class="hint">
-          The default is <code>{entry.default}</code>. A change is in force at once and outlasts restarts.
+          The default is <code>{entry.default}</code>. Changes take effect at once and are persistent.
         </span>
       </div>
       <Failure error={error} />
@@ -166,7 +166,7 @@ export const Configuration = ({ name, topic, query }: ConfigurationProps) => {
         ) : shown.length ? (
           <Table label={`Configuration of ${name}`} tall columns={columns} rows={shown} keyOf={(entry) => entry.name} />
         ) : (
-          <Empty title="No key has this in it">Search for less.</Empty>
+          <Empty title="No matching keys">Change the search.</Empty>
         )}
       </Card>
       {editing && <Edit topic={name} entry={editing} onClose={() => setEditing(null)} refresh={refresh} />}

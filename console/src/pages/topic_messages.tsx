@@ -1,4 +1,4 @@
-// Messages of a topic: from either end, an offset or a time; searched by the node; or as they come.
+// Messages of a topic: from either end, an offset or a time, with search on the node; or live.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { API, type QueryOf, type Schemas, apiPath, errorOf, get } from "../api";
 import { say } from "../dialogs";
@@ -23,13 +23,13 @@ const localTime = (ms: number) => {
   return `${dateOf(at)}T${clockOf(at)}`;
 };
 
-/** What is being typed into a field stays there until it is done, though the page is drawn again meanwhile. */
+/** Keeps what is being typed into a field while the page is redrawn. */
 function useDraft(value: string | number) {
   const [draft, setDraft] = useState<string | null>(null);
   return { shown: draft ?? value, type: (event: FieldEvent) => setDraft(event.currentTarget.value), done: () => setDraft(null) };
 }
 
-/** Where to begin, by its kind, as it is first put into the URL. */
+/** The first value of each kind of start in the URL. */
 const STARTS: Record<string, () => string | null> = {
   newest: () => null,
   oldest: () => "oldest",
@@ -37,7 +37,7 @@ const STARTS: Record<string, () => string | null> = {
   time: () => `time:${Date.now() - 3600e3}`,
 };
 
-/** Where to begin: a kind and, for two of them, a value. */
+/** Where to start: a kind and, for two of them, a value. */
 const StartChoice = ({ start }: { start: string }) => {
   const [kind, value = ""] = start.split(":");
   const draft = useDraft(kind === "time" ? localTime(Number(value)) : value);
@@ -147,7 +147,7 @@ interface Page {
   error: Error | null;
 }
 
-/** Messages that are there: a page, and further ones on demand. */
+/** Stored messages: a page, and further pages on demand. */
 function useMessages(name: string, question: QueryOf<"/topics/{name}/messages">, live: boolean) {
   const key = href(name, question as Query);
   const [state, setState] = useState<Page>({ key: null, items: [], next: null, scanned: 0, busy: true, error: null });
@@ -199,7 +199,7 @@ interface Tail {
   error: Error | null;
 }
 
-/** What an event of the tail carries. The document of the API has no place for it. */
+/** The data of a server-sent event, which the OpenAPI document cannot describe. */
 interface TailEvent {
   items: Message[];
   dropped: number;
@@ -211,7 +211,7 @@ interface Arrivals {
   paused: boolean;
 }
 
-/** Messages as they come, by server-sent events; while paused they are kept for later, and counted. */
+/** New messages by server-sent events; while paused they are buffered and counted. */
 function useTail(name: string, question: QueryOf<"/topics/{name}/tail">, live: boolean, paused: boolean): Tail {
   const [state, setState] = useState<Tail>({ items: [], waiting: 0, dropped: 0, isOpen: false, error: null });
   const held = useRef<Arrivals>({ arrived: [], drawing: undefined, paused });
@@ -255,9 +255,9 @@ function useTail(name: string, question: QueryOf<"/topics/{name}/tail">, live: b
         error:
           source.readyState === EventSource.CLOSED
             ? new Error(
-                "The node refused to send messages as they come. Check that the topic is there and that you may read it, then start again.",
+                "The node refused the live view. Check that the topic exists and that you may read it, then turn Live on again.",
               )
-            : new Error("The connection was lost; it is made again by itself."),
+            : new Error("The connection was lost; reconnecting."),
       })),
     );
     return () => {
@@ -275,13 +275,13 @@ function useTail(name: string, question: QueryOf<"/topics/{name}/tail">, live: b
 const Nothing = ({ name, search, next }: { name: string; search: string; next: string | null }) => {
   if (search)
     return (
-      <Empty title={next ? "Nothing found so far" : "No message has this in it"}>
+      <Empty title={next ? "Nothing found so far" : "No matching messages"}>
         Key, value and headers were searched for “{search}”.
       </Empty>
     );
   return (
     <Empty title="No messages here" command={`echo hello | penstock produce ${name}`}>
-      Nothing was written to this part of the topic yet, or it is past its retention. Write something:
+      Nothing was produced here yet, or it has expired. To produce a message:
     </Empty>
   );
 };
@@ -289,11 +289,11 @@ const Nothing = ({ name, search, next }: { name: string; search: string; next: s
 const LiveBar = ({ tail, paused, onPause }: { tail: Tail; paused: boolean; onPause: () => void }) => (
   <div class="row live-bar" role="status">
     <span class={`live-dot ${tail.isOpen && !paused ? "on" : ""}`} aria-hidden="true" />
-    <span>{paused ? `Paused, ${tail.waiting} waiting` : tail.isOpen ? "Messages are shown as they come" : "Connecting…"}</span>
-    {tail.dropped > 0 && <span class="muted">{count(tail.dropped)} left out: they came faster than can be shown</span>}
+    <span>{paused ? `Paused, ${tail.waiting} waiting` : tail.isOpen ? "Showing new messages live" : "Connecting…"}</span>
+    {tail.dropped > 0 && <span class="muted">{count(tail.dropped)} skipped: the topic is faster than the page</span>}
     <button type="button" class="button small push" onClick={onPause}>
       <Icon name={paused ? "play" : "pause"} />
-      {paused ? "Go on" : "Pause"}
+      {paused ? "Resume" : "Pause"}
     </button>
   </div>
 );
@@ -356,7 +356,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
         />
         <button type="button" class="button primary" onClick={() => setProducing(true)}>
           <Icon name="send" />
-          Write a message
+          Produce
         </button>
       </div>
       {live && <LiveBar tail={tail} paused={paused} onPause={() => setPaused(!paused)} />}
@@ -366,7 +366,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
           <MessageTable topic={name} items={items} open={query.open} />
         ) : live ? (
           <Empty title="Waiting for messages" command={`echo hello | penstock produce ${name}`}>
-            What is written from now on is shown here.
+            New messages appear here.
           </Empty>
         ) : page.key !== null && !page.busy && !page.error ? (
           <Nothing name={name} search={search} next={page.next} />
@@ -376,11 +376,11 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
         {(live || page.key !== null) && (
           <div class="table-foot">
             <span>
-              {live ? `the last ${integer(items.length)}` : `${integer(items.length)} shown, ${bytes(page.scanned)} looked at`}
+              {live ? `the last ${integer(items.length)}` : `${integer(items.length)} shown, ${bytes(page.scanned)} scanned`}
             </span>
             {!live && (
               <div class="field inline push">
-                <label for="limit">At a time</label>
+                <label for="limit">Per page</label>
                 <select
                   id="limit"
                   class="select small"
@@ -402,7 +402,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
             )}
             {!live && page.next && (
               <button type="button" class="button small" disabled={page.busy} onClick={page.more}>
-                {search && !items.length ? "Search on" : start === "newest" ? "Show older ones" : "Show more"}
+                {search && !items.length ? "Continue search" : start === "newest" ? "Show older" : "Show more"}
               </button>
             )}
           </div>

@@ -1,9 +1,9 @@
-// How a topic was written and read over time.
+// Throughput of a topic over time.
 import { HistoryChart, type Line, RangeChoice } from "../charts";
 import { bytesPerSecond, countPerSecond } from "../format";
 import type { Place } from "../router";
 
-const NONE = "No history of this topic is in memory: it was made just now, or it is not among the busiest.";
+const NONE = "No history for this topic: it is new, or not among the busiest.";
 
 export const HistoryTab = ({ name, query }: { name: string; query: Place["query"] }) => {
   const range = query.range ?? "10m";
@@ -20,14 +20,14 @@ export const HistoryTab = ({ name, query }: { name: string; query: Place["query"
           range={range}
           format={bytesPerSecond}
           none={NONE}
-          lines={[line("produce_bytes", "written"), line("fetch_bytes", "read")]}
+          lines={[line("produce_bytes", "produced"), line("fetch_bytes", "consumed")]}
         />
         <HistoryChart
           title="Messages"
           range={range}
           format={countPerSecond}
           none={NONE}
-          lines={[line("produce_messages", "written"), line("fetch_messages", "read")]}
+          lines={[line("produce_messages", "produced"), line("fetch_messages", "consumed")]}
         />
       </div>
     </div>

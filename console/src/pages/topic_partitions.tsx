@@ -1,4 +1,4 @@
-// The partitions of a topic: what is in each, and how it is stored.
+// The partitions of a topic: offsets, sizes and storage.
 import { type Schemas, apiPath } from "../api";
 import { Ago, Bytes, Count, integer } from "../format";
 import { State } from "../parts";
@@ -18,8 +18,8 @@ export const Partitions = ({ name, query }: { name: string; query: Place["query"
       ),
     },
     { key: "state", title: "State", width: "110px", show: (row) => <State of={row.state} /> },
-    { key: "start", title: "First offset", end: true, wide: true, show: (row) => integer(row.start) },
-    { key: "end", title: "Next offset", end: true, show: (row) => integer(row.end) },
+    { key: "start", title: "Start offset", end: true, wide: true, show: (row) => integer(row.start) },
+    { key: "end", title: "End offset", end: true, show: (row) => integer(row.end) },
     { key: "messages", title: "Messages", end: true, show: (row) => <Count value={row.end - row.start} /> },
     { key: "bytes", title: "Size", end: true, show: (row) => <Bytes value={row.bytes} /> },
     {
@@ -27,7 +27,7 @@ export const Partitions = ({ name, query }: { name: string; query: Place["query"
       title: "Head",
       end: true,
       wide: true,
-      about: "in small pieces that are still gathered",
+      about: "recent messages, in small pieces",
       show: (row) => <Bytes value={row.head_bytes} />,
     },
     {
@@ -35,21 +35,21 @@ export const Partitions = ({ name, query }: { name: string; query: Place["query"
       title: "Body",
       end: true,
       wide: true,
-      about: "in large blobs",
+      about: "older messages, in large blobs",
       show: (row) => <Bytes value={row.body_bytes} />,
     },
     {
       key: "leader_epoch",
-      title: "Generation",
+      title: "Leader epoch",
       end: true,
       wide: true,
-      about: "how often its tablet was started; Kafka's clients see it as the leader epoch",
+      about: "the generation of its tablet: it rises with every start",
       show: (row) => integer(row.leader_epoch),
     },
     {
       key: "last_append_ms",
-      title: "Newest",
-      about: "when the newest message was written",
+      title: "Last message",
+      about: "when the last message was produced",
       end: true,
       wide: true,
       show: (row) => <Ago value={row.last_append_ms} />,

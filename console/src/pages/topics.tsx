@@ -1,4 +1,4 @@
-// All topics: searched, sorted and paged by the node, so that ten thousand are no more than ten.
+// All topics. Search, sorting and paging run on the node, so that ten thousand topics are as fast as ten.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, errorOf, post } from "../api";
 import { Dialog, type FormState, say } from "../dialogs";
@@ -9,7 +9,7 @@ import { Badge, Empty, Failure, type FieldEvent, PageHead, Search, useId } from 
 import { navigate, pathOf, setQuery, useLocation } from "../router";
 import { type Column, LongTable } from "../tables";
 
-const RATE = "over the last seconds";
+const RATE = "average of the last seconds";
 const COLUMNS: Column<Schemas["TopicView"]>[] = [
   {
     key: "name",
@@ -55,7 +55,7 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
   },
   {
     key: "produce_bytes_per_s",
-    title: "Written",
+    title: "Produced",
     end: true,
     wide: true,
     sorts: true,
@@ -65,7 +65,7 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
   },
   {
     key: "fetch_bytes_per_s",
-    title: "Read",
+    title: "Consumed",
     end: true,
     wide: true,
     sorts: true,
@@ -75,7 +75,7 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
   },
   {
     key: "consumers",
-    title: "Consumers",
+    title: "Groups",
     end: true,
     wide: true,
     sorts: true,
@@ -84,12 +84,12 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
   },
   {
     key: "retention_ms",
-    title: "Kept for",
+    title: "Retention",
     end: true,
     wide: "widest",
     width: "96px",
     show: (topic) =>
-      topic.retention_ms === null ? <span class="muted">for ever</span> : <Duration value={topic.retention_ms} />,
+      topic.retention_ms === null ? <span class="muted">unlimited</span> : <Duration value={topic.retention_ms} />,
   },
   {
     key: "cleanup_policy",
@@ -116,7 +116,7 @@ const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: str
         partitions: form.partitions ? Number(form.partitions) : null,
         config,
       });
-      say(`Topic ${form.name.trim()} was made.`);
+      say(`Topic ${form.name.trim()} was created.`);
       onMade(form.name.trim());
     } catch (error) {
       setState({ busy: false, error: errorOf(error) });
@@ -124,7 +124,7 @@ const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: str
   };
   return (
     <Dialog
-      title="New topic"
+      title="Create topic"
       onClose={onClose}
       onSubmit={make}
       foot={
@@ -133,7 +133,7 @@ const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: str
             Cancel
           </button>
           <button type="submit" class="button primary" disabled={!form.name.trim() || state.busy}>
-            Make the topic
+            Create
           </button>
         </>
       }
@@ -160,21 +160,21 @@ const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: str
           type="number"
           min="1"
           max="100000"
-          placeholder="as the node is set"
+          placeholder="the node's default"
           value={form.partitions}
           onInput={set("partitions")}
         />
-        <span class="hint">How many consumers of one group can share the work. There can be more later, never fewer.</span>
+        <span class="hint">The maximum number of consumers that share the work of one group. It can be raised later, never lowered.</span>
       </div>
       <div class="field">
-        <label for={ids[2]}>Keep messages for</label>
+        <label for={ids[2]}>Retention</label>
         <select id={ids[2]} class="select" value={form.retention} onChange={set("retention")}>
           {[
-            ["", "the default, a week"],
-            ["3600000", "an hour"],
-            ["86400000", "a day"],
+            ["", "default (7 days)"],
+            ["3600000", "1 hour"],
+            ["86400000", "1 day"],
             ["2592000000", "30 days"],
-            ["-1", "ever"],
+            ["-1", "unlimited"],
           ].map(([value, text]) => (
             <option key={value} value={value}>
               {text}
@@ -183,12 +183,12 @@ const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: str
         </select>
       </div>
       <div class="field">
-        <label for={ids[3]}>Cleanup</label>
+        <label for={ids[3]}>Cleanup policy</label>
         <select id={ids[3]} class="select" value={form.policy} onChange={set("policy")}>
           {[
-            ["", "delete old messages (the default)"],
-            ["compact", "keep the last message of every key"],
-            ["compact,delete", "both"],
+            ["", "delete: by retention (default)"],
+            ["compact", "compact: keep the last message of each key"],
+            ["compact,delete", "compact and delete"],
           ].map(([value, text]) => (
             <option key={value} value={value}>
               {text}
@@ -207,12 +207,12 @@ export default function Topics() {
   const [making, setMaking] = useState(false);
   const internal = query.internal === "1";
   const nothing = search ? (
-    <Empty title="No topic has this in its name">
-      Search for less, or <a href="/topics">show all</a>.
+    <Empty title="No matching topics">
+      Change the search, or <a href="/topics">show all</a>.
     </Empty>
   ) : (
     <Empty title="No topics yet" command="echo hello | penstock produce greetings">
-      Make one here, or write to it: a topic is made by the first message.
+      Create one here, or produce to it: the first message creates the topic.
     </Empty>
   );
   return (
@@ -220,7 +220,7 @@ export default function Topics() {
       <PageHead title="Topics">
         <button type="button" class="button primary" onClick={() => setMaking(true)}>
           <Icon name="plus" />
-          New topic
+          Create topic
         </button>
       </PageHead>
       <div class="row">
@@ -231,7 +231,7 @@ export default function Topics() {
             checked={internal}
             onChange={(event) => setQuery({ internal: event.currentTarget.checked ? "1" : null, at: null }, { replace: false })}
           />
-          Internal ones too
+          Show internal topics
         </label>
       </div>
       <LongTable

@@ -122,7 +122,7 @@ def test_messages_are_shown_as_they_come_until_paused(window: Window, node: Runn
     page = window.page
     window.open("/topics/notes")
     page.get_by_role("button", name="Live").click()
-    window.see("Messages are shown as they come")
+    window.see("Showing new messages live")
     producer = Producer({"bootstrap.servers": node.bootstrap})
     producer.produce("notes", "first of the living")
     producer.flush()
@@ -133,19 +133,19 @@ def test_messages_are_shown_as_they_come_until_paused(window: Window, node: Runn
     window.see("Paused, 1 waiting")
     assert page.get_by_text("second of the living").count() == 0
     window.picture("light-live")
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Resume").click()
     window.see("second of the living")
 
 
-def test_a_message_is_written_and_read_back(window: Window, node: RunningNode) -> None:
+def test_a_message_is_produced_and_read_back(window: Window, node: RunningNode) -> None:
     page = window.page
     window.open("/topics/users")
-    page.get_by_role("button", name="Write a message").click()
+    page.get_by_role("button", name="Produce", exact=True).click()
     page.get_by_label("Key", exact=True).fill("by-hand")
     page.get_by_label("Value", exact=True).fill('{"from": "console"}')
     page.get_by_label("Headers", exact=True).fill("who: me\nwhy: to see")
     window.picture("light-write")
-    page.get_by_role("button", name="Write the message").click()
+    page.get_by_role("dialog").get_by_role("button", name="Produce", exact=True).click()
     window.see("Stored at offset")
     window.see("by-hand")
     last = json.loads(node.ok("consume", "users", "--last", "1", "--format", "json"))
@@ -153,28 +153,28 @@ def test_a_message_is_written_and_read_back(window: Window, node: RunningNode) -
     assert {one["name"]: one["value"] for one in last["headers"]} == {"who": "me", "why": "to see"}
 
 
-def test_a_topic_is_made_configured_and_deleted_by_its_name(window: Window, node: RunningNode) -> None:
+def test_a_topic_is_created_configured_and_deleted_by_its_name(window: Window, node: RunningNode) -> None:
     page = window.page
     window.open("/topics")
-    page.get_by_role("button", name="New topic").click()
+    page.get_by_role("button", name="Create topic").click()
     page.get_by_label("Name", exact=True).fill("not/a/topic")
-    page.get_by_role("button", name="Make the topic").click()
+    page.get_by_role("button", name="Create", exact=True).click()
     page.get_by_role("alert").wait_for()
     page.get_by_label("Name", exact=True).fill("made-here")
     page.get_by_label("Partitions", exact=True).fill("4")
-    page.get_by_role("button", name="Make the topic").click()
+    page.get_by_role("button", name="Create", exact=True).click()
     page.wait_for_url("**/topics/made-here")
     window.see("4 partitions")
     page.get_by_role("link", name="Configuration").click()
     page.get_by_role("button", name="Change retention.ms").click()
     page.get_by_label("Value", exact=True).fill("60000")
-    page.get_by_role("button", name="Change it").click()
+    page.get_by_role("button", name="Save").click()
     window.see("changed")
     assert "retention.ms" in node.ok("topic", "describe", "made-here")
     page.get_by_role("button", name="Actions").click()
     page.get_by_role("menuitem", name="Delete topic").click()
     window.see("This deletes 4 partitions with 0 messages")
-    delete = page.get_by_role("button", name="Delete the topic")
+    delete = page.get_by_role("button", name="Delete", exact=True)
     assert delete.is_disabled()
     page.get_by_label("Type made-here to confirm").fill("made-her")
     assert delete.is_disabled()
@@ -186,17 +186,17 @@ def test_a_topic_is_made_configured_and_deleted_by_its_name(window: Window, node
     window.forgive("status of 404")  # the topic that is gone
 
 
-def test_positions_are_moved_only_after_a_preview(window: Window, node: RunningNode) -> None:
+def test_offsets_are_reset_only_after_a_preview(window: Window, node: RunningNode) -> None:
     page = window.page
     window.open("/consumers/stopped-group")
-    window.see("No members now")
+    window.see("No active members")
     page.get_by_role("button", name="Actions").click()
-    page.get_by_role("menuitem", name="Move its positions").click()
+    page.get_by_role("menuitem", name="Reset offsets").click()
     window.see(f"{ORDERS // 2} messages")
     window.picture("light-reset")
     assert not all(one["position"] == 0 for one in positions(node))
-    page.get_by_role("button", name="Move 3 positions").click()
-    window.see("stopped-group was moved in orders.")
+    page.get_by_role("button", name="Reset 3 offsets").click()
+    window.see("Offsets of stopped-group in orders were reset.")
     assert all(one["position"] == 0 for one in positions(node))
 
 
@@ -207,13 +207,13 @@ def positions(node: RunningNode) -> list[dict[str, int]]:
     return found
 
 
-def test_a_running_consumer_is_not_moved(window: Window) -> None:
+def test_a_running_group_is_not_reset(window: Window) -> None:
     window.open("/consumers/billing")
     window.see("billing-1")
     window.page.get_by_role("button", name="Actions").click()
-    window.page.get_by_role("menuitem", name="Move its positions").click()
+    window.page.get_by_role("menuitem", name="Reset offsets").click()
     window.see("stop them first")
-    assert window.page.get_by_role("button", name="Move", exact=True).is_disabled()
+    assert window.page.get_by_role("button", name="Reset offsets", exact=True).is_disabled()
     window.forgive("status of 409")
 
 
@@ -251,35 +251,35 @@ def test_order_is_in_the_address_and_goes_back(window: Window) -> None:
     window.until("location.search === '' && document.querySelector('td:nth-child(2)')?.innerText === '0'")
 
 
-def test_a_consumer_is_registered_waited_for_and_let_go_of(window: Window) -> None:
+def test_a_consumer_is_registered_trimming_is_set_and_it_is_unregistered(window: Window) -> None:
     page = window.page
     window.open("/queues/users")
     page.get_by_role("button", name="Register…").click()
     page.get_by_role("button", name="Register", exact=True).click()
-    window.see("Name the consumer")
+    window.see("Enter a consumer")
     page.get_by_label("Consumer", exact=True).fill("billing")
     page.get_by_role("button", name="Register", exact=True).click()
     window.see("penstock://groups/billing")
     page.get_by_role("button", name="Change…").click()
-    page.get_by_label("Let go of what all vital consumers have read").check()
-    page.get_by_label("Rows always kept").fill("7")
-    page.get_by_role("button", name="Set", exact=True).click()
+    page.get_by_label("Trim messages that all vital consumers have read").check()
+    page.get_by_label("Rows to retain").fill("7")
+    page.get_by_role("button", name="Save", exact=True).click()
     window.see("the last 7 rows")
-    page.get_by_role("button", name="End the registration of penstock://groups/billing").click()
-    window.see("what it has not read may be trimmed")
-    page.get_by_role("button", name="End it").click()
+    page.get_by_role("button", name="Unregister penstock://groups/billing").click()
+    window.see("messages it has not read may be trimmed")
+    page.get_by_role("button", name="Unregister", exact=True).click()
     window.see("No consumer is registered")
 
 
 def test_a_scrub_asks_first_and_says_what_it_reads(window: Window) -> None:
     window.open("/storage")
     window.page.get_by_role("button", name="Scrub now").click()
-    window.see("All 8 VDisks are read")
+    window.see("This reads all 8 VDisks")
     window.page.keyboard.press("Escape")
     assert window.page.locator("dialog").count() == 0
     window.page.get_by_role("button", name="Scrub now").click()
-    window.page.get_by_role("button", name="Start the scrub").click()
-    window.see("The scrub has begun.")
+    window.page.get_by_role("button", name="Start scrub").click()
+    window.see("The scrub has started.")
 
 
 def test_a_lost_disk_is_drawn_where_it_was(browser: Browser, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ SHIFT_MAX = 0.1  # what browsers' makers call good
 
 # Path, a text that only live data brings, name of the picture.
 PAGES = [
-    ("/", "written", "overview"),
+    ("/", "produced", "overview"),
     ("/topics", "readings", "topics"),
     ("/topics/orders", "order-", "messages"),
     ("/topics/orders/partitions", "serving", "partitions"),
     ("/topics/orders/consumers", "stopped-group", "topic-consumers"),
     ("/topics/orders/queue", "No consumer is registered", "topic-queue"),
     ("/topics/orders/config", "cleanup.policy", "configuration"),
-    ("/topics/orders/metrics", "written", "metrics"),
+    ("/topics/orders/metrics", "produced", "metrics"),
     ("/consumers", "billing", "consumers"),
     ("/consumers/billing", "billing-1", "consumer"),
     ("/queues", "orders", "queues"),
@@ -77,7 +77,8 @@ def test_every_page_fits_on_a_phone(browser: Browser, node: RunningNode) -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [("/topics", "readings"), ("/topics/notes", "plain words"), ("/storage", "Fail domain 7"), ("/", "written")]
+    ("path", "text"),
+    [("/topics", "readings"), ("/topics/notes", "plain words"), ("/storage", "Fail domain 7"), ("/", "produced")],
 )
 def test_tab_comes_to_every_control_and_shows_where_it_is(window: Window, path: str, text: str) -> None:
     window.open(path)
@@ -105,7 +106,7 @@ def test_the_checks_find_what_is_wrong(window: Window) -> None:
 def test_charts_draw_what_was_measured(window: Window) -> None:
     window.open("/")
     chart = window.page.get_by_role("region", name="Throughput")
-    chart.get_by_text("written").wait_for()
+    chart.get_by_text("produced").wait_for()
     chart.locator("canvas").wait_for()
     drawn = (
         "() => [...document.querySelector('canvas').getContext('2d').getImageData(0, 0, 200, 100).data].some((value) => value)"
@@ -134,8 +135,8 @@ def test_what_is_not_there_says_what_to_do(window: Window) -> None:
     window.see("penstock topic create nowhere")
     window.open("/topics/empty-topic")
     window.see("echo hello | penstock produce empty-topic")
-    window.open("/consumers/nobody")
-    window.see("There is no such consumer")
+    window.open("/consumers/absent")
+    window.see("There is no such consumer group")
     window.forgive("status of 404")
 
 
