@@ -1,0 +1,80 @@
+"""Coordination of the nodes of a cluster: identity, members, leader, group configurations and owners of tablets.
+
+`Coordination` works on a `KeyStore`, of which there are three: `MemoryStore` for a node that is alone, `SocketStore` for workers
+under a supervisor (which serves a `MemoryStore` by `SocketServer`), and that of `connect_etcd` for a cluster.
+"""
+
+from penstock.coordination.coordination import ClusterExistsError, Coordination
+from penstock.coordination.election import Leader, LeaderRecord, NotLeaderError
+from penstock.coordination.etcd import EtcdOptions, connect_etcd
+from penstock.coordination.identity import ClusterIdentity, ClusterMark, NoClusterError, WrongClusterError
+from penstock.coordination.key_layout import check_cluster_name, cluster_prefix
+from penstock.coordination.key_mirror import KeyChange
+from penstock.coordination.key_table import KeyTable
+from penstock.coordination.members import DuplicateMemberError, MemberRecord
+from penstock.coordination.memory_store import MemoryStore
+from penstock.coordination.ownership import OwnerMap, TabletRange
+from penstock.coordination.port import (
+    Change,
+    CommitResult,
+    CompactedError,
+    Compare,
+    CoordinationRefusedError,
+    CoordinationUnavailableError,
+    Delete,
+    Entry,
+    Event,
+    KeyStore,
+    Lease,
+    Outcome,
+    Position,
+    Put,
+    RolledBackError,
+    Snapshot,
+)
+from penstock.coordination.socket_server import SocketServer
+from penstock.coordination.socket_store import SocketStore
+from penstock.coordination.status import CoordinationStatus, StoreState
+
+__all__ = [
+    "Change",
+    "ClusterExistsError",
+    "ClusterIdentity",
+    "ClusterMark",
+    "CommitResult",
+    "CompactedError",
+    "Compare",
+    "Coordination",
+    "CoordinationRefusedError",
+    "CoordinationStatus",
+    "CoordinationUnavailableError",
+    "Delete",
+    "DuplicateMemberError",
+    "Entry",
+    "EtcdOptions",
+    "Event",
+    "KeyChange",
+    "KeyStore",
+    "KeyTable",
+    "Leader",
+    "LeaderRecord",
+    "Lease",
+    "MemberRecord",
+    "MemoryStore",
+    "NoClusterError",
+    "NotLeaderError",
+    "Outcome",
+    "OwnerMap",
+    "Position",
+    "Put",
+    "RolledBackError",
+    "Snapshot",
+    "SocketServer",
+    "SocketStore",
+    "StoreState",
+    "TabletRange",
+    "WrongClusterError",
+    "check_cluster_name",
+    "cluster_prefix",
+    "connect_etcd",
+]

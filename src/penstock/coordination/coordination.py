@@ -1,0 +1,269 @@
+"""What the nodes of a cluster agree on: its identity, who runs, who leads, which groups there are, and who should own which
+tablets.
+
+It says who should do what. The right to write comes from storage alone, so a store that is late, away or rolled back delays
+changes and loses nothing. With the store away, what was read stays readable here, and nothing new may start (`status`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.coordination.candidate import Candidate
+from penstock.coordination.election import Leader, LeaderRecord, NotLeaderError, leader_of
+from penstock.coordination.follower import Follower
+from penstock.coordination.guarded_store import GuardedStore
+from penstock.coordination.identity import (
+    ClusterIdentity,
+    ClusterMark,
+    NoClusterError,
+    check_identity,
+    decode_identity,
+    encode_identity,
+)
+from penstock.coordination.key_layout import GROUPS, IDENTITY, LEADER, MEMBERS, OWNERS, group_key, member_key
+from penstock.coordination.key_mirror import KeyChange, KeyMirror
+from penstock.coordination.members import MemberRecord, check_registration, decode_member, encode_member
+from penstock.coordination.ownership import OwnerMap
+from penstock.coordination.port import (
+    Change,
+    CommitResult,
+    Compare,
+    CoordinationUnavailableError,
+    Delete,
+    Entry,
+    KeyStore,
+    Outcome,
+    Put,
+)
+from penstock.coordination.session import Session
+from penstock.coordination.status import CoordinationStatus
+from penstock.core.clock import boot_time
+from penstock.core.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 5
+TTL_S: Final = 5.0
+
+
+class ClusterExistsError(ConfigError):
+    """A cluster of this name exists and is another."""
+
+    code = "cluster_exists"
+
+
+class Coordination:
+    """One node's view of the cluster, and what it may change in it. `now` never goes back and also counts sleep."""
+
+    def __init__(self, store: KeyStore, *, now: Callable[[], float] = boot_time) -> None:
+        self._store = GuardedStore(store, now)
+        self._now = now
+        self._mirror = KeyMirror()
+        self._listeners: list[Callable[[list[KeyChange]], None]] = []
+        self._follower: Follower | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._session: Session | None = None
+        self._record: MemberRecord | None = None
+        self._candidate: Candidate | None = None
+
+    # The cluster.
+
+    async def create_cluster(self, identity: ClusterIdentity) -> ClusterIdentity:
+        """Create a cluster unless it exists. A cluster of the same kind is returned as it is; another one is an error."""
+        for _ in range(ATTEMPTS):
+            entry = (await self._store.get(IDENTITY)).entry
+            if entry is not None:
+                existing = decode_identity(entry)
+                if (existing.name, existing.kind) != (identity.name, identity.kind):
+                    raise ClusterExistsError(
+                        f"cluster {existing.name} of kind {existing.kind} exists (id {existing.cluster_id});"
+                        f" to create one of kind {identity.kind}, choose another name"
+                    )
+                return existing
+            # Refused or unknown: the next look tells whose cluster it became.
+            await self._store.commit([Compare(IDENTITY, 0)], [Put(IDENTITY, encode_identity(identity))])
+        raise CoordinationUnavailableError(
+            f"creating cluster {identity.name} was not confirmed in {ATTEMPTS} attempts; run it again"
+        )
+
+    async def open(self, mark: ClusterMark | None = None) -> ClusterIdentity:
+        """Check that the store is the one this node belongs to, read everything and follow it from then on."""
+        snapshot = await self._store.get(IDENTITY)
+        found = decode_identity(snapshot.entry) if snapshot.entry is not None else None
+        identity = check_identity(found, snapshot.position, mark)
+        self._follower = Follower(self._store, self._mirror, identity, self._tell)
+        await self._follower.list_all()
+        self._following = asyncio.create_task(self._follower.run(), name="coordination-follower")
+        return identity
+
+    async def close(self) -> None:
+        """Leave: end candidacy, lease and watch, and close the store."""
+        if self._candidate is not None:
+            await self._candidate.close()
+        if self._session is not None:
+            await self._session.close()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._store.close()
+
+    @property
+    def identity(self) -> ClusterIdentity:
+        """The cluster, with the feature level that was last seen."""
+        assert self._follower is not None, "open it first"
+        return self._follower.identity
+
+    @property
+    def mark(self) -> ClusterMark:
+        """What to keep on disk, to recognize the store at the next start."""
+        position = self._store.position
+        assert position is not None, "open it first"
+        return ClusterMark(self.identity.cluster_id, self.identity.recoveries, position)
+
+    @property
+    def status(self) -> CoordinationStatus:
+        """How the store is."""
+        return self._store.status
+
+    async def raise_feature_level(self, level: int) -> CommitResult:
+        """Allow what all nodes know by now; never goes back."""
+        entry = (await self._store.get(IDENTITY)).entry
+        if entry is None:
+            raise NoClusterError("the identity of the cluster is gone from the store")
+        identity = decode_identity(entry)
+        raised = msgspec.structs.replace(identity, feature_level=max(level, identity.feature_level))
+        return await self.commit_as_leader([Compare(IDENTITY, entry.revision)], [Put(IDENTITY, encode_identity(raised))])
+
+    # Members.
+
+    async def register(self, record: MemberRecord, ttl_s: float = TTL_S) -> None:
+        """Register this node under a lease that is kept from then on. DuplicateMemberError if another node has its id."""
+        assert self._session is None, "this node is registered"
+        self._record = record
+        session = Session(self._store, ttl_s, self._now, self._put_member)
+        await session.start()
+        self._session = session
+
+    async def update_member(self, record: MemberRecord) -> None:
+        """Change what this node tells about itself."""
+        assert self._session is not None
+        assert self._record is not None
+        self._record = record
+        lease = self._session.lease
+        if lease:
+            await self._put_member(lease)
+
+    def members(self) -> list[MemberRecord]:
+        """The running nodes, as last seen."""
+        return [decode_member(entry) for entry in self._mirror.scan(MEMBERS)]
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the lease of this node lives for certain."""
+        return self._session is not None and self._session.is_believed
+
+    async def _put_member(self, lease: int) -> None:
+        assert self._record is not None
+        key, value = member_key(self._record.node_id), encode_member(self._record)
+        for _ in range(ATTEMPTS):
+            existing = (await self._store.get(key)).entry
+            if existing is not None and (existing.value, existing.lease) == (value, lease):
+                return
+            revision = check_registration(existing, self._record)
+            # Refused or unknown: the next look tells.
+            if (await self._store.commit([Compare(key, revision)], [Put(key, value, lease)])).outcome is Outcome.DONE:
+                return
+        raise CoordinationUnavailableError(f"registering node {self._record.node_id} was not confirmed in {ATTEMPTS} attempts")
+
+    # The leader.
+
+    def campaign(self) -> None:
+        """Become the leader whenever there is none, for as long as this node is registered."""
+        assert self._session is not None, "register first"
+        assert self._record is not None
+        if self._candidate is None:
+            mine = LeaderRecord(node_id=self._record.node_id, instance_id=self._record.instance_id)
+            self._candidate = Candidate(self._store, self._session, mine, lambda: self.leader, lambda: self._mirror.revision)
+            self._listeners.append(self._candidate_look)
+            self._candidate.start()
+
+    @property
+    def leader(self) -> Leader | None:
+        """Who leads, as last seen."""
+        return leader_of(self._mirror.get(LEADER))
+
+    @property
+    def leadership(self) -> Leader | None:
+        """The token of this node if it leads for certain; None otherwise."""
+        return self._candidate.leadership() if self._candidate is not None else None
+
+    async def challenge(self, leader: Leader) -> bool:
+        """Replace a leader without waiting for its lease; whether that was done. Only for one that a majority cannot reach."""
+        if self._candidate is None:
+            raise NotLeaderError("this node is no candidate")
+        return await self._candidate.challenge(leader)
+
+    async def commit_as_leader(self, compares: Sequence[Compare], changes: Sequence[Change]) -> CommitResult:
+        """Apply a transaction if this node still leads when it is applied. NotLeaderError if it does not."""
+        leader = self.leadership
+        if leader is None:
+            raise NotLeaderError("this node does not lead; the leader decides")
+        result = await self._store.commit([leader.compare(), *compares], changes)
+        if result.outcome is Outcome.REFUSED:
+            current = leader_of((await self._store.get(LEADER)).entry)
+            if current is None or current.revision != leader.revision:
+                raise NotLeaderError(f"node {current.record.node_id if current else 'none'} leads by now; nothing was changed")
+        return result
+
+    def _candidate_look(self, changes: list[KeyChange]) -> None:
+        if self._candidate is not None and any(change.key == LEADER for change in changes):
+            self._candidate.look()
+
+    # Groups and owners.
+
+    def groups(self) -> dict[str, Entry]:
+        """The configurations of storage groups by key, as last seen."""
+        return {entry.key: entry for entry in self._mirror.scan(GROUPS)}
+
+    async def read_group(self, group_id: int) -> Entry | None:
+        """A configuration as it is now."""
+        return (await self._store.get(group_key(group_id))).entry
+
+    async def change_group(self, group_id: int, value: bytes | None, revision: int) -> CommitResult:
+        """Write a configuration if it was last written by this revision (0: if there is none). None deletes it."""
+        key = group_key(group_id)
+        return await self.commit_as_leader([Compare(key, revision)], [Delete(key) if value is None else Put(key, value)])
+
+    def owner_of(self, tablet_id: int) -> int | None:
+        """The node that should own a tablet, as last seen."""
+        return OwnerMap(self._mirror.scan(OWNERS)).owner_of(tablet_id)
+
+    async def read_owners(self) -> OwnerMap:
+        """All owners as they are now."""
+        return OwnerMap((await self._store.scan(OWNERS)).entries)
+
+    async def assign(self, owners: OwnerMap, first: int, last: int, node_id: int | None) -> Outcome:
+        """Give tablets `first` to `last` to a node, in as many transactions as it takes. On any other outcome than DONE read the
+        owners again: some of the transactions may have been applied."""
+        for change in owners.plan(first, last, node_id):
+            result = await self.commit_as_leader(change.compares, change.changes)
+            if result.outcome is not Outcome.DONE:
+                return result.outcome
+            owners.apply(change, result.revision)
+        return Outcome.DONE
+
+    # Watching.
+
+    def listen(self, callback: Callable[[list[KeyChange]], None]) -> None:
+        """Call back with every change of any key from now on."""
+        self._listeners.append(callback)
+
+    def _tell(self, changes: list[KeyChange]) -> None:
+        for listener in self._listeners:
+            listener(changes)

@@ -1,0 +1,125 @@
+"""Keeps a copy of all keys up to date: lists once, watches from there, resumes where a watch broke, lists again when it must."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+from penstock.coordination.guarded_store import GuardedStore
+from penstock.coordination.identity import ClusterIdentity, check_position, decode_identity
+from penstock.coordination.key_layout import IDENTITY
+from penstock.coordination.key_mirror import KeyChange, KeyMirror
+from penstock.coordination.port import (
+    CompactedError,
+    CoordinationRefusedError,
+    CoordinationUnavailableError,
+    Entry,
+    RolledBackError,
+    Snapshot,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.05
+RETRY_S_MAX: Final = 1.0
+
+
+class Follower:
+    """Applies what the store tells to a `KeyMirror`, and calls `on_changes` with what became different."""
+
+    def __init__(
+        self, store: GuardedStore, mirror: KeyMirror, identity: ClusterIdentity, on_changes: Callable[[list[KeyChange]], None]
+    ) -> None:
+        self._store = store
+        self._mirror = mirror
+        self._on_changes = on_changes
+        self.identity = identity
+        self._must_list = True
+        self.listings = 0
+
+    async def run(self) -> None:
+        """Follow until cancelled. A store that is away is waited for; one that was rolled back is waited for without using it."""
+        retry_s = RETRY_S
+        while True:
+            before = self._mirror.revision
+            try:
+                await self._follow()
+            except CompactedError as error:
+                log.info("listing all keys again: %s", error)
+                self._must_list = True
+            except RolledBackError as error:
+                log.error("%s", error)
+                await self._wait_for_recovery()
+            except (CoordinationUnavailableError, CoordinationRefusedError) as error:
+                log.debug("the watch ended: %s", error)
+                retry_s = RETRY_S if self._mirror.revision > before else min(RETRY_S_MAX, retry_s * 2)
+                await asyncio.sleep(retry_s)
+
+    async def list_all(self) -> None:
+        """List all keys and take them over."""
+        snapshot = await self._store.scan("")
+        self._mirror.check_listing(snapshot)
+        self._apply_listing(snapshot)
+
+    async def _follow(self) -> None:
+        if self._must_list:
+            await self.list_all()
+        else:
+            # No watch tells that the store was replaced while the connection was broken.
+            self._note_identity((await self._store.get(IDENTITY)).entry)
+        async with aclosing(self._store.watch("", self._mirror.revision)) as watch:
+            async for events in watch:
+                self._tell(self._mirror.apply_events(events))
+
+    async def _wait_for_recovery(self) -> None:
+        """Wait until the store is back as it was, or was brought up to date on purpose."""
+        while True:
+            await asyncio.sleep(RETRY_S_MAX)
+            try:
+                snapshot = await self._store.inner.scan("")
+            except (CoordinationUnavailableError, CoordinationRefusedError):
+                continue
+            entry = next((entry for entry in snapshot.entries if entry.key == IDENTITY), None)
+            if entry is None:
+                continue
+            identity = decode_identity(entry)
+            if identity.cluster_id != self.identity.cluster_id:
+                continue
+            if identity.recoveries <= self.identity.recoveries:
+                try:
+                    if self._store.position is not None:
+                        check_position(snapshot.position, self._store.position)
+                    self._mirror.check_listing(snapshot)
+                except RolledBackError:
+                    continue
+            self._store.accept(snapshot.position)
+            self._apply_listing(snapshot)
+            return
+
+    def _apply_listing(self, snapshot: Snapshot) -> None:
+        """Take over a listing, unless it shows that the store no longer holds our cluster: then the copy stays as it was."""
+        self._note_identity(next((entry for entry in snapshot.entries if entry.key == IDENTITY), None))
+        self.listings += 1
+        self._must_list = False
+        self._tell(self._mirror.apply_listing(snapshot))
+
+    def _note_identity(self, entry: Entry | None) -> None:
+        """Check that the store still holds our cluster, and keep its feature level."""
+        identity = decode_identity(entry) if entry is not None else None
+        if identity is None or identity.cluster_id != self.identity.cluster_id:
+            held = "no cluster of this name" if identity is None else f"cluster {identity.cluster_id}"
+            self._store.refuse(
+                f"the store held cluster {self.identity.cluster_id} and now holds {held}: it was emptied or replaced"
+            )
+        else:
+            self.identity = identity
+
+    def _tell(self, changes: list[KeyChange]) -> None:
+        if changes:
+            for change in changes:
+                if change.key == IDENTITY and change.after is not None:
+                    self.identity = decode_identity(change.after)
+            self._on_changes(changes)

@@ -1,0 +1,66 @@
+"""Which key holds what. All keys of a cluster lie below one prefix of the store, `/penstock/CLUSTER NAME/`.
+
+    identity            cluster id, kind, feature level             created once
+    leader              who leads                                   under the leader's lease
+    members/NODE        a running node: name, addresses, rack       under its lease
+    groups/GROUP        the configuration of a storage group        changed by compare-and-swap
+    owners/FIRST        tablets FIRST to LAST are owned by a node   changed by the leader
+
+Numbers are 16 hexadecimal digits, so that keys sort as numbers do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock.core.errors import InvalidRequestError
+
+IDENTITY: Final = "identity"
+LEADER: Final = "leader"
+MEMBERS: Final = "members/"
+GROUPS: Final = "groups/"
+OWNERS: Final = "owners/"
+
+_CLUSTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def cluster_prefix(name: str) -> str:
+    """The prefix of all keys of a cluster in a store that others use as well."""
+    check_cluster_name(name)
+    return f"/penstock/{name}/"
+
+
+def check_cluster_name(name: str) -> None:
+    """InvalidRequestError unless the name can be part of a key."""
+    if not _CLUSTER_NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"{name!r} cannot be the name of a cluster: use 1 to 63 letters, digits, dots, dashes and underscores,"
+            " beginning with a letter or digit"
+        )
+
+
+def member_key(node_id: int) -> str:
+    """The key of a running node."""
+    return MEMBERS + _number(node_id)
+
+
+def group_key(group_id: int) -> str:
+    """The key of a storage group's configuration."""
+    return GROUPS + _number(group_id)
+
+
+def owner_key(first_tablet: int) -> str:
+    """The key of a range of tablets."""
+    return OWNERS + _number(first_tablet)
+
+
+def number_in(key: str) -> int:
+    """The number that a key ends with."""
+    return int(key.rpartition("/")[2], 16)
+
+
+def _number(value: int) -> str:
+    if not 0 <= value < 1 << 64:
+        raise InvalidRequestError(f"{value} is not a number of 64 bits")
+    return f"{value:016x}"
