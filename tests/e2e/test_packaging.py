@@ -31,7 +31,7 @@ FILES = (
     "CONTRIBUTING.md",
 )
 KERNELS = sorted(path.stem for path in (ROOT / "src/penstock/kernels").glob("*.py") if path.stem != "__init__")
-EXTRAS = {"all", "dev", "s3", "spark", "stream", "tarantool", "ydb", "yt"}
+EXTRAS = {"all", "cluster", "dev", "s3", "spark", "stream", "tarantool", "ydb", "yt"}
 BUILD_SDIST = "import sys, build_backend as backend; print(backend.build_sdist(sys.argv[1]))"
 FIRST_MESSAGES = """
 set -e
