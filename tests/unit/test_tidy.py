@@ -132,6 +132,15 @@ def test_every_name_is_used() -> None:
     assert unused == [], "Nothing but tests uses these: delete them, or say in KEPT why they stay."
 
 
+def test_unit_tests_are_in_the_folders_of_what_they_test() -> None:
+    """What is about no single folder (pages, deploy/, the tree itself) is at the top."""
+    unit = ROOT / "tests" / "unit"
+    folders = {path.relative_to(unit).parent for path in unit.rglob("test_*.py")} - {Path(".")}
+    assert not [str(folder) for folder in folders if not (SOURCE / "penstock" / folder).is_dir()]
+    about_all = {"cli_reference", "compat_ledger", "deploy", "docs", "guarantees", "tidy"}
+    assert {path.stem.removeprefix("test_") for path in unit.glob("test_*.py")} == about_all
+
+
 def test_every_stored_sample_and_picture_is_used() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))

@@ -15,7 +15,7 @@ import yaml
 from penstock.server.metrics import METRICS
 from penstock.server.metrics.metric import Kind, Metric
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "penstock.json"
 RUNBOOK = ROOT / "docs" / "how-to" / "runbook.md"

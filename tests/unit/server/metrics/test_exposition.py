@@ -16,7 +16,7 @@ from penstock.server.metrics.metric import Kind, Metric, Samples, Tier
 from penstock.server.metrics.quantile import quantile_s, summed_counts
 from penstock.server.metrics.reference import rendered
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 AWKWARD = 'a "quoted" \\ name\nof two lines'
 COUNTER = Metric("penstock_made_bytes_total", Kind.COUNTER, "Bytes \\ and\nlines.", ("topic",))
 HISTOGRAM = Metric("penstock_took_seconds", Kind.HISTOGRAM, "How long.", ("api",))

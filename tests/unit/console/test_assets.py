@@ -16,7 +16,7 @@ from yarl import URL
 from penstock.console import PAGES, mount
 from penstock.console.assets import STATIC, Asset, ConsoleMissingError
 
-SOURCE = Path(__file__).resolve().parents[2] / "console"
+SOURCE = Path(__file__).resolve().parents[3] / "console"
 SCRIPTS = sorted([*(SOURCE / "src").rglob("*.ts*"), SOURCE / "public/theme.js"])
 LINES_MAX = 500
 FIRST_PAGE_BYTES_MAX = 100 << 10
