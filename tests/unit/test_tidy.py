@@ -28,6 +28,7 @@ KEPT: Final = {
     "penstock/kafka/client/asyncio_network.py": "the client of nodes that talk to each other, which come next",
     "penstock/blob/controller.py": "the controller of dynamic groups, as the seed of BlobStorage has it; a cluster starts it",
     "penstock/coordination": "what the nodes of a cluster agree by; nodes that form one come next",
+    "penstock/interconnect": "the calls between nodes; VDisks on other nodes are behind it, and a cluster starts it",
     "penstock/minitoolstream/__init__.py": "the messages of MiniToolStream, complete",
     "penstock/testing": "for simulations and tests",
     "penstock/spark/tables/files.py:writable": "asked by the libraries that write to the object, which is like a file",
