@@ -96,7 +96,7 @@ class Broker:
         self._storage = storage
         self._random = random
         self._routes: dict[tuple[str | bytes, int], Route] = {}
-        self._intake = Intake(clock)
+        self.intake = Intake(clock)
         cache = BlobCache(options.cache_bytes)
         on_change = self._routes.clear
         self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, on_change=on_change, probe=probe)
@@ -290,7 +290,7 @@ class Broker:
         with, -1 if it was not. The bytes must not change until then. Without a `source`, a batch of Kafka's says whose it is.
         One that is `from_client`, and not made here, has its records checked as well; if that takes long, `admit` is asked
         again, before it is queued, whether it still may be."""
-        return self._intake.begin(route, raw, outcome, source, from_client=from_client, admit=admit)
+        return self.intake.begin(route, raw, outcome, source, from_client=from_client, admit=admit)
 
     async def system_tablet(self, tablet_id: int) -> SystemTablet:
         """Start a tablet for something that not every broker has; it is kept running, and stopped with the broker."""

@@ -1,4 +1,5 @@
-"""Numbers of seven bits a byte within buffers, the lowest first; zigzag ones end in the bit of their sign.
+"""Numbers within buffers. Varints have seven bits a byte, the lowest first, and zigzag ones end in the bit of their sign; signed
+numbers have a given size, the highest byte first.
 
 They are for kernels that are not compiled; one that is has the same from kernels/varints.pxd.
 """
@@ -51,3 +52,27 @@ def zigzag_size(number: int) -> int:
 def put_zigzag(out: memoryview, at: int, number: int) -> int:
     """Write a zigzag number; the byte after it."""
     return put_varint(out, at, number << 1 ^ number >> 63)
+
+
+def signed_at(data: bytearray, at: int, size: int) -> int:
+    """The signed number of so many bytes that begins here."""
+    return int.from_bytes(data[at : at + size], "big", signed=True)
+
+
+def varint_at(data: bytearray, at: int, end: int) -> tuple[int, int]:
+    """The number of at most four bytes that begins here and the byte after it, which is -1 if it does not end before `end`."""
+    value = shift = 0
+    while at < end and shift < 28:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return 0, -1
+
+
+def put_signed(out: bytearray, at: int, number: int, size: int) -> int:
+    """Write a signed number of so many bytes; the byte after it."""
+    out[at : at + size] = number.to_bytes(size, "big", signed=True)
+    return at + size

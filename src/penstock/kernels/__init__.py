@@ -1,4 +1,4 @@
-"""The few loops that go over single records, compiled.
+"""The few loops that go over single records, and what every Produce request goes through, compiled.
 
 Each module is plain Python that Cython compiles when the package is built; where there is no compiler the same file runs as it
 is, slowly. `COMPILED` says which it is.

@@ -202,7 +202,7 @@ def _check_record(
 @cython.exceptval(check=False)
 @cython.boundscheck(False)
 @cython.wraparound(False)
-def _check_all(
+def check_all(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t, count: cython.Py_ssize_t
 ) -> tuple[cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.longlong, cython.Py_ssize_t]:
     """The byte after the last record, or below 0 as of `_check_record`; how many are whole; the least and the largest timestamp
@@ -240,9 +240,9 @@ def check_records(
     size: cython.Py_ssize_t = len(data)
     if size - begin > _LONG:
         with cython.nogil:
-            at, row, least, most, keyless = _check_all(data, begin, size, count)
+            at, row, least, most, keyless = check_all(data, begin, size, count)
     else:
-        at, row, least, most, keyless = _check_all(data, begin, size, count)
+        at, row, least, most, keyless = check_all(data, begin, size, count)
     if at == -2:
         raise MalformedRecordsError(f"record {row} of a batch of {count} has another offset in it than {row}")
     if at < 0:

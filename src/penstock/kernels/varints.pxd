@@ -1,6 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 # The numbers of core/varint_buffers.py for compiled kernels: defined here, so that they become part of the loops that use them.
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
+
 
 cdef inline (long long, Py_ssize_t) zigzag_at(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     cdef unsigned long long value = 0
@@ -39,3 +41,34 @@ cdef inline Py_ssize_t zigzag_size(long long number) noexcept nogil:
 
 cdef inline Py_ssize_t put_zigzag(unsigned char[::1] out, Py_ssize_t at, long long number) noexcept nogil:
     return put_varint(out, at, (<unsigned long long>number << 1) ^ <unsigned long long>(number >> 63))
+
+
+cdef inline long long signed_at(bytearray data, Py_ssize_t at, Py_ssize_t size) noexcept:
+    cdef const unsigned char *source = <const unsigned char *>PyByteArray_AS_STRING(data) + at
+    cdef long long value = <signed char>source[0]
+    cdef Py_ssize_t place
+    for place in range(1, size):
+        value = <long long>(<unsigned long long>value << 8) | source[place]
+    return value
+
+
+cdef inline (long long, Py_ssize_t) varint_at(bytearray data, Py_ssize_t at, Py_ssize_t end) noexcept:
+    cdef const unsigned char *source = <const unsigned char *>PyByteArray_AS_STRING(data)
+    cdef unsigned long long value = 0
+    cdef int shift = 0
+    while at < end and shift < 28:
+        value |= <unsigned long long>(source[at] & 0x7F) << shift
+        at += 1
+        if source[at - 1] < 0x80:
+            return <long long>value, at
+        shift += 7
+    return 0, -1
+
+
+cdef inline Py_ssize_t put_signed(bytearray out, Py_ssize_t at, long long number, Py_ssize_t size) noexcept:
+    cdef unsigned char *target = <unsigned char *>PyByteArray_AS_STRING(out) + at
+    cdef Py_ssize_t place
+    for place in range(size - 1, -1, -1):
+        target[place] = <unsigned char>(number & 0xFF)
+        number >>= 8
+    return at + size

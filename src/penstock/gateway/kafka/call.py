@@ -15,10 +15,35 @@ if TYPE_CHECKING:
     from penstock.gateway.kafka.node import Node
 
 
-class Call(ABC):
+class Caller:
+    """Who sends a request, and what it may do."""
+
+    __slots__ = ()
+
+    node: Node
+    peer: Connection
+
+    @property
+    def user(self) -> str:
+        """The authenticated user."""
+        return self.peer.user
+
+    @property
+    def principal(self) -> str:
+        """The user as access rules name it."""
+        return f"User:{self.peer.user}"
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Returns whether access rules allow the client an operation; always true without security."""
+        access = self.node.access
+        return access is None or access.allows(self.principal, self.peer.host, operation, kind, name)
+
+
+class Call(Caller, ABC):
     """A request in flight. It is answered exactly once; responses are sent in the order of the requests."""
 
     __slots__ = (
+        "api_key",
         "began",
         "cost",
         "has_files",
@@ -38,6 +63,7 @@ class Call(ABC):
 
     def __init__(self, request: Request, cost: int, node: Node, peer: Connection) -> None:
         self.request = request
+        self.api_key = request.api_key
         self.version = request.api_version
         self.node = node
         self.peer = peer
@@ -58,26 +84,11 @@ class Call(ABC):
         """The client id of the request."""
         return self.request.client_id or ""
 
-    @property
-    def user(self) -> str:
-        """The authenticated user."""
-        return self.peer.user
-
-    @property
-    def principal(self) -> str:
-        """The user as access rules name it."""
-        return f"User:{self.peer.user}"
-
-    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
-        """Returns whether access rules allow the client an operation; always true without security."""
-        access = self.node.access
-        return access is None or access.allows(self.principal, self.peer.host, operation, kind, name)
-
     @abstractmethod
     def start(self) -> None:
         """Starts to serve the request."""
 
-    def give_up(self, now: float) -> None:  # noqa: B027 - most calls have no timeout
+    def give_up(self, now: float) -> None:
         """Answers the request if its timeout has passed; called periodically until it is answered."""
 
     def answer(self, response: Message | None) -> None:

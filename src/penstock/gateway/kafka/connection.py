@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from struct import Struct
 from typing import Any, cast
 
 from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.plain_produce import PlainProduce
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.dispatch import BEFORE_AUTHENTICATION, CALLS, TokenCall, token_request, unknown_version
 from penstock.gateway.kafka.file_sender import FileSender
-from penstock.gateway.kafka.frames import BUFFER_MAX, SIZE_BYTES, FrameReader
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.probe import begin_span
 from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
 from penstock.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
+from penstock.kernels.frame_reader import BUFFER_MAX, SIZE_BYTES, FrameReader
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,6 @@ WRITE_BYTES_MAX = 4 << 20  # of replies handed to the transport at a time
 JOIN_BYTES_MAX = 64 << 10  # small replies leave as one buffer
 BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is freed
 CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH, keys.OFFSET_COMMIT})
-
-_API_KEY = Struct(">h")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -49,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(frame_bytes_max if self.sasl is None else min(frame_bytes_max, TOKEN_BYTES_MAX))
         self._transport: asyncio.Transport
         self._files: FileSender | None = None
-        self._calls: deque[Call] = deque()  # started, and their responses not sent, in order
+        self._calls: deque[Call | PlainProduce] = deque()  # started, and their responses not sent, in order
         self._running = 0  # how many of them have no response yet
         self._running_key = -1
         self._held_bytes = 0  # requests without a response, and responses not sent
@@ -108,9 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.active_at = self._clock.monotonic()
+        self.active_at = now = self._clock.monotonic()
         if not self._reader.pending:
-            self._frame_since = self.active_at
+            self._frame_since = now
         self._reader.received(nbytes)
         self._proceed()
 
@@ -153,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         self.sasl = None
         self._reader.allow(self._options.frame_bytes_max)
 
-    def finished(self, call: Call) -> None:
+    def finished(self, call: Call | PlainProduce) -> None:
         """Called by a request when it has its response."""
         self._probe.finished(call, self._clock.monotonic())
         if self._is_closed:
@@ -162,7 +160,12 @@ class Connection(asyncio.BufferedProtocol):
         freed = call.cost - call.size
         self._held_bytes -= freed
         self._memory.give(freed)
-        if not self._flush_due:
+        if self._flush_due:
+            return
+        if len(self._calls) == 1 and self._is_reading and not (call.must_close or call.has_files or self._finishing):
+            # No other response can go along with this one.
+            self._flush()
+        else:
             self._flush_due = True
             self._loop.call_soon(self._flush_soon)
 
@@ -202,13 +205,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._finishing:
             return
         self._is_blocked = False
+        reader = self._reader
         try:
-            while (frame := self._reader.frame()) is not None:
-                if not self._may_start(frame):
+            while reader.find():
+                if not self._may_start(reader.api_key):
                     self._stop_reading()
                     return
-                self._reader.take()
-                self._start(frame)
+                self._start(reader)
+            if self._is_reading and reader.capacity == self._buffer_bytes and reader.wanted <= self._buffer_bytes:
+                return
             if self._may_read():
                 if not self._is_reading:
                     self._is_reading = True
@@ -219,21 +224,17 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("%s: closing the connection: %s", self.peer, error)
             self.finish(str(error))
 
-    def _may_start(self, frame: memoryview) -> bool:
+    def _may_start(self, api_key: int) -> bool:
         options = self._options
         if self._held_bytes >= options.connection_bytes_max or len(self._calls) >= options.connection_requests_max:
             return False
         if self._muting is not None:
             return False
-        if self._running and not self._is_like_running(frame):
+        if self._running and not (api_key == self._running_key and api_key in CONCURRENT):
             self._is_blocked = True
             self._hurry()
             return False
         return self._held_bytes == 0 or self._has_memory()
-
-    def _is_like_running(self, frame: memoryview) -> bool:
-        key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
-        return key == self._running_key and key in CONCURRENT
 
     def _may_read(self) -> bool:
         """Returns whether there is memory for the buffer of the next frame; there always is for a small one. Once granted, the
@@ -256,9 +257,43 @@ class Connection(asyncio.BufferedProtocol):
             more, self._buffer_bytes = size - self._buffer_bytes, size
             self._memory.give(-more)
 
-    def _start(self, frame: memoryview) -> None:
+    def _start(self, reader: FrameReader) -> None:
+        """Starts the request that the reader has found."""
         self._frame_since = self.active_at
-        if self.sasl is not None and self._is_token(self.sasl, frame):
+        cost = reader.end - reader.begin + SIZE_BYTES
+        call = self._plain_produce(reader, cost) if reader.api_key == keys.PRODUCE and self.sasl is None else None
+        if call is None:
+            call = self._call(reader.frame(), cost)
+            reader.take()
+        self._calls.append(call)
+        self._running += 1
+        self._running_key = call.api_key
+        self._held_bytes += cost
+        self._memory.used += cost
+        self._probe.bytes_in += cost
+        if self._probe.tracing is not None:
+            call.span = begin_span(self._probe.tracing, call)
+        call.start()
+
+    def _plain_produce(self, reader: FrameReader, cost: int) -> Call | PlainProduce | None:
+        """Returns a Produce request of the common shape, to topics that the client may write to; None if it is another."""
+        call = PlainProduce()
+        if not call.parse(reader.buffer, reader.begin, reader.end):
+            return None
+        call.node = self._node
+        call.peer = self
+        call.cost = cost
+        call.began = self.active_at
+        call.is_done = call.is_refused = call.must_close = False
+        call.span = None
+        if self._node.access is not None and not call.is_allowed():
+            return None
+        reader.take(call.has_views)
+        return call
+
+    def _call(self, frame: memoryview, cost: int) -> Call:
+        """Returns the request of a frame. Raises ProtocolError if it is none that is served."""
+        if self.sasl is not None and self._is_token(self.sasl):
             kind: type[Call] | None = TokenCall
             request = token_request(frame)
         else:
@@ -269,24 +304,14 @@ class Connection(asyncio.BufferedProtocol):
             kind = CALLS.get(request.api_key)
         if kind is None:
             raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
-        cost = len(frame) + SIZE_BYTES
-        call = kind(request, cost, self._node, self)
-        self._calls.append(call)
-        self._running += 1
-        self._running_key = request.api_key
-        self._held_bytes += cost
-        self._memory.used += cost
-        self._probe.bytes_in += cost
-        if self._probe.tracing is not None:
-            call.span = begin_span(self._probe.tracing, request)
-        call.start()
+        return kind(request, cost, self._node, self)
 
-    def _is_token(self, sasl: SaslExchange, frame: memoryview) -> bool:
+    def _is_token(self, sasl: SaslExchange) -> bool:
         """Returns whether an unauthenticated client sent a bare SASL token. Raises SaslStateError for a request that needs
         authentication."""
         if sasl.takes_tokens:
             return True
-        key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
+        key = self._reader.api_key
         if key not in BEFORE_AUTHENTICATION:
             raise SaslStateError(f"a request with api key {key} came before authentication")
         return False
@@ -334,13 +359,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         else:
             self._transport.writelines(buffers)
-        if self._is_writable:
-            self._release(counted)
-        else:
-            self._release(counted - size)
+        if not self._is_writable:
             self._unsent_bytes += size
+            counted -= size
+        if counted:
+            self._release(counted)
 
-    def _send_files(self, call: Call) -> None:
+    def _send_files(self, call: Call | PlainProduce) -> None:
         """Sends a response that has pieces of files; nothing else is sent until it is complete."""
         self._probe.bytes_out += call.size
         self._note_activity()

@@ -7,13 +7,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.probe import BISECTED, FAILED, OK, REFUSED, Durations, RequestProbe, Span, Tracing
+from penstock.core.record_format import Octets
 from penstock.core.trace_context import first_traceparent
+from penstock.gateway.kafka.call import Call
 from penstock.kafka.protocol import Message, Request, keys, private_keys
 from penstock.kafka.protocol.fields import Splice
 from penstock.kafka.protocol.produce import ProduceRequest
 
 if TYPE_CHECKING:
-    from penstock.gateway.kafka.call import Call
+    from penstock.gateway.kafka.apis.plain_produce import PlainProduce
 
 _NAMES: Final = {
     key: name.title().replace("_", "")
@@ -32,12 +34,12 @@ class KafkaProbe(RequestProbe):
 
     __slots__ = ()
 
-    def finished(self, call: Call, now: float) -> None:
+    def finished(self, call: Call | PlainProduce, now: float) -> None:
         """A request has its answer. Time spent waiting for messages that were not there yet is not counted."""
         outcome = FAILED if call.must_close else REFUSED if call.is_refused else OK
-        durations = self.durations.get((call.request.api_key, outcome))
+        durations = self.durations.get((call.api_key, outcome))
         if durations is None:
-            durations = self.durations[call.request.api_key, outcome] = Durations()
+            durations = self.durations[call.api_key, outcome] = Durations()
         # As `note` does, without two more calls for each request.
         seconds = now - call.began - call.waited_s
         durations.counts[bisect_left(BISECTED, seconds)] += 1
@@ -52,22 +54,26 @@ class KafkaProbe(RequestProbe):
         return api not in _WAITING
 
 
-def begin_span(tracing: Tracing, request: Request) -> Span:
+def begin_span(tracing: Tracing, call: Call | PlainProduce) -> Span:
     """A span for a request, in the trace of its first message if it brings any."""
-    parent = None
-    if isinstance(request.body, ProduceRequest):
-        batches = (data.records for topic in request.body.topic_data for data in topic.partition_data)
-        first = next(batches, None)
-        if first is not None and not isinstance(first, Splice):
-            parent = first_traceparent(first)
-    name = _NAMES.get(request.api_key, str(request.api_key))
+    batch = first_batch_of(call.request) if isinstance(call, Call) else call.batches[0].data
+    name = _NAMES.get(call.api_key, str(call.api_key))
     attributes: dict[str, str | int] = {
         "messaging.system": "kafka",
         "messaging.operation.name": name,
-        "penstock.api.version": request.api_version,
-        "messaging.client.id": request.client_id or "",
+        "penstock.api.version": call.version,
+        "messaging.client.id": call.client_id or "",
     }
-    return tracing.begin(f"kafka {name}", parent, attributes)
+    return tracing.begin(f"kafka {name}", None if batch is None else first_traceparent(batch), attributes)
+
+
+def first_batch_of(request: Request) -> Octets | None:
+    """Returns the first batch of a Produce request; None if it has none, or is another."""
+    if not isinstance(request.body, ProduceRequest):
+        return None
+    batches = (data.records for topic in request.body.topic_data for data in topic.partition_data)
+    batch = next(batches, None)
+    return None if isinstance(batch, Splice) else batch
 
 
 def has_error(response: Message | None) -> bool:

@@ -1,5 +1,5 @@
 """Produce: batches into partitions. It runs without a task: batches are queued at once, in order, and the last one that is stored
-completes the response."""
+completes the response. Requests of the common shape do not come here: `plain_produce` serves them."""
 
 from __future__ import annotations
 
@@ -231,9 +231,12 @@ def _set_error(outcome: PartitionProduceResponse, error: PenstockError, code: in
     outcome.error_code = code
     outcome.error_message = str(error)
     outcome.base_offset = outcome.log_append_time_ms = -1
-    if isinstance(error, KeylessRecordError):
-        # Clients tell the messages that are at fault from those that were merely in the same batch.
-        why = "the message has no key, and the topic is compacted"
-        outcome.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=why) for number in error.records
-        ]
+    outcome.record_errors = record_errors_of(error)
+
+
+def record_errors_of(error: PenstockError | None) -> list[BatchIndexAndErrorMessage]:
+    """Returns which messages of a batch are at fault, so that clients tell them from those that were merely in the same batch."""
+    if not isinstance(error, KeylessRecordError):
+        return []
+    why = "the message has no key, and the topic is compacted"
+    return [BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=why) for number in error.records]

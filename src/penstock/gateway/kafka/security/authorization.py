@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.broker import CLUSTER_NAME, OPERATIONS, Operation, ResourceKind, UnknownTopicError
-from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.call import Call, Caller
 from penstock.kafka.protocol import ZERO_UUID, Message
 
 Handler = Callable[[Call, Any], Awaitable[Any]]
@@ -21,7 +21,7 @@ Guard = Callable[[Call, Any, Handler], Awaitable[Any]]
 NOT_ASKED: Final = -(1 << 31)  # authorized operations when the client did not request them
 
 
-def may_topic(call: Call, operation: Operation, topic: str | bytes) -> bool:
+def may_topic(call: Caller, operation: Operation, topic: str | bytes) -> bool:
     """Whether something may be done with a topic, by name or id. An id that means nothing is for the handler to refuse."""
     if not isinstance(topic, str):
         try:

@@ -1,0 +1,154 @@
+"""Produce requests of the common shape: parsed and answered by a kernel, without a message or an object a field.
+
+What a kernel does not parse, `produce` serves: transactions, and requests that are wrong or unusual. Both give the same replies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.broker import Operation, UnknownTopicError
+from penstock.broker.quotas import PRODUCE_QUOTA
+from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.produce import NO_ACKS, record_errors_of
+from penstock.gateway.kafka.apis.transaction_codes import produce_code
+from penstock.gateway.kafka.call import Caller
+from penstock.gateway.kafka.security.authorization import may_topic
+from penstock.kafka.protocol import ZERO_UUID, encode_response, errors, keys
+from penstock.kafka.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from penstock.kernels.produce_frame import ProducedBatch, ProduceFrame
+
+if TYPE_CHECKING:
+    from penstock.core.probe import Span
+    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.node import Node
+
+
+class PlainProduce(ProduceFrame, Caller):
+    """A Produce request in flight, as `Call` is for others. `Connection` fills it in: that is a call less for every request."""
+
+    __slots__ = (
+        "_deadline",
+        "_reply",
+        "_reply_size",
+        "began",
+        "cost",
+        "is_done",
+        "is_refused",
+        "must_close",
+        "node",
+        "peer",
+        "span",
+    )
+
+    api_key: Final = keys.PRODUCE
+    has_files: Final = False
+    poll: Final = None
+    size: Final = 0
+    waited_s: Final = 0.0
+
+    node: Node
+    peer: Connection
+    cost: int
+    began: float
+    is_done: bool
+    is_refused: bool
+    must_close: bool
+    span: Span | None
+    _reply: list[Any]
+
+    def is_allowed(self) -> bool:
+        """Returns whether access rules let the client write to all topics."""
+        return all(may_topic(self, Operation.WRITE, batch.topic) for batch in self.batches)
+
+    def start(self) -> None:
+        """Queues the batches, in order."""
+        broker = self.node.broker
+        for batch in self.batches:
+            try:
+                route = broker.route(batch.topic, batch.index)
+                batch.partition = route.partition
+                batch.log_append_time_ms = broker.intake.begin_parsed(route, batch)
+            except PenstockError as error:
+                batch.set_exception(error)
+        if broker.quotas.limits_produce:
+            self._throttle()
+        self._deadline = self.began + self.timeout_ms / 1000
+        self.queued()
+
+    def settled(self) -> None:
+        """The outcome of every batch is known."""
+        if self.is_done:
+            # It was answered when its time was up. Now its bytes are free as well.
+            self.node.memory.give(self.cost)
+        else:
+            self._answer()
+
+    def give_up(self, now: float) -> None:
+        """It takes longer than the client waits. What is queued will be stored all the same, if it can be."""
+        if now < self._deadline:
+            return
+        self.node.memory.take(self.cost)
+        for batch in self.batches:
+            if not batch.is_settled:
+                batch.error_code = errors.REQUEST_TIMED_OUT
+        self.is_refused = True
+        self._answer()
+
+    def encode(self) -> tuple[list[Any], int]:
+        """Returns the response as buffers, and its size."""
+        return self._reply, self._reply_size
+
+    def _answer(self) -> None:
+        has_record_errors = self.has_errors and self._describe_errors()
+        if self.acks == NO_ACKS:
+            # Closing the connection is the only way to report an error.
+            self.must_close = any(batch.error_code for batch in self.batches)
+            self._reply, self._reply_size = [], 0
+        elif has_record_errors:
+            self._reply, self._reply_size = encode_response(keys.PRODUCE, self.version, self.correlation_id, self._response())
+        else:
+            reply = self.reply()
+            self._reply, self._reply_size = [reply], len(reply)
+        self.batches = []
+        self.is_done = True
+        self.peer.finished(self)
+
+    def _throttle(self) -> None:
+        delay_ms = self.node.broker.quotas.draw(PRODUCE_QUOTA, self.user, self.client_id or "", self.cost)
+        if delay_ms:
+            self.throttle_time_ms = delay_ms
+            self.peer.mute(delay_ms / 1000)
+
+    def _describe_errors(self) -> bool:
+        """Gives every batch that was refused its error code and message. Returns whether single records are at fault."""
+        for batch in self.batches:
+            error = batch.error
+            if error is not None:
+                self.is_refused = True
+                is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(batch.topic, bytes)
+                batch.error_code = errors.UNKNOWN_TOPIC_ID if is_unknown_id else produce_code(error, self.version)
+                batch.error_message = str(error)
+        return any(record_errors_of(batch.error) for batch in self.batches)
+
+    def _response(self) -> ProduceResponse:
+        """The reply as a message."""
+        response = ProduceResponse(throttle_time_ms=self.throttle_time_ms)
+        for batch in self.batches:
+            if batch.partitions:  # the first of its topic
+                name, topic_id = (batch.topic, ZERO_UUID) if isinstance(batch.topic, str) else ("", batch.topic)
+                response.responses.append(TopicProduceResponse(name=name, topic_id=topic_id))
+            response.responses[-1].partition_responses.append(_partition_response(batch))
+        return response
+
+
+def _partition_response(batch: ProducedBatch) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=batch.index,
+        error_code=batch.error_code,
+        base_offset=-1 if batch.error_code else batch.base_offset,
+        log_append_time_ms=batch.log_append_time_ms,
+        log_start_offset=batch.log_start_offset,
+        record_errors=record_errors_of(batch.error),
+        error_message=batch.error_message,
+    )

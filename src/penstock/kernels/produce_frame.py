@@ -1,0 +1,452 @@
+"""A Produce request of the common shape: from the bytes of its frame to the batches of partitions, checked, and from what became
+of them to the bytes of the reply, in one pass each and without an object a field.
+
+     request:   api key 2 | version 2 | correlation id 4 | client id | transactional id | acks 2 | timeout 4 | topics
+     topic:     name, or id 16 | partitions: index 4 | a record set, which is one batch
+     response:  size 4 | correlation id 4 | topics | throttle time 4
+     topic:     name, or id 16 | partitions
+     partition: index 4 | error 2 | base offset 8 | append time 8 | log start offset 8 | errors of records | error message
+
+Lengths and counts are numbers of two or four bytes before version 9, varints of one more from there on, with tagged fields behind
+every structure. Requests that are unusual are left to the codecs of the protocol, which say what is wrong with them: those with
+transactions, tagged fields, empty lists, or bytes behind the request. Batches that are compressed or fail a check are left to the
+broker, as they are not checked here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import cython
+
+from penstock.core.checksum import crc32c
+
+if cython.compiled:
+    from cython.cimports.penstock.kernels.record_scan import check_all
+    from cython.cimports.penstock.kernels.varints import put_signed, signed_at, varint_at
+else:
+    from penstock.core.varint_buffers import put_signed, signed_at, varint_at
+    from penstock.kernels.record_scan import MalformedRecordsError, check_records
+
+    def check_all(data: bytearray, at: int, end: int, count: int) -> tuple[int, int, int, int, int]:
+        """As the compiled kernel has it."""
+        try:
+            return end, count, *check_records(memoryview(data)[:end], at, count)
+        except MalformedRecordsError:
+            return -1, 0, 0, 0, -1
+
+
+COMPILED: Final[bool] = cython.compiled
+
+COPIED_MAX: Final = 64 << 10  # a batch of so many bytes is a view of its frame, a smaller one a copy
+RECORDS_MAX: Final = 16_384  # of a batch whose records are checked here
+
+_PRODUCE = cython.declare(cython.longlong, 0)
+_VERSION_MIN = cython.declare(cython.longlong, 3)
+_START_OFFSET_FROM = cython.declare(cython.longlong, 5)
+_ZSTD_FROM = cython.declare(cython.longlong, 7)
+_MESSAGE_FROM = cython.declare(cython.longlong, 8)
+_FLEXIBLE_FROM = cython.declare(cython.longlong, 9)
+_BY_ID_FROM = cython.declare(cython.longlong, 13)
+_VERSION_MAX = cython.declare(cython.longlong, 13)
+_DUPLICATE_SEQUENCE_NUMBER = cython.declare(cython.longlong, 46)
+
+_ID_SIZE = cython.declare(cython.Py_ssize_t, 16)
+_HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
+_COPIED_MAX = cython.declare(cython.Py_ssize_t, COPIED_MAX)
+_RECORDS_MAX = cython.declare(cython.longlong, RECORDS_MAX)
+_ZSTD = cython.declare(cython.longlong, 4)
+_CODEC_MASK = cython.declare(cython.longlong, 0x07)
+_TRANSACTIONAL = cython.declare(cython.longlong, 0x10)
+_CONTROL = cython.declare(cython.longlong, 0x20)
+_TIMESTAMP_MAX = cython.declare(cython.longlong, 9223372036854775807)
+
+# What a reply takes at most, texts aside.
+_FRAME_BYTES = cython.declare(cython.Py_ssize_t, 32)
+_BATCH_BYTES = cython.declare(cython.Py_ssize_t, 64)
+
+
+@cython.cfunc
+@cython.inline
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _put_varint(out: bytearray, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
+    while number > 0x7F:
+        out[at] = number & 0x7F | 0x80
+        number >>= 7
+        at += 1
+    out[at] = number
+    return at + 1
+
+
+@cython.cclass
+class ProduceFrame:
+    """One Produce request: its batches while they are in flight, then its reply."""
+
+    version = cython.declare(cython.longlong, visibility="readonly")
+    correlation_id = cython.declare(cython.longlong, visibility="readonly")
+    client_id = cython.declare(object, visibility="readonly")
+    acks = cython.declare(cython.longlong, visibility="readonly")
+    timeout_ms = cython.declare(cython.longlong, visibility="readonly")
+    batches = cython.declare(list, visibility="public")
+    throttle_time_ms = cython.declare(cython.longlong, visibility="public")
+    has_errors = cython.declare(cython.bint, visibility="readonly")  # whether a batch has an error, or an error code
+    has_views = cython.declare(cython.bint, visibility="readonly")  # whether a batch is a view of the frame
+    _is_flexible: cython.bint
+    _left: cython.Py_ssize_t
+    _at: cython.Py_ssize_t  # where parsing has come to; -1 if the request is not of the common shape
+    _end: cython.Py_ssize_t
+
+    def parse(self, buffer: bytearray, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Returns whether these bytes are a request of the common shape. Otherwise this object is of no use."""
+        count: cython.longlong
+        self._at, self._end = begin, end
+        self._left = 1
+        self.batches = []
+        self.throttle_time_ms = 0
+        self.has_errors = self.has_views = False
+        if self._number(buffer, 2) != _PRODUCE:
+            return False
+        self.version = self._number(buffer, 2)
+        if self.version < _VERSION_MIN or self.version > _VERSION_MAX:
+            return False
+        self._is_flexible = self.version >= _FLEXIBLE_FROM
+        self.correlation_id = self._number(buffer, 4)
+        count = self._number(buffer, 2)
+        self.client_id = None if count == -1 else self._text(buffer, count)
+        self._pass_tags(buffer)
+        if (self._varint(buffer) if self._is_flexible else self._number(buffer, 2) + 1) != 0:
+            return False  # a transactional id
+        self.acks = self._number(buffer, 2)
+        self.timeout_ms = self._number(buffer, 4)
+        count = self._count(buffer)
+        if self._at < 0 or self.acks < -1 or self.acks > 1 or count < 1:
+            return False
+        while count > 0:
+            if not self._parse_topic(buffer):
+                return False
+            count -= 1
+        self._pass_tags(buffer)
+        return self._at == end
+
+    def queued(self) -> None:
+        """All batches have been offered to their partitions. With the last outcome, here or later, `settled` is called."""
+        self._left -= 1
+        if self._left == 0:
+            self.settled()
+
+    def settled(self) -> None:
+        """Called when the outcome of every batch is known."""
+        raise NotImplementedError
+
+    @cython.cfunc
+    @cython.inline
+    def _number(self, buffer: bytearray, size: cython.Py_ssize_t) -> cython.longlong:
+        """The next number of so many bytes."""
+        at: cython.Py_ssize_t = self._at
+        if at < 0 or size > self._end - at:
+            self._at = -1
+            return 0
+        self._at = at + size
+        return signed_at(buffer, at, size)
+
+    @cython.cfunc
+    @cython.inline
+    def _varint(self, buffer: bytearray) -> cython.longlong:
+        """The next varint; -1 if there is none."""
+        value: cython.longlong
+        if self._at < 0:
+            return -1
+        value, self._at = varint_at(buffer, self._at, self._end)
+        return value if self._at >= 0 else -1
+
+    @cython.cfunc
+    @cython.inline
+    def _count(self, buffer: bytearray) -> cython.longlong:
+        """The next count of items or bytes; negative for null or if there is none."""
+        return self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 4)
+
+    @cython.cfunc
+    @cython.inline
+    def _pass_tags(self, buffer: bytearray) -> cython.void:
+        """Passes tagged fields, of which there must be none."""
+        if self._is_flexible and self._varint(buffer) != 0:
+            self._at = -1
+
+    @cython.cfunc
+    def _text(self, buffer: bytearray, size: cython.longlong) -> object:
+        """The next string, of so many bytes."""
+        at: cython.Py_ssize_t = self._at
+        if at < 0 or size < 0 or size > self._end - at:
+            self._at = -1
+            return None
+        self._at = at + size
+        try:
+            return buffer[at : at + size].decode("utf-8")
+        except UnicodeDecodeError:
+            self._at = -1
+            return None
+
+    @cython.cfunc
+    def _parse_topic(self, buffer: bytearray) -> cython.bint:
+        topic: object
+        count: cython.longlong
+        each: cython.longlong
+        if self.version >= _BY_ID_FROM:
+            if self._at < 0 or self._end - self._at < _ID_SIZE:
+                return False
+            topic = bytes(buffer[self._at : self._at + _ID_SIZE])
+            self._at += _ID_SIZE
+        else:
+            topic = self._text(buffer, self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 2))
+        count = self._count(buffer)
+        if self._at < 0 or count < 1:
+            return False
+        for each in range(count):
+            if not self._parse_batch(buffer, topic, count if each == 0 else 0):
+                return False
+        self._pass_tags(buffer)
+        return self._at >= 0
+
+    @cython.cfunc
+    def _parse_batch(self, buffer: bytearray, topic: object, partitions: cython.longlong) -> cython.bint:
+        index: cython.longlong = self._number(buffer, 4)
+        size: cython.longlong = self._count(buffer)
+        at: cython.Py_ssize_t = self._at
+        batch: ProducedBatch
+        if at < 0 or size < _HEADER_SIZE or size > self._end - at:
+            return False
+        batch = ProducedBatch()
+        if not batch.parse_header(buffer, at) or (batch.attributes == _ZSTD and self.version < _ZSTD_FROM):
+            return False
+        self._at = at + size
+        self._pass_tags(buffer)
+        if size < _COPIED_MAX:
+            batch.data = buffer[at : at + size]
+        else:
+            batch.data = memoryview(buffer)[at : at + size]
+            self.has_views = True
+        batch.is_checked = (
+            batch.attributes == 0 and batch.check_header(buffer, at, size) and batch.check_records(buffer, at, size)
+        )
+        batch.request = self
+        batch.topic = topic
+        batch.partitions = partitions
+        batch.index = index
+        self.batches.append(batch)
+        self._left += 1
+        return True
+
+    def reply(self) -> bytearray:
+        """Returns the whole frame of the response. Errors of single records are not in it."""
+        topics: cython.longlong = 0
+        left: cython.longlong = 0  # partitions of the topic
+        size_max: cython.Py_ssize_t = _FRAME_BYTES
+        at: cython.Py_ssize_t
+        batch: ProducedBatch
+        for batch in self.batches:
+            topics += batch.partitions > 0
+            size_max += batch.reply_size_max()
+        # All is 0 that is not written, such as the counts of tagged fields.
+        out: bytearray = bytearray(size_max)
+        at = put_signed(out, 4, self.correlation_id, 4) + self._is_flexible
+        at = self._put_count(out, at, topics)
+        for batch in self.batches:
+            if left == 0:
+                left = batch.partitions
+                at = self._put_topic(out, at, batch)
+            at = self._put_batch(out, at, batch)
+            left -= 1
+            if left == 0:
+                at += self._is_flexible
+        at = put_signed(out, at, self.throttle_time_ms, 4) + self._is_flexible
+        put_signed(out, 0, at - 4, 4)
+        del out[at:]
+        return out
+
+    @cython.cfunc
+    def _put_topic(self, out: bytearray, at: cython.Py_ssize_t, batch: ProducedBatch) -> cython.Py_ssize_t:
+        if self.version >= _BY_ID_FROM:
+            out[at : at + _ID_SIZE] = batch.topic
+            at += _ID_SIZE
+        else:
+            at = self._put_text(out, at, batch.topic)
+        return self._put_count(out, at, batch.partitions)
+
+    @cython.cfunc
+    def _put_batch(self, out: bytearray, at: cython.Py_ssize_t, batch: ProducedBatch) -> cython.Py_ssize_t:
+        at = put_signed(out, at, batch.index, 4)
+        at = put_signed(out, at, batch.error_code, 2)
+        at = put_signed(out, at, -1 if batch.error_code else batch.base_offset, 8)
+        at = put_signed(out, at, batch.log_append_time_ms, 8)
+        if self.version >= _START_OFFSET_FROM:
+            at = put_signed(out, at, batch.log_start_offset, 8)
+        if self.version >= _MESSAGE_FROM:
+            at = self._put_count(out, at, 0)  # errors of single records
+            if batch.error_message is not None:
+                at = self._put_text(out, at, batch.error_message)
+            elif self._is_flexible:
+                at += 1
+            else:
+                at = put_signed(out, at, -1, 2)
+        return at + self._is_flexible
+
+    @cython.cfunc
+    def _put_text(self, out: bytearray, at: cython.Py_ssize_t, text: str) -> cython.Py_ssize_t:
+        octets: bytes = text.encode()
+        size: cython.Py_ssize_t = len(octets)
+        at = _put_varint(out, at, size + 1) if self._is_flexible else put_signed(out, at, size, 2)
+        out[at : at + size] = octets
+        return at + size
+
+    @cython.cfunc
+    @cython.inline
+    def _put_count(self, out: bytearray, at: cython.Py_ssize_t, count: cython.longlong) -> cython.Py_ssize_t:
+        return _put_varint(out, at, count + 1) if self._is_flexible else put_signed(out, at, count, 4)
+
+
+@cython.final
+@cython.cclass
+class ProducedBatch:
+    """A checked batch on its way to a partition, what becomes of it, and its part of the reply.
+
+    It is a batch as partitions take them, and told of its outcome as a future is.
+    """
+
+    topic = cython.declare(object, visibility="readonly")  # its name, or its id of 16 bytes
+    index = cython.declare(cython.longlong, visibility="readonly")
+    data = cython.declare(object, visibility="readonly")
+    attributes = cython.declare(cython.longlong, visibility="readonly")
+    messages = cython.declare(cython.longlong, visibility="readonly")
+    base_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    max_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    producer_id = cython.declare(cython.longlong, visibility="readonly")
+    producer_epoch = cython.declare(cython.longlong, visibility="readonly")
+    base_sequence = cython.declare(cython.longlong, visibility="readonly")
+    base_offset = cython.declare(cython.longlong, visibility="readonly")  # as it came, which is 0; then where it is stored
+    is_checked = cython.declare(cython.bint, visibility="readonly")  # passed all checks of header and records; then it has:
+    earliest_ms = cython.declare(cython.longlong, visibility="readonly")
+    latest_ms = cython.declare(cython.longlong, visibility="readonly")
+    keyless = cython.declare(cython.longlong, visibility="readonly")  # its first record without a key; -1 if all have one
+    partition = cython.declare(object, visibility="public")  # which stores it
+    is_settled = cython.declare(cython.bint, visibility="readonly")
+    error = cython.declare(object, visibility="readonly")
+    error_code = cython.declare(cython.longlong, visibility="public")
+    error_message = cython.declare(object, visibility="public")
+    log_append_time_ms = cython.declare(cython.longlong, visibility="public")
+    log_start_offset = cython.declare(cython.longlong, visibility="readonly")
+    # How many batches the request has for the topic, if this is the first of them.
+    partitions = cython.declare(cython.longlong, visibility="readonly")
+    request: ProduceFrame
+
+    @property
+    def codec(self) -> cython.longlong:
+        """What its records are compressed with."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return self.attributes & _TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker that ends a transaction, and not data."""
+        return self.attributes & _CONTROL != 0
+
+    def done(self) -> cython.bint:
+        """Returns whether its outcome is known."""
+        return self.is_settled
+
+    def set_result(self, result: object) -> None:
+        """The batch is stored."""
+        self.base_offset = result.base_offset
+        self.log_start_offset = self.partition.start_offset
+        if self.base_offset < 0:
+            # A duplicate of a batch whose offset is no longer known; clients treat it as stored.
+            self.error_code = _DUPLICATE_SEQUENCE_NUMBER
+            self.request.has_errors = True
+        self._settle()
+
+    def set_exception(self, error: object) -> None:
+        """The batch was refused, or may not be stored."""
+        self.error = error
+        self.log_append_time_ms = -1
+        self.request.has_errors = True
+        self._settle()
+
+    @cython.cfunc
+    def _settle(self) -> object:
+        request: ProduceFrame = self.request
+        self.is_settled = True
+        self.request = self.partition = None  # no cycle keeps the request in memory
+        request._left -= 1
+        if request._left == 0:
+            request.settled()
+        return None
+
+    @cython.cfunc
+    def parse_header(self, buffer: bytearray, at: cython.Py_ssize_t) -> cython.bint:
+        """Takes over what the header says. Returns False if it has attributes that a plain batch has not."""
+        self.attributes = signed_at(buffer, at + 21, 2)
+        self.base_timestamp = signed_at(buffer, at + 27, 8)
+        self.max_timestamp = signed_at(buffer, at + 35, 8)
+        self.producer_id = signed_at(buffer, at + 43, 8)
+        self.producer_epoch = signed_at(buffer, at + 51, 2)
+        self.base_sequence = signed_at(buffer, at + 53, 4)
+        self.messages = signed_at(buffer, at + 57, 4)
+        self.base_offset = signed_at(buffer, at, 8)
+        self.is_checked = self.is_settled = False
+        self.earliest_ms = self.latest_ms = 0
+        self.keyless = -1
+        self.error_code = 0
+        self.error = self.error_message = self.partition = None
+        self.log_append_time_ms = self.log_start_offset = -1
+        return self.attributes >= 0 and self.attributes <= _ZSTD
+
+    @cython.cfunc
+    def check_header(self, buffer: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+        """Returns whether the header is that of a batch which clients may send, and fits the bytes; as the broker checks it."""
+        if self.base_offset != 0 or (self.producer_id >= 0 and self.base_sequence < 0):
+            return False
+        if signed_at(buffer, at + 8, 4) != size - 12 or signed_at(buffer, at + 16, 1) != 2:
+            return False
+        if self.messages < 1 or self.messages > _RECORDS_MAX or signed_at(buffer, at + 23, 4) != self.messages - 1:
+            return False
+        return crc32c(memoryview(self.data)[21:]) == signed_at(buffer, at + 17, 4) & 0xFFFFFFFF
+
+    @cython.cfunc
+    def check_records(self, buffer: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+        """Returns whether the records are as many as the header says, each whole and numbered through, at times of 64 bits."""
+        view: cython.const[cython.uchar][::1] = buffer
+        end: cython.Py_ssize_t = at + size
+        stop: cython.Py_ssize_t
+        least: cython.longlong
+        most: cython.longlong
+        keyless: cython.Py_ssize_t
+        count: cython.Py_ssize_t = self.messages
+        if size < _COPIED_MAX:
+            stop, _, least, most, keyless = check_all(view, at + _HEADER_SIZE, end, count)
+        else:
+            with cython.nogil:
+                stop, _, least, most, keyless = check_all(view, at + _HEADER_SIZE, end, count)
+        if stop != end:
+            return False
+        if most > 0 and self.base_timestamp > _TIMESTAMP_MAX - most:
+            return False
+        if self.base_timestamp < -_TIMESTAMP_MAX - min(least, 0):
+            return False
+        self.earliest_ms = self.base_timestamp + least
+        self.latest_ms = self.base_timestamp + most
+        self.keyless = keyless
+        return True
+
+    @cython.cfunc
+    def reply_size_max(self) -> cython.Py_ssize_t:
+        """Returns how many bytes it takes in a reply at most."""
+        size: cython.Py_ssize_t = _BATCH_BYTES
+        if self.partitions:
+            size += 4 * len(self.topic)
+        if self.error_message is not None:
+            size += 4 * len(self.error_message)
+        return size
