@@ -70,7 +70,7 @@ def _decoded(data: bytes) -> float:
             ]
         )
     )
-    started = time.thread_time()  # of this core, whoever else wants it
+    started = time.thread_time()  # of this thread, however busy the machine is
     maker = ArrowBatchFactory(layout, TopicPartition("topic", 0), None)
     decoder = BatchDecoder(0, 1 << 62, Decompressor())
     decoder.feed(data)

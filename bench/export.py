@@ -1,7 +1,7 @@
 """`python -m bench.export [--quick]`: topics exported to tables, beside Spark reading the same rows from Parquet and writing them
 as Parquet, in turns; a table of ratios, and JSON in bench/results.
 
-Spark's side has it easier: its rows are columns already, nothing is decoded, nobody waits for the disk, and no offset is kept.
+Spark's side has it easier: its rows are columns already, nothing is decoded, nothing waits for the disk, and no offset is stored.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ async def get_all(proxy: GroupProxy, blobs: list[BlobId], cold_pieces: list[File
         if result.status is not Status.OK:
             raise RuntimeError(f"{blob_id}: {result.status} {result.reason}")
         read += len(result.data)
-        del result  # like the raw loop, which lets go of each blob before it reads the next
+        del result  # like the raw loop, which frees each blob before it reads the next
     return read
 
 

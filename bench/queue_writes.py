@@ -44,7 +44,7 @@ async def _large(setting: Setting, directory: Path, size: int, partitions: int, 
         commit = await _commit_size(queue, ours, amount)
         log = RawLog(directory / "raw", synced=durable)
         raw = partial(raw_puts, log, os.urandom(commit), amount)
-        duel = await Duel().run(setting.rounds(25), raw, ours, partial(let_go, parts))
+        duel = await Duel().run(setting.rounds(25), raw, ours, partial(trim_all, parts))
         log.close()
         await queue.stop()
     name = f"queue: {size >> 10} KiB batches, {partitions} partition{'s' if partitions > 1 else ''}, "
@@ -78,7 +78,7 @@ async def write_all(partitions: list[Partition], batch: bytes, amount: int) -> f
     return each * IN_FLIGHT * len(batch)
 
 
-async def let_go(partitions: list[Partition]) -> None:
+async def trim_all(partitions: list[Partition]) -> None:
     """Trim all there is, to spare the disk."""
     for partition in partitions:
         await partition.trim(partition.end_offset)

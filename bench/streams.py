@@ -166,7 +166,7 @@ async def _functions(setting: Setting, streams: Streams) -> list[Row]:
 
 
 async def _tarantool_rates(setting: Setting) -> dict[str, float]:
-    """The same functions in a Tarantool, over its protocol and with many calls under way, if this machine has one."""
+    """The same functions in a Tarantool, over its protocol and with many calls in flight, if this machine has one."""
     try:
         from penstock.broker.streams.tarantool import connect, install
         from tests.debian_tools import NotAvailableError

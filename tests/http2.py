@@ -20,7 +20,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def header_block(headers: Mapping[bytes, bytes]) -> bytes:
-    """Headers as literals that nobody indexes, without Huffman coding."""
+    """Headers as literals without indexing or Huffman coding."""
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in headers.items())
 
 

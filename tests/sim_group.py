@@ -92,7 +92,7 @@ class SimGroup:
         return await self.start()
 
     async def settle(self) -> None:
-        """Let what is under way end, and every disk hear of everything."""
+        """Wait for requests in flight, and sync every disk."""
         await self.do(self.life.group.drain())
         await self.do(self.life.sync())
         await self.do(self.life.sync())

@@ -1,4 +1,4 @@
-"""A node's storage over one simulated disk, for tests of tablets: restarts, puts that are refused, held back or lost."""
+"""A node's storage over one simulated disk, for tests of tablets: restarts, puts that are refused, delayed or lost."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Bench:
         rates: dict[str, list[float]] = {name: [] for name in ways}
         costs: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(rounds + 1):
-            # Whoever follows a heavy one pays for its garbage: each takes each place in turn.
+            # A run after a heavy one pays for its garbage: each takes each place in turn.
             turn = number % len(ways)
             for name in (*WAYS[turn:], *WAYS[:turn]):
                 before = processor_time()
@@ -115,7 +115,7 @@ class Bench:
             load("create", broker, topic=topic, partitions=PARTITIONS)
         found: dict[str, Any] = {"name": "micro-batch at 1,000 rows/s"}
         ways = (("fetch", "penstock", self.ours), ("connector", "kafka", self.ours), ("kafka", "kafka", self.kafka))
-        # Whoever comes first finds Spark cold: all of them once before it counts.
+        # The first run finds Spark cold: each runs once before it counts.
         for seconds in (8, 15 if self.quick else 40):
             for name, source, broker in ways:
                 found[name] = self._trickle(source, broker, topic, seconds)

@@ -1,4 +1,4 @@
-"""The processor time of this process and of all that it has started: what a way of reading costs, whoever else is at work."""
+"""CPU time of this process and its children: the cost of a way of reading, however busy the machine is."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from penstock.spark.columns import TYPES, Layout
 from penstock.spark.options import COLUMNS
 
-# What was found to pass quickest: larger batches are memory that Java has to ask for anew.
+# Measured as the fastest: for larger batches Java has to allocate new memory.
 ROWS_MAX = 1 << 16
 BYTES_MAX = 16 << 20
 

@@ -71,7 +71,7 @@ class Writer:
         self._generation = generation
         self._random = random
         self._step = 0
-        self._under_way: set[int] = set()
+        self._in_flight: set[int] = set()
         self._acknowledged: list[BlobId] = []
         self._kept: list[BlobId] = []
 
@@ -86,7 +86,7 @@ class Writer:
         while True:
             self._step += 1
             step = self._step
-            self._under_way.add(step)
+            self._in_flight.add(step)
             size = int(SIZE_MAX ** self._random.random())
             blob_id = BlobId(TABLET, CHANNEL, self._generation, step, number, size)
             reply = await self._proxy.put(blob_id, data_of(blob_id))
@@ -94,13 +94,13 @@ class Writer:
                 raise RuntimeError(f"put {blob_id}: {reply}")
             say(f"put {blob_id}")
             self._acknowledged.append(blob_id)
-            self._under_way.remove(step)
+            self._in_flight.remove(step)
 
     async def _collect(self) -> None:
         counter = 0
         while True:
             await asyncio.sleep(COLLECT_EVERY_S * self._random.random() * 2)
-            limit = min(self._under_way, default=self._step) - 1 - self._random.randrange(2 * BLOBS_BEHIND_BARRIER)
+            limit = min(self._in_flight, default=self._step) - 1 - self._random.randrange(2 * BLOBS_BEHIND_BARRIER)
             behind = [blob_id for blob_id in self._acknowledged if blob_id.step <= limit]
             if not behind:
                 continue

@@ -2,7 +2,7 @@
 
     open                                  the tablet serves
     ack PARTITION SOURCE NUMBER OFFSET    the batch of this number was acknowledged at this offset
-    dup PARTITION SOURCE NUMBER OFFSET    likewise, as one that was written before
+    dup PARTITION SOURCE NUMBER OFFSET    it was acknowledged as a duplicate of an earlier write
 
 Run as `python -m tests.e2e.queue_writer DIRECTORY GENERATION NEXT`, where NEXT is a JSON list of [partition, source, number]: the
 first batch of each source that was not acknowledged to an earlier process. It and those after it are sent, perhaps again.

@@ -54,7 +54,7 @@ class NumberedProducer(threading.Thread):
             time.sleep(0.01)
 
     def finish(self) -> list[int]:
-        """Stop, wait for what is under way, and give the offsets in the order of the numbers."""
+        """Stop, wait for writes in flight, and return the offsets in the order of the numbers."""
         self.goes_on = False
         self.join(90)
         assert not self.failures, self.failures

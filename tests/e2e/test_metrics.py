@@ -208,7 +208,7 @@ def test_what_stream_clients_do_is_counted(node: RunningNode) -> None:
     assert after.get("penstock_connections", gateway="stream") == 1
     assert after.get("penstock_connections", gateway="http") >= 1
     connection.close()
-    until(lambda: scrape(node, "/metrics").get("penstock_connections", gateway="stream") == 0, "nobody is connected any more")
+    until(lambda: scrape(node, "/metrics").get("penstock_connections", gateway="stream") == 0, "no client is connected any more")
 
 
 def test_a_subscriber_over_grpc_is_connected(node: RunningNode) -> None:

@@ -56,7 +56,7 @@ def _run(argv: list[str], folder: Path, timeout: float = 110.0, variables: dict[
 
 
 def _copy_of_the_tree(folder: Path) -> Path:
-    """What a build needs, so that it leaves nothing in the tree of whoever runs the tests."""
+    """A copy of what a build needs, so that it leaves nothing in the source tree."""
     for name in FILES:
         if (ROOT / name).exists():
             shutil.copy2(ROOT / name, folder / name)

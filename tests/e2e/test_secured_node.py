@@ -124,7 +124,7 @@ def test_users_are_given_passwords_and_rights(plain: RunningNode) -> None:
         (["user", "set", "ben"], b"\n", b"the password is empty"),
         (["user", "set", "ben", "--new-password-file", "no-such-file"], b"", b"cannot be read"),
         (["user", "set", "admin"], b"x\n", b"set where the node is started"),
-        (["user", "remove", "nobody"], b"", b"there is no user 'nobody'"),
+        (["user", "remove", "stranger"], b"", b"there is no user 'stranger'"),
         (["access", "allow", "ben", "read"], b"", b"required"),
         (["access", "allow", "ben", "read", "--cluster"], b"", b"nothing that is done with a CLUSTER"),
         (["access", "allow", "ben", "dance", "--topic", "t"], b"", b"invalid choice"),

@@ -107,7 +107,7 @@ def test_stopping_does_not_wait_for_idle_readers(tmp_path: Path) -> None:
             assert reader.wait(30) == 3
 
 
-def test_messages_under_way_when_it_is_stopped_are_written_or_refused_never_lost(tmp_path: Path) -> None:
+def test_messages_in_flight_when_it_is_stopped_are_written_or_refused_never_lost(tmp_path: Path) -> None:
     argv = ["--data-dir", str(tmp_path / "data")]
     with running_node(tmp_path / "log", argv) as node:
         node.ok("topic", "create", "t")

@@ -61,7 +61,7 @@ class HealthyClient:
             while not self._ending.wait(PAUSE_S):
                 self._write(self.acknowledged)
                 self.acknowledged += 1
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for it
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             self.failure = error
 
 

@@ -133,7 +133,7 @@ class BlobMachine(RuleBasedStateMachine):
             keep = data.draw(self._blobs_to_flag(tablet, channel), label="keep")
             drop = data.draw(self._blobs_to_flag(tablet, channel), label="do not keep")
             # Of a blob that DoNotKeep has ended nothing is remembered, so a Keep that comes after is one for a new blob:
-            # whoever sends it breaks the order of the seed, and gets either answer.
+            # that breaks the order of the seed, and either answer is right.
             ended = [each for each in keep if self.model.is_garbage(each) and self.model.flags.get(each[:5], 0) & DO_NOT_KEEP]
             keep = [each for each in keep if each not in ended]
         work = self.group.proxy.collect_garbage(tablet, channel, *key, barrier=barrier, hard=hard, keep=keep, do_not_keep=drop)

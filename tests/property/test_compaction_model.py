@@ -214,7 +214,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self._do(asyncio.sleep(seconds))
 
     @rule()
-    def tidy(self) -> None:
+    def maintain(self) -> None:
         self._do(self.tablet.tablet.take_snapshot())
         self._do(self.tablet.tablet.collect_garbage())
 
@@ -241,7 +241,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(pairs=batches, data=st.data())
     def everything_at_once(self, pairs: list[tuple[bytes | None, int | None]], data: st.DataObject) -> None:
-        """Writes, a trim and reads while a pass is under way."""
+        """Writes, a trim and reads during a pass."""
         offset = data.draw(st.integers(self.log.start, self.log.end))
         does_trim = data.draw(st.booleans())
         self.serial += 1

@@ -194,7 +194,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert (result.start_offset, result.end_offset) == (self.start, self.end)
 
     @rule()
-    def tidy(self) -> None:
+    def maintain(self) -> None:
         self._do(self.tablet.tablet.take_snapshot())
         self._do(self.tablet.tablet.collect_garbage())
 

@@ -33,7 +33,7 @@ from tests.keyed_log import KeyedLog, Written, read_committed, read_log
 from tests.sim_tablet import BY_HAND, SimNode, content
 
 CONFIG = PartitionConfig(low_watermark=900, is_compacted=True, min_dirty_ratio=0.0, delete_retention_ms=1000)
-TIDY = KvOptions(snapshot_entries=5, snapshot_bytes=1 << 30, garbage_blobs=3, idle_garbage_s=0.05)
+BUSY = KvOptions(snapshot_entries=5, snapshot_bytes=1 << 30, garbage_blobs=3, idle_garbage_s=0.05)
 """Snapshots and collections come often, in the background."""
 
 
@@ -178,7 +178,7 @@ class Run:
         await event(self.client)
 
     async def _checked(self) -> None:
-        """A write that was under way may be there or not; only what was acknowledged is known."""
+        """A write in flight may be there or not; only what was acknowledged is known."""
         if self.client.partition.end_offset == self.client.log.end:
             await self.client.check()
 
@@ -205,7 +205,7 @@ def _expected() -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for record in found]
 
 
-@pytest.mark.parametrize("options", [BY_HAND, TIDY], ids=["by hand", "tidying"])
+@pytest.mark.parametrize("options", [BY_HAND, BUSY], ids=["by hand", "in the background"])
 def test_a_crash_at_any_step_changes_nothing(options: KvOptions) -> None:
     async def main() -> None:
         _, steps = await _undisturbed(options)
@@ -222,7 +222,7 @@ def test_crashes_one_after_another_change_nothing() -> None:
         draw = current_loop().fork_random("crashes")
         for _ in range(30):
             crash_at = tuple(draw.randrange(0, 400) if at % 2 else draw.randrange(0, 80) for at in range(6))
-            found = await Run(TIDY).go(crash_at)
+            found = await Run(BUSY).go(crash_at)
             assert [(record.offset, record.value) for record in found] == expected, crash_at
 
     expected = _expected()

@@ -84,7 +84,7 @@ class World:
         return coordinator
 
     async def kill(self) -> None:
-        """The process is gone with all it had in memory, writes under way included, and comes back after a while."""
+        """The process dies with all its memory, writes in flight included, and restarts after a while."""
         self.process.crash()
         self.coordinator = None
         self.node.start()
@@ -144,7 +144,7 @@ class SimMember:
         return f"member-{self.number}-{self.lives}"
 
     def reset(self) -> None:
-        """Forget everything, as a client does that must join anew."""
+        """Forget everything, as a client does that must rejoin."""
         self.owned: set[TopicPartition] = set()
         self.target: frozenset[TopicPartition] = frozenset()
         self.epoch = 0

@@ -89,7 +89,7 @@ class World:
         await self.start()
 
     def note_share(self, owner: str, share: Share) -> None:
-        """A member was told its share: nobody else may have been told any of it in that generation."""
+        """A member got its assignment: no other member may have any of it in that generation."""
         self.shares += 1
         for partition in share.partitions:
             first = self.owners.setdefault((share.joined.generation, partition), owner)

@@ -23,7 +23,7 @@ EXPIRED_MS = 60_000
 
 
 async def filled(host: SimBroker, name: str = "t", config: dict[str, str] | None = None) -> None:
-    """A topic with ten messages, all of which its retention lets go of within a few passes."""
+    """A topic with ten messages, all of which retention deletes within a few passes."""
     await host.do(host.broker.create_topic(name, 1, TopicConfig(config or {"retention.ms": str(EXPIRED_MS)})))
     await write(host, name, 10)
     await asyncio.sleep(1)
@@ -40,7 +40,7 @@ async def take(host: SimBroker, name: str, offset: int, duration_s: float = 600.
 
 
 async def start_of(host: SimBroker, name: str = "t") -> int:
-    """Where a partition begins after everybody had time to let go of something."""
+    """The start of a partition after retention, trimming and compaction had time to run."""
     await asyncio.sleep(PASSES_S)
     return host.partition(name, 0).start_offset
 

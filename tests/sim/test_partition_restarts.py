@@ -20,7 +20,7 @@ from penstock.testing.sim_loop import ProcessDiedError, SimLoop, SimProcess, cur
 from tests.sim_tablet import BY_HAND, SimNode, content, history
 
 CONFIG = PartitionConfig(low_watermark=5000, retention_bytes=9000)
-TIDY = KvOptions(snapshot_entries=5, snapshot_bytes=1 << 30, garbage_blobs=3, idle_garbage_s=0.05)
+BUSY = KvOptions(snapshot_entries=5, snapshot_bytes=1 << 30, garbage_blobs=3, idle_garbage_s=0.05)
 """Snapshots and collections come often, in the background."""
 
 FIRST_OFFSET = 1000
@@ -65,7 +65,7 @@ class Client:
         assert result.next_offset > offset or offset == result.end_offset
 
     async def read_all(self) -> None:
-        """What was acknowledged and not let go is there once, where it was said to be."""
+        """What was acknowledged and not deleted is there once, at its offset."""
         partition = self.partition
         messages = await history(partition)
         assert [place for place, _ in messages] == list(range(partition.start_offset, partition.end_offset))
@@ -87,7 +87,7 @@ class Client:
         """Set a position."""
         await self.partition.commit("reader", offset)
 
-    async def tidy(self) -> None:
+    async def maintain(self) -> None:
         """A snapshot and a collection."""
         await self.tablet.tablet.take_snapshot()
         await self.tablet.tablet.collect_garbage()
@@ -114,7 +114,7 @@ def _script() -> list[Event]:
         lambda client: client.trim(FIRST_OFFSET + 2),
         lambda client: client.write(b"c", 1, [7000]),  # straight to a body
         lambda client: client.read_all(),
-        lambda client: client.tidy(),
+        lambda client: client.maintain(),
         lambda client: client.burst(2, 100),
         lambda client: client.write(b"b", 12, [3000]),
         lambda client: client.retain(),
@@ -123,7 +123,7 @@ def _script() -> list[Event]:
         lambda client: client.commit(FIRST_OFFSET + 20),
         lambda client: client.write(b"d", 1, [10] * 5),
         lambda client: client.retain(),
-        lambda client: client.tidy(),
+        lambda client: client.maintain(),
         lambda client: client.write(b"d", 6, [600]),
         lambda client: client.read(0),
         lambda client: client.burst(3, 30),
@@ -218,7 +218,7 @@ def _expected() -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("options", [BY_HAND, TIDY], ids=["by hand", "tidying"])
+@pytest.mark.parametrize("options", [BY_HAND, BUSY], ids=["by hand", "in the background"])
 def test_a_stop_between_any_two_events_changes_nothing(options: KvOptions) -> None:
     async def main() -> None:
         events = len(_script())
@@ -230,12 +230,12 @@ def test_a_stop_between_any_two_events_changes_nothing(options: KvOptions) -> No
 
 
 def test_tidying_in_the_background_changes_nothing() -> None:
-    outcome, _ = run_simulation(_undisturbed(TIDY))
+    outcome, _ = run_simulation(_undisturbed(BUSY))
     assert outcome == _expected()
 
 
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("options", [BY_HAND, TIDY], ids=["by hand", "tidying"])
+@pytest.mark.parametrize("options", [BY_HAND, BUSY], ids=["by hand", "in the background"])
 def test_a_crash_at_any_step_changes_nothing(options: KvOptions, part: int) -> None:
     async def main() -> None:
         _, steps = await _undisturbed(options)
@@ -252,7 +252,7 @@ def test_crashes_one_after_another_even_while_it_starts_change_nothing() -> None
         draw = loop.fork_random("crashes")
         for _ in range(40):
             crash_at = tuple(draw.randrange(0, 300) if at % 2 else draw.randrange(0, 80) for at in range(6))
-            assert await Run(TIDY).go(crash_at=crash_at) == expected, crash_at
+            assert await Run(BUSY).go(crash_at=crash_at) == expected, crash_at
 
     async def start() -> None:
         await main(current_loop())

@@ -135,7 +135,7 @@ def test_a_partition_that_breaks_down_in_the_midst_of_a_write_writes_nothing_mor
 
 @pytest.mark.parametrize("change", ["trim", "roll_head"])
 def test_a_change_whose_asker_went_away_before_its_answer_leaves_no_partition_that_is_wrong_about_itself(change: str) -> None:
-    """It is stored, but nobody is left to note it: the next write would refer to pieces that are gone."""
+    """It is stored, but its caller is gone: the next write would refer to pieces that were deleted."""
 
     async def scenario(node: SimNode) -> None:
         queue = await node.queue(1)

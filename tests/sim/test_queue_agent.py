@@ -1,4 +1,4 @@
-"""The Queue Agent in simulated time: what is retained by age and by number, and what goes whoever needs it."""
+"""The Queue Agent in simulated time: what is retained by age and by number, and what is deleted although a consumer needs it."""
 
 from __future__ import annotations
 

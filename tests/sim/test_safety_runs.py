@@ -54,7 +54,7 @@ async def _put_on_two_realms(group: SimGroup) -> tuple[int, ...]:
 
 
 async def _expect_no_verdict(group: SimGroup) -> None:
-    """The blob is there, and nobody who answers has it: nothing may be said of it, nor of what a boot would find."""
+    """The blob exists, but no disk that answers has it: neither a read nor a boot may say that it does not."""
     assert (await group.get(blob_at(1, 100)))[0] is Status.ERROR
     assert (await group.do(group.proxy.discover(1))).status is Status.ERROR
     assert (await group.do(group.proxy.range(blob_at(0, 0), blob_at(9, 0)))).status is Status.ERROR

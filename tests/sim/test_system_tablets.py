@@ -42,7 +42,7 @@ def _tablet(host: SimBroker, tablet_id: int) -> KvTablet:
 async def _serves(host: SimBroker, tablet_id: int, after: int) -> None:
     """Wait until a generation after this one serves."""
     holder = next(one for one in host.broker.system_tablets.running if one.latest.id == tablet_id)
-    while holder._serving is None or holder.generation <= after:  # noqa: ASYNC110 - it tells nobody but those who keep state
+    while holder._serving is None or holder.generation <= after:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.01)
 
 
@@ -148,7 +148,7 @@ def test_a_system_tablet_that_is_fenced_again_and_again_under_load_comes_back_wi
             await _until_done(_serves(host, tablet_id, generation + 1))
             await asyncio.sleep(0.2)
         await _until_done(asyncio.gather(*work))
-        assert load.refused, "nobody noticed"
+        assert load.refused, "no request was refused"
         await _check(host, load)
         await host.restart()
         await _check(host, load)
@@ -209,7 +209,7 @@ def test_while_a_system_tablet_starts_again_callers_are_told_to_try_again() -> N
 
 
 async def _lose_answers_and_stop(host: SimBroker, tablet_id: int, work: Coroutine[Any, Any, Any]) -> None:
-    """What is asked is stored, whoever asked is told otherwise, and the tablet stops before it can take that back."""
+    """The request is stored, its caller gets an error, and the tablet stops before it can abort the request."""
     tablet = _tablet(host, tablet_id)
     real = tablet._storage.put_all
 

@@ -2,7 +2,7 @@
 
 Producers write numbered transactions over two topics and set a position with each; the broker is killed at steps drawn by the
 seed or at every step in turn, tablets of partitions stop, the disk fails now and then, and some transactional ids have two
-producers that do not know of each other. Whoever asked for a commit repeats the request until it is answered or refused.
+producers that do not know of each other. A client that requested a commit retries until it is answered or refused.
 """
 
 from __future__ import annotations

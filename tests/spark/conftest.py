@@ -30,7 +30,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 
 @pytest.fixture
 def topic(gateway: RunningGateway) -> str:
-    """A topic of two partitions that nobody else uses."""
+    """A topic of two partitions for one test."""
     name = f"topic-{next(_numbers)}"
     gateway.create_topic(name, 2)
     return name

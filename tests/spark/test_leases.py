@@ -1,4 +1,4 @@
-"""What a query has planned to read stays until it has read it, though retention would have let go of it meanwhile."""
+"""What a query has planned to read is kept until it has read it, although its retention has passed."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_stream_keeps_its_lease_alive(gateway: RunningGateway, monkeypatch: py
     keeper.hold(cluster, {TopicPartition("t", 0): 0}, topics)
     wait_for_renewal(gateway)
     assert gateway.broker.needed_from(topic_of(gateway), 0) == 0
-    # Lost while it was not looked after, it is taken anew.
+    # A lease that expired without renewal is taken again.
     gateway.run(gateway.broker.leases.release(next(iter(gateway.broker.leases._book._leases))))
     deadline = time.monotonic() + 10
     while gateway.broker.needed_from(topic_of(gateway), 0) is None:

@@ -95,7 +95,7 @@ def test_a_first_batch_that_was_planned_before_a_restart_begins_where_it_did(gat
     planned = query.reader.latestOffset(query.checkpoint, ReadAllAvailable())
     query.stop()
     produce(gateway.bootstrap, topic, [b"later"])
-    # Spark has kept where the batch ends, and asks anew where it begins.
+    # Spark has stored where the batch ends, and asks again where it begins.
     after = stream_reader(gateway.bootstrap, subscribe=topic)
     assert values(rows_of(after, after.partitions(after.initialOffset(), planned))) == TEN
     end = after.latestOffset(planned, ReadAllAvailable())

@@ -33,8 +33,15 @@ KEPT: Final = {
     "penstock/testing": "for simulations and tests",
     "penstock/spark/tables/files.py:writable": "asked by the libraries that write to the object, which is like a file",
 }
-# Words of our own that a reader has to decode.
+# Words of our own that a reader has to decode, in names and in texts.
 AVOIDED: Final = re.compile(r"anew|whoever|nobody|likewise|under_way|let_go|(held|hold)_back|of_late|keep_no_more|tidy|bury")
+AVOIDED_IN_TEXT: Final = re.compile(
+    r"\b(anew|whoever|nobody|likewise|of late|under way|let(s|ting)? go|(held|holds?|holding) back|tid(y|ies|ied|ying)"
+    r"|bur(y|ies|ied))\b",
+    re.IGNORECASE,
+)
+TEXTS: Final = ("*.py", "*.md", "*.ts", "*.tsx", "*.lua", "*.yml", "*.yaml", "*.toml", "*.json", "*.go", "*.js")
+NAMES_AVOIDED_WORDS: Final = frozenset({"docs/glossary.md", "tests/unit/test_tidy.py"})
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -162,6 +169,19 @@ def test_names_are_words_of_the_field() -> None:
         if AVOIDED.search(re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower())
     }
     assert not strange, "The glossary has the field's words: in flight, throttle, release, delete, retry."
+
+
+def test_texts_are_in_words_of_the_field() -> None:
+    folders = ("src", "tests", "bench", "docs", "examples", "deploy", "console/src")
+    paths = [path for folder in folders for pattern in TEXTS for path in sorted((ROOT / folder).rglob(pattern))]
+    strange = [
+        f"{_place(path)}:{number} {line.strip()}"
+        for path in [*paths, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+        if _place(path) not in NAMES_AVOIDED_WORDS and "node_modules" not in path.parts and "static" not in path.parts
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if AVOIDED_IN_TEXT.search(line)
+    ]
+    _report(strange, "A reader from Kafka or databases should meet words they know: see the first table of docs/glossary.md.")
 
 
 @pytest.mark.parametrize(

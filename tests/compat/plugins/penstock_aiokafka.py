@@ -33,7 +33,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> ob
 
 def _server() -> object:
     host, port = BOOTSTRAP.rsplit(":", 1)
-    # Nobody listens on port 1: tests of SASL would fail at once, and not reach a broker by accident.
+    # Nothing listens on port 1: tests of SASL would fail at once, and not reach a broker by accident.
     tls_port = int(os.environ["COMPAT_TLS_PORT"])
     return SimpleNamespace(
         host=host, port=int(port), ssl_port=tls_port, sasl_plain_port=1, sasl_ssl_port=1, container=None, hosts=[BOOTSTRAP]

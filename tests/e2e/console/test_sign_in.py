@@ -56,6 +56,6 @@ def test_who_does_not_sees_nothing(browser: Browser, secured: RunningNode) -> No
         assert response.status == 401
         assert response.headers["www-authenticate"].startswith("Basic")
         assert "secret-plans" not in response.text()
-        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # a person would be asked; nobody is there to answer
+        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # a person would get a password prompt
             window.page.goto(base_url(secured) + "/topics")
         window.forgive("401")

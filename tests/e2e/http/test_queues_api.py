@@ -19,7 +19,7 @@ def starts_at(api: ApiClient, topic: str) -> int:
     return start
 
 
-def test_a_queue_waits_for_a_vital_group_and_lets_go_of_what_it_has_read(api: ApiClient, node: RunningNode) -> None:
+def test_trimming_waits_for_a_vital_group(api: ApiClient, node: RunningNode) -> None:
     fill(api, "held", 5)
     where = {"PENSTOCK_HTTP": api.address}
 

@@ -98,7 +98,7 @@ def test_a_stopping_node_does_not_wait_for_those_who_follow(tmp_path: Path) -> N
         api = client_of(running)
         api.post("/topics", {"name": "stops"})
         with api.events("/topics/stops/tail"):
-            assert running.stop() == 0  # which waits for less than requests under way may take
+            assert running.stop() == 0  # which waits for less than requests in flight may take
 
 
 def test_readers_that_are_gone_are_forgotten(api: ApiClient) -> None:

@@ -58,7 +58,7 @@ def test_partitions_are_added_and_never_taken_away(api: ApiClient) -> None:
     assert (refused.status, refused.code) == (422, "INVALID_PARTITIONS")
 
 
-def test_messages_before_an_offset_are_let_go_of(api: ApiClient) -> None:
+def test_messages_before_an_offset_are_deleted(api: ApiClient) -> None:
     api.post("/topics", {"name": "trimmed"})
     for number in range(5):
         api.post("/topics/trimmed/messages", {"value": str(number)})

@@ -29,7 +29,7 @@ def client(gateway: RunningGateway) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(gateway: RunningGateway) -> str:
-    """A topic of one partition that nobody else uses."""
+    """A topic of one partition for one test."""
     name = f"topic-{next(_numbers)}"
     gateway.create_topic(name)
     return name

@@ -78,7 +78,7 @@ def gateway(gateways: dict[str, RunningGateway]) -> RunningGateway:
 
 @pytest.fixture
 def client(gateway: RunningGateway) -> Iterator[RawClient]:
-    """A raw connection on which nobody has said anything yet."""
+    """A raw connection on which nothing was sent yet."""
     with RawClient(gateway.port) as connected:
         yield connected
 
@@ -169,7 +169,7 @@ def test_much_data_crosses_tls_and_is_read_back_from_disk(tmp_path_factory: pyte
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize(("user", "password"), [(ADMIN, "wrong"), ("nobody", PASSWORD)])
+@pytest.mark.parametrize(("user", "password"), [(ADMIN, "wrong"), ("stranger", PASSWORD)])
 def test_a_wrong_password_is_refused(gateway: RunningGateway, mechanism: str, user: str, password: str) -> None:
     told: list[confluent_kafka.KafkaError] = []
     options = confluent_options(gateway.bootstrap, PLAINTEXT, mechanism, user, password)

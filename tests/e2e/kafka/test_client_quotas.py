@@ -137,7 +137,7 @@ def test_what_is_only_validated_is_not_set(quiet: RawClient) -> None:
     assert described(quiet) == []
 
 
-def test_a_fetch_over_the_quota_is_answered_with_nothing_and_the_connection_is_held_back(quiet: RawClient, topic: str) -> None:
+def test_a_fetch_over_the_quota_is_answered_with_nothing_and_the_connection_is_throttled(quiet: RawClient, topic: str) -> None:
     for _ in range(3):
         quiet.produce(topic, batch_of(bytes(40_000)))
     assert alter(quiet, {"client-id": CLIENT_ID}, {FETCH: 100_000}) == (errors.NONE, None)
@@ -278,7 +278,7 @@ def test_an_admin_client_is_told_that_it_changes_too_much(tmp_path_factory: pyte
             del first, second
 
 
-def test_whoever_has_no_quota_is_not_held_back(quiet: RawClient, topic: str) -> None:
+def test_a_client_without_a_quota_is_not_throttled(quiet: RawClient, topic: str) -> None:
     assert alter(quiet, {"client-id": "another"}, {PRODUCE: 1, FETCH: 1}) == (errors.NONE, None)
     for _ in range(3):
         response = quiet.call(keys.PRODUCE, 9, produce_request(topic, batch_of(bytes(100_000))), ProduceResponse)

@@ -261,7 +261,7 @@ def test_memory_of_all_connections_is_bounded(tmp_path: Path) -> None:
             client.socket.close()
 
 
-def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
+def test_stopping_answers_requests_in_flight(tmp_path: Path) -> None:
     with RunningGateway(tmp_path) as gateway:
         gateway.create_topic("ending")
         clients = [RawClient(gateway.port) for _ in range(3)]
@@ -281,7 +281,7 @@ def test_stopping_answers_what_is_under_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("api", ["produce", "fetch"])
-def test_a_client_over_its_quota_is_told_and_held_back(tmp_path: Path, api: str) -> None:
+def test_a_client_over_its_quota_is_told_and_throttled(tmp_path: Path, api: str) -> None:
     limits = BrokerOptions(produce_bytes_per_s=100_000) if api == "produce" else BrokerOptions(fetch_bytes_per_s=100_000)
     with RunningGateway(tmp_path, broker_options=limits) as gateway, RawClient(gateway.port) as client:
         gateway.create_topic("limited")

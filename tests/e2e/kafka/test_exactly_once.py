@@ -51,7 +51,7 @@ class Stage:
         self._node.kill()
 
     def kill_worker(self) -> None:
-        """Likewise."""
+        """kill -9 of the worker."""
         if self._worker is not None:
             self._worker.kill()
             self._worker.wait()
@@ -90,7 +90,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def _play(stage: Stage, rounds: int, rng: Random) -> None:
-    """Numbers keep coming; in each round the node, the worker or both are killed at a moment nobody chose."""
+    """Numbers keep coming; in each round the node, the worker or both are killed at a random moment."""
     feeder = Producer({"bootstrap.servers": stage.bootstrap, "enable.idempotence": True, "message.timeout.ms": 120_000})
     stage.keep_worker()
     for number in range(rounds):

@@ -74,7 +74,7 @@ def test_a_trimmed_offset_is_out_of_range(gateway: RunningGateway, client: RawCl
 
 
 def test_an_unknown_topic_or_partition_is_said_to_be_unknown(client: RawClient, topic: str) -> None:
-    assert client.fetch("nobody-made-this", 0).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.fetch("never-created", 0).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
     response = client.call(keys.FETCH, 11, fetch_request(topic, 0, partition=5), FetchResponse)
     assert response.responses[0].partitions[0].error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -102,7 +102,7 @@ class Member:
 
     def _on_revoke(self, consumer: confluent_kafka.Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         done = [one for one in consumer.position(partitions) if one.offset >= 0]
-        # One that leaves while it joins may be behind; whoever comes next reads again what it has read.
+        # A member that leaves while it joins may be behind; the next owner reads its messages again.
         with suppress(confluent_kafka.KafkaException):
             if done:
                 consumer.commit(offsets=done, asynchronous=False)

@@ -232,7 +232,7 @@ def test_members_go_on_after_a_kill_without_a_lost_position(tmp_path: Path) -> N
                 poll_until(both, lambda: len(first.values) + len(second.values) >= 120)
                 assert [(len(one.assigned), len(one.revoked)) for one in both] == told
                 assert sorted(first.values + second.values) == list(range(120))
-                # Whoever comes new goes on from what was committed.
+                # New members continue from the committed offsets.
                 for one in both:
                     one.commit()
                 first.close()

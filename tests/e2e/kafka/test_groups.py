@@ -63,7 +63,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 
 @pytest.fixture
 def group() -> str:
-    """A group that nobody else uses."""
+    """A group for one test."""
     return f"group-{next(_numbers)}"
 
 
@@ -281,13 +281,13 @@ def test_positions_are_committed_and_found_in_every_version(
         topics = [OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[0, 9])]
         both = [
             OffsetFetchRequestGroup(group_id=group, topics=topics),
-            OffsetFetchRequestGroup(group_id="nobody", topics=topics),
+            OffsetFetchRequestGroup(group_id="absent", topics=topics),
             OffsetFetchRequestGroup(group_id=group, topics=None),
         ]
         request_many = OffsetFetchRequest(groups=both, require_stable=True)
-        own, nobody, everything = client.call(keys.OFFSET_FETCH, version, request_many, OffsetFetchResponse).groups
+        own, absent, everything = client.call(keys.OFFSET_FETCH, version, request_many, OffsetFetchResponse).groups
         assert [one.committed_offset for one in own.topics[0].partitions] == [42, -1]
-        assert [one.committed_offset for one in nobody.topics[0].partitions] == [-1, -1]
+        assert [one.committed_offset for one in absent.topics[0].partitions] == [-1, -1]
         assert [(one.committed_offset, one.metadata) for one in everything.topics[0].partitions] == [(42, "so far")]
         return
     wanted = [OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]

@@ -1,4 +1,4 @@
-"""Topics that the broker keeps for itself: there to be seen, and for nobody else to change."""
+"""Internal topics of the broker: clients see them and cannot change them."""
 
 from __future__ import annotations
 

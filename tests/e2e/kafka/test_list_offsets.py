@@ -108,7 +108,7 @@ def test_an_empty_partition_has_no_latest_time(client: RawClient, topic: str) ->
 
 
 def test_an_unknown_partition_is_said_to_be_unknown(client: RawClient) -> None:
-    assert ask(client, "nobody-made-this", -1).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(client, "never-created", -1).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_batch_nobody_can_read_is_found_as_a_whole(client: RawClient, gateway: RunningGateway, topic: str) -> None:

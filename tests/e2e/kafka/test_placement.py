@@ -74,7 +74,7 @@ def test_a_partition_can_only_be_where_it_is(
     assert response.responses[0].partitions[0].error_code == code
 
 
-def test_no_move_is_under_way(gateway: RunningGateway, topic: str) -> None:
+def test_no_reassignment_is_in_progress(gateway: RunningGateway, topic: str) -> None:
     with untidy_client():
         admin = KafkaAdminClient(bootstrap_servers=gateway.bootstrap)
         admin.alter_partition_reassignments({kafka.TopicPartition(topic, 0): [NODE_ID]})

@@ -66,7 +66,7 @@ def test_without_acks_there_is_no_reply(client: RawClient, topic: str) -> None:
 
 
 def test_without_acks_an_error_closes_the_connection(client: RawClient) -> None:
-    client.send(keys.PRODUCE, 9, produce_request("nobody-made-this", batch_of(b"quiet"), acks=0))
+    client.send(keys.PRODUCE, 9, produce_request("never-created", batch_of(b"quiet"), acks=0))
     assert client.receive_frame() is None
 
 
@@ -164,7 +164,7 @@ def test_a_bad_batch_is_refused_with_its_code(client: RawClient, topic: str, bat
 
 
 def test_an_unknown_topic_or_partition_is_said_to_be_unknown(client: RawClient, topic: str) -> None:
-    assert client.produce("nobody-made-this", batch_of(b"a")).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.produce("never-created", batch_of(b"a")).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
     assert client.produce(topic, batch_of(b"a"), partition=1).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
     assert client.produce(topic, batch_of(b"a"), partition=-1).error_code == errors.UNKNOWN_TOPIC_OR_PARTITION
 

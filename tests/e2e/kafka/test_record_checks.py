@@ -152,7 +152,7 @@ def test_a_large_batch_for_a_topic_with_its_own_compression_is_stored_in_it(clie
 
 
 def test_a_batch_whose_transaction_ended_while_it_was_checked_is_refused(gateway: RunningGateway, topic: str) -> None:
-    """Were it stored, it would begin a transaction that nobody ends."""
+    """If it were stored, it would begin a transaction that is never ended."""
 
     async def begin() -> None:
         def admit() -> None:

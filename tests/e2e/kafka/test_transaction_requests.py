@@ -208,7 +208,7 @@ def test_unknown_producers_and_bad_timeouts_are_refused(client: RawClient, produ
     assert producer.init() == 0
     producer.id += 1_000_000
     assert producer.add() == errors.INVALID_PRODUCER_ID_MAPPING
-    assert producer.send(b"of nobody") == errors.INVALID_PRODUCER_ID_MAPPING
+    assert producer.send(b"of a stranger") == errors.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_readers_of_committed_data_see_the_last_stable_offset(client: RawClient, producer: RawProducer, topic: str) -> None:
@@ -314,7 +314,7 @@ def test_transactions_are_described_and_listed(client: RawClient, producer: RawP
     described = client.call(
         keys.DESCRIBE_TRANSACTIONS,
         0,
-        DescribeTransactionsRequest(transactional_ids=[name, "nobody"]),
+        DescribeTransactionsRequest(transactional_ids=[name, "absent"]),
         DescribeTransactionsResponse,
     ).transaction_states
     assert (described[0].transaction_state, described[0].producer_id) == ("Ongoing", producer.id)

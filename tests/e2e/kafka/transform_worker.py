@@ -2,7 +2,7 @@
 
     python transform_worker.py BOOTSTRAP SOURCE TARGET NAME [MESSAGES A TRANSACTION]
 
-It leaves when a transaction is lost for good; whoever runs it starts it again.
+It exits when a transaction is lost for good; its parent restarts it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streams of a node that asks who its clients are: nobody without a name, nothing without a rule."""
+"""Streams of a node with authentication: no access without a user, nothing without a rule."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _ask(
 def test_nobody_comes_in_without_a_name(node: RunningNode) -> None:
     assert _ask(node, "POST", "/streams/orders", body=b"x") == (401, "not_signed_in")
     assert _ask(node, "POST", "/streams/orders", "admin", "wrong", body=b"x") == (401, "not_signed_in")
-    assert _ask(node, "POST", "/streams/orders", "nobody", "wrong", body=b"x") == (401, "not_signed_in")
+    assert _ask(node, "POST", "/streams/orders", "stranger", "wrong", body=b"x") == (401, "not_signed_in")
 
 
 def test_rules_say_who_may_publish_and_read(node: RunningNode) -> None:

@@ -30,7 +30,7 @@ def driver(node: RunningNode) -> Iterator[Any]:
 
 @pytest.fixture
 def path(driver: Any) -> str:
-    """A topic of two partitions and one consumer that nobody else uses."""
+    """A topic of two partitions and one consumer for one test."""
     made = f"/local/topic-{next(_numbers)}"
     driver.topic_client.create_topic(made, min_active_partitions=2, consumers=["reader"])
     return made

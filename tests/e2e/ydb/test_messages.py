@@ -165,7 +165,7 @@ def test_what_is_wrong_ends_the_writer_with_a_status(driver: Any, path: str) -> 
 
 def test_what_is_wrong_ends_the_reader_with_a_status(driver: Any, path: str) -> None:
     client = driver.topic_client
-    for consumer, where in (("reader", "/local/nowhere"), ("nobody", path)):
+    for consumer, where in (("reader", "/local/nowhere"), ("absent", path)):
         with pytest.raises(ydb.SchemeError), client.reader(where, consumer=consumer) as reader:
             reader.receive_batch(timeout=30)
 

@@ -1,4 +1,4 @@
-"""Readers of one consumer: they share its partitions, whoever comes and goes."""
+"""Readers of one consumer share its partitions, as readers join and leave."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_wrong_password_is_refused(secured: RunningNode) -> None:
     with pytest.raises(ydb.Error, match="wrong user name or password"):
         _credentials(secured, "ann", "not hers").get_auth_token()
     with pytest.raises(ydb.Error, match="wrong user name or password"):
-        _credentials(secured, "nobody", "at all").get_auth_token()
+        _credentials(secured, "stranger", "at all").get_auth_token()
 
 
 def test_the_administrator_may_do_everything(secured: RunningNode) -> None:

@@ -66,7 +66,7 @@ def test_what_cannot_be_had_is_refused_with_a_status(driver: Any, path: str) -> 
     with pytest.raises(ydb.BadRequest, match="cannot be negative"):
         client.create_topic("/local/fast", partition_write_speed_bytes_per_second=-1)
     with pytest.raises(ydb.SchemeError, match="has no consumer"):
-        client.describe_consumer(path, "nobody")
+        client.describe_consumer(path, "absent")
 
 
 def test_how_far_a_consumer_is_behind_is_told(driver: Any, path: str) -> None:

@@ -96,7 +96,7 @@ def hidden(call: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("token", [None, "anna:wrong", "nobody:secret", "admin"])
+@pytest.mark.parametrize("token", [None, "anna:wrong", "stranger:secret", "admin"])
 def test_without_a_right_token_nothing_is_answered(node: RunningNode, admin: Any, token: str | None) -> None:
     with pytest.raises(YtTokenError):
         client_of(node, token or "none").get("//tmp")

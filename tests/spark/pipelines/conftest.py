@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def runs(node: RunningNode, spark: SparkSession, tmp_path: Path) -> Runs:
-    """Runs in a directory that nobody else uses; names of topics and pipelines are shared by all tests."""
+    """Runs in a directory of its own; names of topics and pipelines are shared by all tests."""
     return Runs(node, spark, tmp_path)
 
 

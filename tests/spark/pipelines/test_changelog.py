@@ -51,7 +51,7 @@ def test_the_table_has_the_last_value_of_each_key(
     change(gateway.bootstrap, topic, [(f"user-{number % 40}", f"v{number}") for number in range(200)])
     run(spark, spec)
     assert pages(form, tmp_path) == {f"user-{number % 40}": f"v{number}" for number in range(160, 200)}
-    change(gateway.bootstrap, topic, {"user-3": None, "user-4": "new", "user-99": "first", "nobody": None})
+    change(gateway.bootstrap, topic, {"user-3": None, "user-4": "new", "user-99": "first", "absent": None})
     change(gateway.bootstrap, topic, [("user-5", None), ("user-5", "back")])
     run(spark, again(spec))
     expected = {f"user-{number % 40}": f"v{number}" for number in range(160, 200) if number % 40 != 3}

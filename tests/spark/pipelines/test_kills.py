@@ -24,7 +24,7 @@ from tests.spark.reads import produce, read
 
 
 class World:
-    """A broker on a port of its own that can be killed and started again, and a pipeline likewise."""
+    """A broker on a port of its own and a pipeline, both of which can be killed and restarted."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

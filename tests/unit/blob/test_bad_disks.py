@@ -182,7 +182,7 @@ def test_a_stray_file_beside_the_ones_of_a_disk_does_no_harm(folder: Path) -> No
     assert (folder / "4" / "old.checkpoint").read_bytes() == b"not ours"
 
 
-def test_a_locked_disk_is_refused_and_the_others_are_let_go(folder: Path) -> None:
+def test_a_locked_disk_is_refused_and_the_others_are_closed(folder: Path) -> None:
     async def run() -> None:
         holder = await LocalDisk.open(folder / "6")
         before = _snapshot(folder)

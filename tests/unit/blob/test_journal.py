@@ -89,7 +89,7 @@ def test_all_that_arrives_during_a_flush_shares_the_next() -> None:
     _run(scenario)
 
 
-def test_a_commit_of_nothing_new_waits_for_the_flush_under_way_and_causes_none() -> None:
+def test_a_commit_of_nothing_new_waits_for_the_flush_in_flight_and_causes_none() -> None:
     async def scenario(bench: Bench) -> None:
         assert await bench.journal.commit() is None
         assert bench.disk.flushed == []

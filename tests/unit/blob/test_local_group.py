@@ -66,7 +66,7 @@ def test_commands_of_an_older_membership_are_answered_race(erasure: Erasure) -> 
 
 
 @all_kinds
-def test_a_command_under_way_when_the_membership_changes_sees_race_and_may_be_repeated(erasure: Erasure) -> None:
+def test_a_command_in_flight_when_the_membership_changes_gets_race_and_may_be_retried(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         async def put_and_change() -> Status:
             putting = asyncio.ensure_future(group.proxy.put(blob_at(0, 1000), payload(1000)))

@@ -82,7 +82,7 @@ def test_a_torn_last_record_is_dropped_wherever_it_was_cut(tail: bytes) -> None:
         await _put(vdisk, 0, 1, 2)
         name, begin = _place(vdisk, 2)
         await vdisk.close()
-        # As it is after a crash, when nobody has noted yet that the last record arrived.
+        # As after a crash, before it was noted that the last record is durable.
         files = {other: data for other, data in platter.snapshot().items() if not other.endswith(ENDS_SUFFIX)}
         assert begin + record_size(SIZE) == len(files[name])
         for cut in range(begin, len(files[name])):

@@ -325,7 +325,7 @@ def test_a_blob_vanishes_exactly_when_a_quorum_is_known_to_hold_the_barrier(eras
     for item in news:
         index.apply(item)
         index.collect_garbage(CHANNEL)
-        for counter in range(item.counter + 1):  # whoever holds the later barrier holds the earlier too
+        for counter in range(item.counter + 1):  # a disk that holds the later barrier holds the earlier too
             holding[counter] |= 1 << item.holder
         expected = [not group_quorum(erasure, mask) for mask in holding]
         there = [blob_at(step, 100).pack()[9:21] in index.channels[CHANNEL].blobs for step in (1, 2, 3)]

@@ -78,7 +78,7 @@ def test_the_same_messages_are_not_held_forever() -> None:
             book.take(KEY, "stuck", 60.0, {FIRST: 5}, now_s=1000.0 + 50 * attempt)
         assert book.expired(1001.0 + 50 * attempt) == []
     assert book.expired(1260.0) == [KEY]
-    # Whoever has read on may hold what comes next.
+    # After reading on, a lease may protect what comes next.
     book.take(KEY, "stuck", 60.0, {FIRST: 6}, now_s=1260.0)
     assert held(book, FIRST, 1300.0) == [6]
 

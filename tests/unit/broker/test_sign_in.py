@@ -1,4 +1,4 @@
-"""Guessing passwords is slow, ends in a lockout, and tells nobody who exists."""
+"""Guessing passwords is slow, ends in a lockout, and does not reveal which users exist."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_token_ends_with_the_password_and_with_the_user() -> None:
         assert tokens.user_of(token) == "anna"
         await users.change([], [("anna", Mechanism.SCRAM_SHA_256)])
         refused(tokens, token)
-        refused(tokens, tokens.issue("anna"))  # whoever has no credential has no token either
+        refused(tokens, tokens.issue("anna"))  # a user without a credential has no token either
 
     with_tokens(check)
 

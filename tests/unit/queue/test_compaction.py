@@ -130,7 +130,7 @@ def test_what_is_held_stays_as_it_is() -> None:
     on_node(scenario)
 
 
-def test_a_pass_under_way_stops_before_what_is_held_since() -> None:
+def test_a_running_pass_stops_before_a_new_lease() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node)
         for number in range(300):
@@ -138,7 +138,7 @@ def test_a_pass_under_way_stops_before_what_is_held_since() -> None:
         asked: list[int] = []
 
         def held_from() -> int | None:
-            # Nobody holds anything when the pass is planned, nor when it replaces bodies for the first time.
+            # There is no lease when the pass is planned, nor when it replaces bodies for the first time.
             asked.append(len(asked))
             return None if len(asked) <= 2 else 0
 
@@ -427,7 +427,7 @@ def test_times_are_those_of_what_is_left() -> None:
     on_node(scenario)
 
 
-def test_writers_go_on_while_a_pass_is_under_way() -> None:
+def test_producers_continue_during_a_pass() -> None:
     """At every step that takes long: while bytes are worked on, and while they are written."""
 
     async def scenario(node: SimNode) -> None:
@@ -483,7 +483,7 @@ def test_a_pass_that_cannot_write_changes_nothing_and_the_next_one_ends_it(refus
     on_node(scenario)
 
 
-def test_what_is_replaced_is_let_go_of() -> None:
+def test_replaced_bodies_are_deleted() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node)
         for number in range(40):

@@ -211,7 +211,7 @@ def test_a_change_that_is_cancelled_while_it_waits_or_as_it_is_let_in_leaves_the
         await asyncio.gather(*waiting, return_exceptions=True)
         assert done == [2]
         assert lock.take() is None
-        await _write(partition, [b"a"], seqno=1)  # nobody took the tablet for broken
+        await _write(partition, [b"a"], seqno=1)  # the tablet was not stopped
 
     on_node(scenario)
 

@@ -256,7 +256,7 @@ def test_the_cache_is_shared_and_bounded_and_spares_the_storage() -> None:
                 assert 0 < cache.bytes_held <= 15_000
         partition = again.partition(0)
         await partition.read(0, 1)
-        node.hooked.get_gate = asyncio.Event()  # never set: whoever asks the storage waits for ever
+        node.hooked.get_gate = asyncio.Event()  # never set: reads of the storage never return
         assert (await partition.read(0, 1)).next_offset > 0
         warm = (5, 2, *partition.bodies[0])
         assert cache.get(warm) is not None

@@ -1,4 +1,4 @@
-"""What a partition lets go: by time, by size, on demand, never before important consumers; and what is forgotten with it."""
+"""Deletion from a partition: by time, by size, on demand, never before important consumers; and the metadata deleted with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _places(messages: list[tuple[int, bytes]]) -> list[int]:
     return [place for place, _ in messages]
 
 
-def test_without_limits_nothing_is_let_go() -> None:
+def test_without_limits_nothing_is_deleted() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, _config())
         await _fill(partition, range(20))
@@ -116,7 +116,7 @@ def test_what_is_not_a_body_yet_goes_by_size_as_well() -> None:
     on_node(scenario)
 
 
-def test_an_important_consumer_holds_back_retention_until_it_has_read() -> None:
+def test_retention_waits_for_an_important_consumer() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, _config(ms=1, size=1, important=frozenset({"a", "b"})))
         await _fill(partition, range(20))
@@ -275,7 +275,7 @@ def test_trims_and_writes_at_once_keep_each_others_effects() -> None:
     on_node(scenario)
 
 
-def test_what_is_let_go_is_gone_from_the_storage() -> None:
+def test_deleted_messages_are_gone_from_the_storage() -> None:
     async def scenario(node: SimNode) -> None:
         tablet = await node.queue(1, _config())
         partition = await tablet.add_partition(0)

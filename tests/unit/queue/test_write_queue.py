@@ -20,7 +20,7 @@ def _write(partition: Partition, size: int, seqno: int) -> asyncio.Task[WriteRes
     return asyncio.create_task(partition.write(make_batch([content(size, seqno)]), SourceWrite(b"source", seqno)))
 
 
-async def _held_back(node: SimNode, partition: Partition) -> tuple[asyncio.Event, list[asyncio.Task[WriteResult]]]:
+async def _blocked_writes(node: SimNode, partition: Partition) -> tuple[asyncio.Event, list[asyncio.Task[WriteResult]]]:
     """A disk that does not answer, with as many writes of 3,000 bytes waiting for it as may."""
     held = asyncio.Event()
     node.hooked.on(LOG, Fate(gate=held))
@@ -35,7 +35,7 @@ def test_no_more_bytes_wait_than_may_and_those_that_do_are_written(cycle_bytes_m
 
     async def scenario(node: SimNode) -> None:
         partition = await (await node.queue(1, CONFIG)).add_partition(0)
-        held, waiting = await _held_back(node, partition)
+        held, waiting = await _blocked_writes(node, partition)
         with pytest.raises(WriteQueueFullError, match="send this again") as refused:
             await _write(partition, 3000, 3)
         assert refused.value.retriable
@@ -53,7 +53,7 @@ def test_a_smaller_write_does_not_overtake_one_that_was_refused() -> None:
 
     async def scenario(node: SimNode) -> None:
         partition = await (await node.queue(1, CONFIG)).add_partition(0)
-        held, waiting = await _held_back(node, partition)
+        held, waiting = await _blocked_writes(node, partition)
         sent = [_write(partition, size, seqno) for size, seqno in ((3000, 3), (10, 4))]
         for task in sent:
             with pytest.raises(WriteQueueFullError):
@@ -70,7 +70,7 @@ def test_a_write_that_is_larger_than_all_that_may_wait_is_taken_when_nothing_wai
     async def scenario(node: SimNode) -> None:
         partition = await (await node.queue(1, CONFIG)).add_partition(0)
         assert await _write(partition, 2 * LIMIT, 0) == WriteResult(0, duplicate=False)
-        held, waiting = await _held_back(node, partition)
+        held, waiting = await _blocked_writes(node, partition)
         with pytest.raises(WriteQueueFullError):
             await _write(partition, 2 * LIMIT, 10)
         held.set()

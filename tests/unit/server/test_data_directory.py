@@ -52,7 +52,7 @@ def test_what_it_was_made_as_is_there_at_the_next_start(tmp_path: Path) -> None:
     assert _make(_eight(tmp_path)).layout == layout
 
 
-def test_a_second_opening_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+def test_a_second_opening_is_refused_until_the_first_closes(tmp_path: Path) -> None:
     config = NodeConfig(data_dir=tmp_path / "data")
     with _opened(config), pytest.raises(DirectoryInUseError, match="in use by another process"):
         DataDirectory.open(config, Random(2))

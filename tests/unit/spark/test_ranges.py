@@ -49,7 +49,7 @@ def test_a_limit_is_kept_but_for_one_offset_a_partition(
     found = limit_offsets(start, latest, most)
     taken = {topic_partition: found[topic_partition] - start[topic_partition] for topic_partition in start}
     assert all(start[topic_partition] <= found[topic_partition] <= latest[topic_partition] for topic_partition in start)
-    # Whoever has anything left gets on.
+    # Partitions with data left get more ranges.
     assert all(taken[topic_partition] > 0 for topic_partition in start if latest[topic_partition] > start[topic_partition])
     assert sum(taken.values()) <= most + len(start)
 

@@ -64,7 +64,7 @@ def test_a_blob_used_twice_in_one_value_counts_twice() -> None:
     assert index.references == {_blob(1): 1}
 
 
-def test_overwriting_lets_go_of_what_was_there() -> None:
+def test_overwriting_releases_the_old_value() -> None:
     index = _index({b"a": _chain(1, 2)})
     assert index.apply([(b"a", _chain(2))]) == [_blob(1)]
     assert index.value_bytes == 5000

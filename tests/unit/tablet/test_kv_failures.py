@@ -120,7 +120,7 @@ def test_told_blocked_the_tablet_stops_and_so_does_all_that_waits() -> None:
     on_node(scenario)
 
 
-def test_a_tidying_tablet_that_is_blocked_stops_too() -> None:
+def test_a_tablet_blocked_during_maintenance_stops_too() -> None:
     async def scenario(node: SimNode) -> None:
         old = await node.kv(1)
         await node.kv(2)
@@ -146,19 +146,19 @@ def test_a_stopped_tablet_refuses_everything_at_once() -> None:
     on_node(scenario)
 
 
-def test_stopping_finishes_what_is_under_way_and_refuses_what_waits() -> None:
+def test_stopping_finishes_what_is_in_flight_and_refuses_what_waits() -> None:
     async def scenario(node: SimNode) -> None:
         tablet = await node.kv(1)
         gate = asyncio.Event()
         node.hooked.on(LOG, Fate(gate=gate))
-        under_way = asyncio.create_task(_do(tablet, Write(b"a", b"1")))
+        in_flight = asyncio.create_task(_do(tablet, Write(b"a", b"1")))
         await turns()
         waiting = asyncio.create_task(_do(tablet, Write(b"b", b"2")))
         await turns()
         stopping = asyncio.create_task(tablet.stop())
         await turns()
         gate.set()
-        assert await under_way == [None]
+        assert await in_flight == [None]
         with pytest.raises(ClosedError):
             await waiting
         await stopping

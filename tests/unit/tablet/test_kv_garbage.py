@@ -1,4 +1,4 @@
-"""A KV tablet tidying up: snapshots that bound its log, blobs nobody refers to, leftovers of the last generation."""
+"""Maintenance of a KV tablet: snapshots that bound its log, unreferenced blobs, leftovers of the last generation."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_data_of_an_aborted_request_is_garbage_once_another_has_settled() -> Non
     on_node(scenario)
 
 
-def test_a_blob_that_dies_while_it_is_flagged_is_let_go_by_the_next_collection() -> None:
+def test_a_blob_that_dies_while_it_is_flagged_is_dropped_by_the_next_collection() -> None:
     async def scenario(node: SimNode) -> None:
         tablet = await node.kv(1)
         await _do(tablet, Write(b"a", LARGE))
@@ -155,7 +155,7 @@ def test_leftovers_of_the_last_generation_are_cleaned_after_a_start() -> None:
         first = await node.kv(1)
         await _do(first, Write(b"a", LARGE), Write(b"b", OTHER))
         await first.collect_garbage()  # both are flagged Keep
-        await _do(first, DeleteRange(b"a", b"b"))  # one is dead, and nobody but this process knows
+        await _do(first, DeleteRange(b"a", b"b"))  # one is dead, which only this process knows
         never = Fate(gate=asyncio.Event())
         node.hooked.fate = lambda blob: never if blob.channel == LOG else FINE
         asking = asyncio.create_task(_do(first, Write(b"c", LARGE)))  # data with no entry

@@ -149,14 +149,14 @@ def test_reads_of_a_request_see_all_requests_before_it_even_in_one_commit() -> N
         await _do(tablet, Write(b"a", b"old"))
         gate = asyncio.Event()
         node.hooked.on(LOG, Fate(gate=gate))
-        under_way = asyncio.create_task(_do(tablet, Write(b"x", b"1")))
+        in_flight = asyncio.create_task(_do(tablet, Write(b"x", b"1")))
         await turns()
         before = asyncio.create_task(_do(tablet, Write(b"a", LARGE)))
         asking = asyncio.create_task(_do(tablet, Read(b"a"), Concat((b"a",), b"b")))
         await turns()
         gate.set()
         assert await asking == [ReadResult(LARGE), None]
-        await asyncio.gather(under_way, before)
+        await asyncio.gather(in_flight, before)
         assert await _state(tablet) == {b"b": LARGE, b"x": b"1"}
 
     on_node(scenario)

@@ -156,7 +156,7 @@ def test_a_flush_in_progress_does_not_bring_a_deleted_file_back() -> None:
     _on_disk(scenario)
 
 
-def test_content_survives_a_close_and_the_lock_is_let_go() -> None:
+def test_content_survives_a_close_and_the_lock_is_released() -> None:
     async def scenario(disk: SimDisk) -> None:
         await _store(disk, "log", b"data")
         with pytest.raises(BlockingIOError):

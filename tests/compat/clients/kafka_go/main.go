@@ -105,7 +105,7 @@ func topics(ctx context.Context, topic string) error {
 	if err := grown.Errors[topic]; err != nil {
 		return err
 	}
-	// The client asks anew only every few seconds.
+	// The client refreshes its metadata only every few seconds.
 	for partitions := 0; partitions != 5; time.Sleep(100 * time.Millisecond) {
 		described, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 		if err != nil {

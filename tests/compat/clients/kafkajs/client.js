@@ -104,7 +104,7 @@ async function group(topic) {
   await send(topic, values(topic));
   const first = await join(topic, topic);
   await wait(values(topic), first);
-  await first.consumer.disconnect(); // commits; whoever comes next goes on from there
+  await first.consumer.disconnect(); // commits; the next member continues from there
   const more = values(`${topic}-more`);
   await send(topic, more);
   const members = await Promise.all([join(topic, topic), join(topic, topic)]);

@@ -115,7 +115,7 @@ class Driver:
                 self.apply(self.group.stored(effect.serial, None, self.now))
 
     def finish_store(self, error: PenstockError | None = None) -> None:
-        """What was held back is stored, or not."""
+        """The delayed store succeeds, or fails."""
         self.apply(self.group.stored(self.held.pop(0), error, self.now))
 
     def restart(self) -> None:
@@ -343,7 +343,7 @@ def test_who_has_missed_the_answer_is_given_it_again() -> None:
     leader, follower = driver.stable(2)
     again = driver.join(follower.member_id)
     assert (again.generation, driver.group.state) == (follower.generation, GroupState.STABLE)
-    # A leader that joins a stable group wants it divided anew.
+    # A leader that rejoins a stable group wants a rebalance.
     driver.start_join(leader.member_id)
     assert driver.group.state is GroupState.PREPARING
 

@@ -156,7 +156,7 @@ def test_a_stranger_is_unknown() -> None:
     fixture = Fixture()
     for epoch in (1, LEAVE_EPOCH):
         with pytest.raises(UnknownMemberError):
-            fixture.beat("nobody", epoch)
+            fixture.beat("stranger", epoch)
 
 
 def test_a_member_that_starts_over_is_told_what_it_has() -> None:

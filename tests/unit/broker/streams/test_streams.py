@@ -75,7 +75,7 @@ def test_consumers_of_a_subject_and_where_they_stand() -> None:
         for _ in range(5):
             await host.publish("orders", b"x")
         streams = host.streams
-        assert streams.position("nobody", "orders") == 0
+        assert streams.position("absent", "orders") == 0
         await host.do(streams.acknowledge("processor", "orders", 3))
         await host.do(streams.acknowledge("analytics", "orders", 1))
         assert streams.position("processor", "orders") == 3
@@ -307,7 +307,7 @@ def test_what_is_deleted_before_it_has_a_sequence_holds_nobody_up() -> None:
     on_streams(scenario)
 
 
-def test_what_is_not_decided_is_not_seen_and_holds_back_what_follows() -> None:
+def test_open_transactions_are_invisible_and_delay_what_follows() -> None:
     async def scenario(host: SimStreams) -> None:
         await host.do(host.broker.create_topic("shared", 1))
         await host.publish("shared", b"before")

@@ -1,4 +1,4 @@
-"""Who reads which partition: all of them, evenly, one reader each, and nothing moves before it is let go of."""
+"""Assignment of partitions to readers: all of them, evenly, one reader each, and none moves before it is released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_first_reader_is_given_everything() -> None:
     assert _starts(balancer.join("x", {A: None}, {A: 3})) == {0: "x", 1: "x", 2: "x"}
 
 
-def test_the_second_is_given_half_once_the_first_has_let_go() -> None:
+def test_the_second_is_given_half_once_the_first_has_released_it() -> None:
     balancer = Balancer()
     balancer.join("x", {A: None}, {A: 4})
     stops = balancer.join("y", {A: None}, {A: 4})
@@ -72,7 +72,7 @@ def test_added_partitions_go_to_who_has_fewest() -> None:
 
 
 class Balance(RuleBasedStateMachine):
-    """Readers come and go and let go at their own pace."""
+    """Readers join, leave and release partitions at their own pace."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Balance(RuleBasedStateMachine):
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
-    def let_go(self, data: st.DataObject) -> None:
+    def release(self, data: st.DataObject) -> None:
         stop = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         del self.held[stop.queue]
         self._apply(self.balancer.release(stop.reader, stop.queue))
@@ -122,7 +122,7 @@ class Balance(RuleBasedStateMachine):
         self._apply(self.balancer.resize({topic: self.counts[topic]} if topic in self.balancer.topics else {}))
 
     @invariant()
-    def all_is_read_evenly_once_nobody_is_asked_for_anything(self) -> None:
+    def all_is_read_evenly_once_no_release_is_pending(self) -> None:
         if self.asked:
             return
         for topic, count in self.counts.items():

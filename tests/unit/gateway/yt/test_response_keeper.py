@@ -37,7 +37,7 @@ def test_answers_are_known_again_after_a_restart_until_their_time_is_over() -> N
         answers.end("a", None)
         await host.do(remember(answers, "b", b"two"))
         await host.do(answers.stop())
-        assert len(list(tablet.keys(b"m", b"n"))) == 1  # what was let go of is not stored either
+        assert len(list(tablet.keys(b"m", b"n"))) == 1  # the evicted response is not stored either
         await host.stop()
 
     run_simulation(scenario(), seed=1)
@@ -55,7 +55,7 @@ def test_who_asks_meanwhile_gets_the_same_answer() -> None:
         found = await second
         assert found is not None
         assert found.body == b"one"
-        # After a failure whoever waits tries by itself.
+        # After a failure the waiters retry by themselves.
         assert await host.do(answers.begin("b")) is None
         second = asyncio.ensure_future(host.do(answers.begin("b")))
         await asyncio.sleep(1)
