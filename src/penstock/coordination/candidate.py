@@ -1,4 +1,4 @@
-"""A node that wants to lead: watches the leader key, campaigns when nobody holds it, and knows whether it leads for certain."""
+"""A node that wants to lead: watches the leader key, campaigns when it is free, and knows whether it leads for certain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.core.errors import PenstockError
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.25
-"""How often to look whether to campaign, besides each change of the leader key: leases are granted anew in between."""
+"""How often to look whether to campaign, besides each change of the leader key: leases are granted again in between."""
 
 
 class Candidate:

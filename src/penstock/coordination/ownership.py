@@ -59,7 +59,7 @@ class OwnerMap:
         return [stored for stored, _ in self._ranges.values()]
 
     def owner_of(self, tablet_id: int) -> int | None:
-        """The node that should own a tablet; None if nobody was named."""
+        """The node that should own a tablet; None if no node was assigned."""
         at = self._ranges.bisect_right(tablet_id) - 1
         if at < 0:
             return None

@@ -10,7 +10,7 @@ WINDOW_MS: Final = 60_000  # clocks drift apart; what was measured longer than o
 
 
 class FrameAge:
-    """Compares each frame with the fastest one of late. So a process that was stopped tells the calls that it finds in its
+    """Compares each frame with the fastest recent one. So a process that was stopped tells the calls that it finds in its
     socket when it continues from those that were just sent. Pure."""
 
     __slots__ = ("_before", "_best", "_until_ms")

@@ -118,7 +118,7 @@ class _Body:
 
 
 class _DirectPiece:
-    """A piece that is being received straight into its place; `body` is None if nobody wants it."""
+    """A piece that is being received straight into its place; `body` is None if it is discarded."""
 
     __slots__ = ("body", "crc", "crc_begun", "flags", "left", "view")
 

@@ -210,7 +210,7 @@ class CallerConnection:
         return True
 
     def _cancel(self, call: int) -> None:
-        """Nobody waits for a call any more: its handler stops, what is left of its reply is not sent."""
+        """The caller has given up: the handler stops, and the rest of its reply is not sent."""
         self.connection.session.outbox.drop(call)
         served = self._calls.get(call)
         if served is None:

@@ -71,7 +71,7 @@ class SimCoordination:
         return SimKeyStore(self, name)
 
     def stop(self) -> None:
-        """Answer nobody."""
+        """Stop answering."""
         if not self.is_away:
             self._away_since = asyncio.get_running_loop().time()
             self.is_away = True
@@ -123,7 +123,7 @@ class SimKeyStore:
         """Apply a transaction, perhaps without telling, perhaps late."""
         compares, changes = tuple(compares), tuple(changes)
         if not self._store.is_reachable(self._name):
-            # The connection may stand or not: in the first case nobody knows whether it was sent.
+            # The connection may be open or not: if it is, it is unknown whether the request was sent.
             await asyncio.sleep(CALL_S)
             if self._store.random.random() < 0.5:
                 raise CoordinationUnavailableError("no endpoint can be reached")

@@ -104,7 +104,7 @@ class SimNetwork:
         await asyncio.sleep(self.draw_delay_s(target, source))
         listener = self._listeners.get(address)
         if listener is None:
-            raise ConnectionRefusedError(f"nobody listens at {address}")
+            raise ConnectionRefusedError(f"nothing listens at {address}")
         near = SimTransport(self, contextvars.copy_context())
         far = SimTransport(self, listener.context)
         near.wire = self._new_wire(source, listener.host, far)
@@ -127,7 +127,7 @@ class SimNetwork:
         self._listeners.pop(address, None)
 
     def crash(self, name: str, *, silently: bool = False) -> None:
-        """A node is gone: nobody listens there, and its connections are reset; silently, if its machine lost power."""
+        """A node is gone: its port is closed and its connections are reset; silently, if its machine lost power."""
         for listener in list(self._listeners.values()):
             if listener.host == name:
                 self.unlisten(listener.address)
