@@ -18,8 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from bench.kafka_peer.brokers import RESULTS, PenstockProcess
-from bench.kafka_peer.pair import load
+from bench.kafka_peer.brokers import RESULTS, PenstockProcess, load
 from bench.spark_peer.processor_time import processor_time
 from penstock.spark import session
 from penstock.spark.pipelines.spec import Origin, PipelineSpec, RunSpec

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bench.kafka_peer.brokers import RESULTS, PenstockProcess
-from bench.kafka_peer.pair import load
+from bench.kafka_peer.brokers import RESULTS, PenstockProcess, load
 from bench.spark_peer.processor_time import processor_time
 from penstock.spark import session
 from penstock.spark.pipelines.kinds import make_job

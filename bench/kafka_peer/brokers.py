@@ -1,4 +1,4 @@
-"""The two brokers as processes: how they are started, asked for their memory and processor time, and ended.
+"""Penstock and Kafka as processes: how they are started, asked for their memory and processor time, and stopped.
 
 Kafka comes from its published artifacts through Maven, which with Java is all that is needed; they are kept between runs in
 bench/results/kafka-VERSION.
@@ -6,7 +6,8 @@ bench/results/kafka-VERSION.
 
 from __future__ import annotations
 
-import os
+import json
+import platform
 import shutil
 import signal
 import socket
@@ -14,10 +15,29 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from importlib import metadata
 from pathlib import Path
 
+from bench.process_cpu import tree_cpu_s
+
 KAFKA_VERSION = "4.1.0"
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+# What bin/kafka-server-start.sh and bin/kafka-run-class.sh of Kafka's archive give to Java when nothing is set.
+KAFKA_JAVA_OPTIONS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+    "-Dcom.sun.management.jmxremote=true",
+    "-Dcom.sun.management.jmxremote.authenticate=false",
+    "-Dcom.sun.management.jmxremote.ssl=false",
+)
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "bench" / "results"
 START_SECONDS_MAX = 60
 
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -31,15 +51,21 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+class NotInstalledError(Exception):
+    """A peer cannot be run on this machine; the message says what is missing."""
+
+
 class BrokerProcess(ABC):
     """A broker in a process of its own, on a free port and a fresh directory."""
 
     name: str
+    wire = "kafka"  # the protocol that raw load speaks to it
+    has_goals = False  # whether Penstock is to reach something beside it
 
     def __init__(self, directory: Path, *, synced: bool) -> None:
         self._directory = directory
         self._synced = synced
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -74,21 +100,35 @@ class BrokerProcess(ABC):
 
     def memory_mb(self) -> float:
         """Its resident memory."""
-        status = Path(f"/proc/{self._pid()}/status").read_text(encoding="ascii")
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         return next(int(line.split()[1]) / 1e3 for line in status.splitlines() if line.startswith("VmRSS"))
 
     def cpu_seconds(self) -> float:
-        """The processor time it has used."""
-        fields = Path(f"/proc/{self._pid()}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """The processor time that it and its children have used."""
+        return tree_cpu_s(self.pid)
 
-    def _pid(self) -> int:
+    def create_topic(self, topic: str, partitions: int) -> float:
+        """Create a topic; the seconds it took."""
+        return load("create", self, topic=topic, partitions=partitions)["s"]
+
+    def produce_first(self) -> None:
+        """Wait until one message is acknowledged."""
+        load("first", self, topic="first")
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
         assert self._process is not None, "start it first"
         return self._process.pid
 
     def _is_listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    @classmethod
+    @abstractmethod
+    def version(cls) -> str:
+        """Its name and version; what is missing on this machine to run it raises NotInstalledError."""
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -104,6 +144,13 @@ class PenstockProcess(BrokerProcess):
 
     name = "penstock"
 
+    @classmethod
+    def version(cls) -> str:
+        """The commit that is checked out, or the version that is installed."""
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+        name = commit.stdout.strip() or metadata.version("penstock")
+        return f"Penstock {name}, Python {platform.python_version()}"
+
     def _prepare(self) -> None:
         pass
 
@@ -118,9 +165,17 @@ class KafkaProcess(BrokerProcess):
     """Kafka in KRaft mode, broker and controller in one. `synced` flushes every message before it is acknowledged."""
 
     name = "kafka"
+    has_goals = True
+
+    @classmethod
+    def version(cls) -> str:
+        """Kafka and its Java."""
+        kafka_libraries()
+        first_line = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[0]
+        return f"Kafka {KAFKA_VERSION}, Java {first_line.split()[2].strip(chr(34))}"
 
     def _prepare(self) -> None:
-        controller = _free_port()
+        controller = free_port()
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -147,10 +202,21 @@ class KafkaProcess(BrokerProcess):
         )
 
     def _command(self) -> list[str]:
-        return [*java("-Xmx1G", "-Xms1G"), "kafka.Kafka", str(self._properties())]
+        gc_log = f"-Xlog:gc*:file={self._directory}/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M"
+        return [*java(*KAFKA_JAVA_OPTIONS, gc_log), "kafka.Kafka", str(self._properties())]
 
     def _properties(self) -> Path:
         return self._directory / "server.properties"
+
+
+def load(task: str, broker: BrokerProcess, **arguments: object) -> dict[str, float]:
+    """Run one task of the client against a broker."""
+    command = [sys.executable, "-m", "bench.kafka_peer.client", task, json.dumps({"address": broker.address, **arguments})]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode != 0:
+        raise RuntimeError(f"{task} on {broker.name} failed: {done.stderr[-2000:]}")
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
 
 
 def java(*options: str) -> list[str]:
@@ -165,7 +231,7 @@ def kafka_libraries() -> Path:
     if not libraries.exists():
         for tool in ("java", "mvn"):
             if shutil.which(tool) is None:
-                raise RuntimeError(f"{tool} is needed to run Kafka beside Penstock; install it (Debian: default-jdk, maven)")
+                raise NotInstalledError(f"{tool} is needed to run Kafka beside Penstock; install it (Debian: default-jdk, maven)")
         home.mkdir(parents=True, exist_ok=True)
         (home / "pom.xml").write_text(_POM, encoding="ascii")
         copy = ["mvn", "-q", "-f", str(home / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={libraries}"]
@@ -173,7 +239,8 @@ def kafka_libraries() -> Path:
     return libraries
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port

@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.kafka_peer import coordination_client
+from bench.kafka_peer import coordination_client, end_to_end, raw_load, under_compaction
+from bench.kafka_peer.window import Window, percentiles
 
 ANY_PARTITION = -1  # what librdkafka calls it when its partitioner decides
 
@@ -37,14 +38,24 @@ def first(address: str, topic: str) -> dict[str, float]:
     return {"left": float(producer.flush(60))}
 
 
-def produce(address: str, topic: str, *, size: int, count: int, codec: str, spread: int = 0) -> dict[str, float]:
+def produce(
+    address: str,
+    topic: str,
+    *,
+    size: int,
+    count: int,
+    codec: str,
+    spread: int = 0,
+    linger_ms: int = 5,
+    broker_pid: int | None = None,
+) -> dict[str, float]:
     """So many messages with acks=all, as fast as they are taken; the seconds until all are acknowledged. With `spread`, so many
     partitions get as many messages each; otherwise the client divides them as it likes."""
     settings = {
         "bootstrap.servers": address,
         "acks": "all",
         "compression.type": codec,
-        "linger.ms": 5,
+        "linger.ms": linger_ms,
         "batch.size": 1_000_000,
         "queue.buffering.max.messages": 2_000_000,
         "queue.buffering.max.kbytes": 2_000_000,
@@ -59,7 +70,7 @@ def produce(address: str, topic: str, *, size: int, count: int, codec: str, spre
         if error is not None:
             failed.append(str(error))
 
-    started = time.perf_counter()
+    window = Window(broker_pid)
     for number in range(count):
         while True:
             try:
@@ -70,57 +81,69 @@ def produce(address: str, topic: str, *, size: int, count: int, codec: str, spre
             except BufferError:
                 producer.poll(0.05)
     left = producer.flush(300)
-    seconds = time.perf_counter() - started
+    measured = window.close(count)
     if failed or left:
         raise RuntimeError(f"{left} messages not delivered, {failed[:1]}")
-    return {"s": seconds}
+    return measured
 
 
-def consume(address: str, topic: str, *, partitions: int, count: int) -> dict[str, float]:
+def consume(address: str, topic: str, *, partitions: int, count: int, broker_pid: int) -> dict[str, float]:
     """Read so many messages from the beginning; the seconds from the first to the last."""
     consumer = Consumer(
         {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 1}
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    got, started = 0, 0.0
-    while got < count:
+    # The processor time counts from before the first: what waits in the client by then has been fetched already.
+    whole = Window(broker_pid)
+    got, started, early = 0, 0.0, 0
+    while got + early < count:
         messages = consumer.consume(10_000, 30)
         if not messages:
-            raise RuntimeError(f"nothing came after {got} of {count} messages")
+            raise RuntimeError(f"nothing came after {got + early} of {count} messages")
         if not started:
             started = time.perf_counter()
-            count -= len(messages)
+            early = len(messages)
             continue
         got += len(messages)
     seconds = time.perf_counter() - started
+    measured = whole.close(count)
     consumer.close()
-    return {"s": seconds, "count": float(got)}
+    return {**measured, "s": seconds, "count": float(got)}
 
 
-def latency(address: str, topic: str, *, producers: int, seconds: float) -> dict[str, float]:
-    """Synchronous producers of 1 KiB, each waiting for its acknowledgement; percentiles and the rate of all."""
+def latency(
+    address: str, topic: str, *, producers: int, seconds: float, broker_pid: int | None = None, idempotent: bool = False
+) -> dict[str, float]:
+    """Producers of 1 KiB, each waiting for its acknowledgement; percentiles and the rate of all."""
     samples: list[list[float]] = [[] for _ in range(producers)]
+    settings = {"bootstrap.servers": address, "acks": "all", "linger.ms": 0, "socket.nagle.disable": True}
+    settings["enable.idempotence"] = idempotent
+    connected = threading.Barrier(producers + 1)
+    ended = threading.Event()
 
     def run(own: list[float]) -> None:
-        producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 0, "socket.nagle.disable": True})
+        producer = Producer(settings)
         producer.produce(topic, b"x" * 1024)
         producer.flush(30)
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        connected.wait(60)
+        while not ended.is_set():
             started = time.perf_counter()
             producer.produce(topic, b"x" * 1024)
             producer.flush(30)
             own.append(time.perf_counter() - started)
 
     threads = [threading.Thread(target=run, args=(own,)) for own in samples]
-    started = time.perf_counter()
     for thread in threads:
         thread.start()
+    connected.wait(60)
+    window = Window(broker_pid)
+    time.sleep(seconds)
+    count = sum(map(len, samples))
+    measured = window.close(count)
+    ended.set()
     for thread in threads:
         thread.join()
-    ordered = sorted(sample for own in samples for sample in own)
-    at = {f"p{share:g}_us": ordered[int(len(ordered) * share / 100)] * 1e6 for share in (50, 99, 99.9)}
-    return {**at, "rate": len(ordered) / (time.perf_counter() - started)}
+    return {**percentiles([sample for own in samples for sample in own]), "rate": count / measured["s"], **measured}
 
 
 TASKS: dict[str, Any] = {
@@ -129,6 +152,13 @@ TASKS: dict[str, Any] = {
     "produce": produce,
     "consume": consume,
     "latency": latency,
+    "raw": raw_load.raw,
+    "idle": raw_load.idle,
+    "warm_up": raw_load.warm_up,
+    "end_to_end": end_to_end.end_to_end,
+    "raw_end_to_end": end_to_end.raw_end_to_end,
+    "under_compaction": under_compaction.under_compaction,
+    "keyed_writes": under_compaction.keyed_writes,
     "groups": coordination_client.groups,
     "transactions": coordination_client.transactions,
     "rebalance": coordination_client.rebalance,

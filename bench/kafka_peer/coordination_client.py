@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.kafka_peer.window import Window
 from penstock.kafka.protocol import encode_request, keys
 from penstock.kafka.protocol.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
@@ -23,9 +24,16 @@ COMMIT_VERSION = 8
 HEARTBEAT_MS = 300
 LEAVERS = 4
 REST_S = 1.0
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "1000",
+    "segment.bytes": str(8 << 20),
+    "max.compaction.lag.ms": "1000",
+}
 
 
-def groups(address: str, topic: str, *, groups: int, members: int, count: int) -> dict[str, float]:
+def groups(address: str, topic: str, *, groups: int, members: int, count: int, broker_pid: int) -> dict[str, float]:
     """Every group reads all messages of a topic through its members; the seconds from joining to the last message."""
     ends: list[float] = []
     started = time.perf_counter()
@@ -34,13 +42,15 @@ def groups(address: str, topic: str, *, groups: int, members: int, count: int) -
         threading.Thread(target=_read_with, args=([_member(address, name) for _ in range(members)], topic, count, ends))
         for name in names
     ]
+    window = Window(broker_pid)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    measured = window.close(groups * count)
     if len(ends) != groups:
         raise RuntimeError(f"{groups - len(ends)} groups did not read everything")
-    return {"s": max(ends) - started}
+    return {**measured, "s": max(ends) - started}
 
 
 def transactions(address: str, topic: str, *, count: int, each: int, size: int) -> dict[str, float]:
@@ -62,7 +72,7 @@ def transactions(address: str, topic: str, *, count: int, each: int, size: int) 
     return {"s": run(count)}
 
 
-def rebalance(address: str, topic: str, *, members: int) -> dict[str, float]:
+def rebalance(address: str, topic: str, *, members: int, broker_pid: int) -> dict[str, float]:
     """A group in balance loses a member, several times; the usual seconds until all others have their new partitions. They learn
     of it with their next heartbeats, so it leaves at different moments between two of them: a group that has formed at once
     beats at once."""
@@ -72,13 +82,16 @@ def rebalance(address: str, topic: str, *, members: int) -> dict[str, float]:
         consumer.subscribe([topic], on_assign=_note(settled, number))
     _poll_until(everyone, lambda: all(consumer.assignment() for consumer in everyone))
     seconds: list[float] = []
+    broker_us: list[float] = []
     for leaver in range(LEAVERS):
         rested_at = time.perf_counter() + REST_S + leaver / LEAVERS * HEARTBEAT_MS / 1000
         _poll_until(everyone[leaver:], partial(_is_past, rested_at))
+        window = Window(broker_pid)
         seconds.append(_lose(everyone, leaver, settled))
+        broker_us.append(window.close(1)["broker_us"])
     for consumer in everyone[LEAVERS:]:
         consumer.close()
-    return {"s": median(seconds)}
+    return {"s": median(seconds), "broker_ms": sum(broker_us) / len(broker_us) / 1000}
 
 
 def commits(address: str, topic: str, *, connections: int, seconds: float) -> dict[str, float]:
@@ -88,15 +101,8 @@ def commits(address: str, topic: str, *, connections: int, seconds: float) -> di
 
 def compaction(address: str, topic: str, *, count: int, keys_of: int, size: int) -> dict[str, float]:
     """A compacted topic is filled with few keys; the seconds until a reader from the beginning gets few messages."""
-    config = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "segment.ms": "1000",
-        "segment.bytes": str(8 << 20),
-        "max.compaction.lag.ms": "1000",
-    }
     admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
+    for future in admin.create_topics([NewTopic(topic, 1, 1, config=COMPACTED)]).values():
         future.result(60)
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.kbytes": 2_000_000})
     value = os.urandom(size)
@@ -109,7 +115,7 @@ def compaction(address: str, topic: str, *, count: int, keys_of: int, size: int)
                 producer.poll(0.05)
     producer.flush(120)
     started = time.perf_counter()
-    while (left := _messages_in(address, topic)) > count // 10:
+    while (left := messages_in(address, topic)) > count // 10:
         if time.perf_counter() - started > 300:
             raise RuntimeError(f"{left} of {count} messages are still there")
         # A write now and then lets Kafka roll its active segment, which it does not compact.
@@ -202,7 +208,8 @@ async def _commit_all(address: str, topic: str, connections: int, seconds: float
     return sum(counts) / (time.perf_counter() - started)
 
 
-def _messages_in(address: str, topic: str) -> int:
+def messages_in(address: str, topic: str) -> int:
+    """How many messages a reader from the beginning of a partition gets."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "count", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     count = 0

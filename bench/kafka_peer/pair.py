@@ -1,86 +1,144 @@
-"""Both brokers side by side, and a row of the table: the same measure of each."""
+"""Penstock and a peer side by side, measured in turns after both have been warmed up."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from time import perf_counter
 
-from bench.kafka_peer.brokers import BrokerProcess, KafkaProcess, PenstockProcess
+from bench.kafka_peer.brokers import BrokerProcess, PenstockProcess, load
+from bench.kafka_peer.rows import LEVEL, Compared, Figure, Goal, show
 
-ROOT = Path(__file__).resolve().parents[2]
-LINE = "{:<58} {:>14} {:>14} {:>8} {:>6}  {}"
+WARM_PRODUCERS = 16
+WARM_WINDOW_S = 3.0
+WARM_WINDOWS_MIN = 5
+WARM_S_MAX = 60.0
+WARM_ALIKE = 3
+WARM_WITHIN = 0.05
+WARM_RULE = (
+    f"{WARM_PRODUCERS} synchronous producers of 1 KiB on 12 partitions, in windows of {WARM_WINDOW_S:g} s, until the rates of "
+    f"the last {WARM_ALIKE} of at least {WARM_WINDOWS_MIN} windows are within {WARM_WITHIN:.0%}, {WARM_S_MAX:g} s at most"
+)
+
+Sample = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """One row: the same measure of both, and how many times better ours is."""
+class WarmUp:
+    """How one broker was warmed up."""
 
-    name: str
-    ours: float
-    kafka: float
-    unit: str
-    ratio: float
-    goal: float
+    broker: str
+    label: str
+    rates: list[float]
+    is_steady: bool
+
+    def __str__(self) -> str:
+        rates = " ".join(f"{rate:,.0f}" for rate in self.rates)
+        verdict = "steady" if self.is_steady else "not steady"
+        return f"{self.broker}, {self.label}: {verdict} after {len(self.rates) * WARM_WINDOW_S:g} s ({rates} messages a second)"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What the rounds of one measurement gave, of both brokers."""
+
+    ours: list[Sample]
+    peer: list[Sample]
+    has_goals: bool
+
+    def figure(self, key: str, scale: float = 1.0) -> tuple[Figure, Figure]:
+        """One of the measured values, of ours and of the peer."""
+        ours, peer = (Figure.of([sample[key] * scale for sample in side]) for side in (self.ours, self.peer))
+        return ours, peer
+
+    def row(self, name: str, key: str, unit: str, *, higher_is_better: bool, goal: Goal = LEVEL, scale: float = 1.0) -> Compared:
+        """A row of one of the measured values, with the cores that the load generator was using."""
+        ours, peer = self.figure(key, scale)
+        load_cores = [[sample["load_cores"] for sample in side if "load_cores" in sample] for side in (self.ours, self.peer)]
+        cores = [Figure.of(values).median for values in load_cores if values]
+        reached = goal if self.has_goals else None
+        return show(Compared.of(name, unit, ours, peer, higher_is_better=higher_is_better, goal=reached, load_cores=cores))
 
 
 class Pair:
     """Both brokers up at once on one disk; only one is under load at a time."""
 
-    def __init__(self, directory: Path, *, synced: bool, rounds: int) -> None:
+    def __init__(self, directory: Path, kind: type[BrokerProcess], *, synced: bool, rounds: int, is_quick: bool) -> None:
         self.ours: BrokerProcess = PenstockProcess(directory / "penstock", synced=synced)
-        self.kafka: BrokerProcess = KafkaProcess(directory / "kafka", synced=synced)
+        self.peer: BrokerProcess = kind(directory / kind.name, synced=synced)
+        self.has_goals = kind.has_goals
+        self.label = "fsync" if synced else "no fsync"
+        self.is_synced = synced
+        self.is_quick = is_quick
         self.rounds = rounds
         self.starts: dict[str, float] = {}
 
+    @property
+    def brokers(self) -> tuple[BrokerProcess, BrokerProcess]:
+        """Ours and the peer."""
+        return self.ours, self.peer
+
     def __enter__(self) -> Pair:
-        for broker in (self.ours, self.kafka):
-            listening = broker.start()
-            started = time.perf_counter()
-            load("first", broker, topic="first")
-            self.starts[broker.name] = listening + time.perf_counter() - started
+        try:
+            for broker in self.brokers:
+                listening = broker.start()
+                started = perf_counter()
+                broker.produce_first()
+                self.starts[broker.name] = listening + perf_counter() - started
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.ours.stop()
-        self.kafka.stop()
+        self.peer.stop()
+
+    def warm_up(self) -> list[WarmUp]:
+        """Load both until they get no faster; each row has a round of its own load before those that count, besides."""
+        found = []
+        for broker in self.brokers:
+            broker.create_topic("warm-up", 12)
+            result = load(
+                "warm_up",
+                broker,
+                topic="warm-up",
+                wire=broker.wire,
+                producers=WARM_PRODUCERS,
+                window_s=WARM_WINDOW_S,
+                windows_min=WARM_WINDOWS_MIN,
+                seconds_max=WARM_S_MAX,
+                alike=WARM_ALIKE,
+                within=WARM_WITHIN,
+                broker_pid=broker.pid,
+            )
+            rates: list[float] = result["rates"]  # type: ignore[assignment]  # the one list among numbers
+            found.append(WarmUp(broker.name, self.label, rates, bool(result["steady"])))
+            print(f"warmed up {found[-1]}", flush=True)
+        return found
+
+    def turns(self, measure: Callable[[BrokerProcess], Sample], *, is_warm: bool = False) -> Samples:
+        """Measure both in turns, each first in every other round. The first round warms both up for this very load and does not
+        count, unless they are warm or what is measured cannot be warmed."""
+        samples = Samples([], [], self.has_goals)
+        for number in range(0 if is_warm else -1, self.rounds):
+            for broker in self.brokers if number % 2 else reversed(self.brokers):
+                sample = measure(broker)
+                if number >= 0:
+                    (samples.ours if broker is self.ours else samples.peer).append(sample)
+        return samples
 
     def compare(
-        self, name: str, unit: str, measure: Callable[[BrokerProcess], float], *, higher_is_better: bool, goal: float = 1.0
+        self,
+        name: str,
+        unit: str,
+        measure: Callable[[BrokerProcess], float],
+        *,
+        higher_is_better: bool,
+        goal: Goal = LEVEL,
+        is_warm: bool = False,
     ) -> Compared:
-        """Measure both in turns, and take the medians."""
-        values: dict[str, list[float]] = {"penstock": [], "kafka": []}
-        for number in range(self.rounds):
-            for broker in (self.ours, self.kafka) if number % 2 else (self.kafka, self.ours):
-                values[broker.name].append(measure(broker))
-        ours, kafka = median(values["penstock"]), median(values["kafka"])
-        ratio = ours / kafka if higher_is_better else kafka / ours
-        row = Compared(name, ours, kafka, unit, ratio, goal)
-        show(row)
-        return row
-
-
-def load(task: str, broker: BrokerProcess, **arguments: object) -> dict[str, float]:
-    """Run one task of the client against a broker."""
-    command = [sys.executable, "-m", "bench.kafka_peer.client", task, json.dumps({"address": broker.address, **arguments})]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode != 0:
-        raise RuntimeError(f"{task} on {broker.name} failed: {done.stderr[-2000:]}")
-    result: dict[str, float] = json.loads(done.stdout)
-    return result
-
-
-def show(row: Compared) -> None:
-    """One line of the table."""
-    verdict = "" if row.ratio >= row.goal else "below"
-    print(
-        LINE.format(
-            row.name, f"{row.ours:,.4g} {row.unit}", f"{row.kafka:,.4g} {row.unit}", f"{row.ratio:.2f}", f"{row.goal:g}", verdict
-        )
-    )
-    sys.stdout.flush()
+        """One row of one value."""
+        samples = self.turns(lambda broker: {"value": measure(broker)}, is_warm=is_warm)
+        return samples.row(name, "value", unit, higher_is_better=higher_is_better, goal=goal)

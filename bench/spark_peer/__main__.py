@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from bench.kafka_peer.brokers import RESULTS, BrokerProcess, KafkaProcess, PenstockProcess
-from bench.kafka_peer.pair import load
+from bench.kafka_peer.brokers import RESULTS, BrokerProcess, KafkaProcess, PenstockProcess, load
 from bench.spark_peer.connector import connector_jars, connector_version
 from bench.spark_peer.processor_time import processor_time
 from bench.spark_peer.ready_source import ReadySource

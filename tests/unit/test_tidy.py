@@ -141,11 +141,11 @@ def test_every_name_is_used() -> None:
 
 
 def test_unit_tests_are_in_the_folders_of_what_they_test() -> None:
-    """What is about no single folder (pages, deploy/, the tree itself) is at the top."""
+    """What is about no single folder (pages, bench/, deploy/, the tree itself) is at the top."""
     unit = ROOT / "tests" / "unit"
     folders = {path.relative_to(unit).parent for path in unit.rglob("test_*.py")} - {Path(".")}
     assert not [str(folder) for folder in folders if not (SOURCE / "penstock" / folder).is_dir()]
-    about_all = {"cli_reference", "compat_ledger", "deploy", "docs", "guarantees", "tidy"}
+    about_all = {"bench", "cli_reference", "compat_ledger", "deploy", "docs", "guarantees", "tidy"}
     assert {path.stem.removeprefix("test_") for path in unit.glob("test_*.py")} == about_all
 
 
