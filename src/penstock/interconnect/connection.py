@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from penstock.core.errors import PenstockError
@@ -52,16 +53,18 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._abort: Callable[[], object] | None = None
         self._is_reading = True
         self._flush_due = False
         self._reason = ""
 
-    def attach(self, transport: asyncio.Transport) -> None:
-        """Have a transport to abort while its TLS handshake is not over; `connection_made` comes later."""
-        self._transport = transport
+    def attach(self, abort: Callable[[], object]) -> None:
+        """Have a way to abort while the TLS handshake is not over; `connection_made` comes later."""
+        self._abort = abort
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._abort = self._transport.abort
         # Without a buffer of its own the transport says at once whether the peer takes what is sent. With TLS, a limit of 0
         # counts as reached by an empty buffer.
         self._transport.set_write_buffer_limits(high=1 if self.secured else 0, low=0)
@@ -149,8 +152,8 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Closes the connection at once."""
         self._reason = self._reason or reason
-        if self._transport is not None:
-            self._transport.abort()
+        if self._abort is not None:
+            self._abort()
 
     def _flush_due_now(self) -> None:
         self._flush_due = False

@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import os
 import socket
 import stat
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from functools import partial
+from typing import Final, Protocol
 
 from penstock.core.errors import ConfigError
 from penstock.interconnect.connection import Connection
 from penstock.interconnect.tls import TlsFiles
 
+log = logging.getLogger(__name__)
+
 UNIX: Final = "unix:"
 UNIX_PATH_BYTES_MAX: Final = 107
 BACKLOG: Final = 128
+ACCEPT_RETRY_S: Final = 0.1
 
 Factory = Callable[[bool], Connection]  # makes the protocol of a connection, told whether TLS protects it
 
@@ -90,14 +95,10 @@ class SocketNetwork:
                     "key and the CA of the cluster), or an address of the loopback interface"
                 )
             server = await loop.create_server(lambda: factory(False), host, port, backlog=BACKLOG)
-        else:
-            tls = self._tls
-            tls.server_context()  # reports wrong files now
-            handshakes: set[asyncio.Task[None]] = set()
-            server = await loop.create_server(
-                lambda: _TlsGate(tls, factory(True), self._handshake_timeout_s, handshakes), host, port, backlog=BACKLOG
-            )
-        return _SocketListener(server, f"{host}:{server.sockets[0].getsockname()[1]}")
+            return _SocketListener(server, f"{host}:{server.sockets[0].getsockname()[1]}")
+        self._tls.server_context()  # reports wrong files now
+        sock = _tcp_socket(host, port)
+        return _TlsListener(sock, f"{host}:{sock.getsockname()[1]}", self._tls, factory, self._handshake_timeout_s)
 
 
 class _SocketListener:
@@ -115,38 +116,64 @@ class _SocketListener:
                 os.unlink(self._path)
 
 
-class _TlsGate(asyncio.Protocol):
-    """The TLS handshake of an accepted TCP connection, with the certificates as they are at this moment. The connection behind it
-    exists from the beginning, so that it counts as a stranger meanwhile."""
+class _TlsListener:
+    """Accepts TCP connections and shakes hands with each, with the certificates as they are at that moment. The connection exists
+    before the handshake, so that it counts as a stranger meanwhile."""
 
-    def __init__(self, tls: TlsFiles, connection: Connection, timeout_s: float, handshakes: set[asyncio.Task[None]]) -> None:
+    def __init__(self, sock: socket.socket, address: str, tls: TlsFiles, factory: Factory, handshake_timeout_s: float) -> None:
+        self.address = address
+        self._socket = sock
         self._tls = tls
-        self._connection = connection
-        self._timeout_s = timeout_s
-        self._handshakes = handshakes
+        self._factory = factory
+        self._timeout_s = handshake_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepting = self._loop.create_task(self._accept(), name="interconnect-accept")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = cast(asyncio.Transport, transport)
-        plain.pause_reading()
-        self._connection.attach(plain)
-        task = asyncio.get_running_loop().create_task(self._shake_hands(plain), name="interconnect-tls")
-        self._handshakes.add(task)
-        task.add_done_callback(self._handshakes.discard)
+    async def close(self) -> None:
+        tasks = [self._accepting, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        self._socket.close()
 
-    async def _shake_hands(self, plain: asyncio.Transport) -> None:
-        connection = self._connection
+    async def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = await self._loop.sock_accept(self._socket)
+            except OSError as error:
+                # No file descriptor is free, or the peer is gone already.
+                log.warning("a connection of a node could not be accepted: %s", error)
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            connection = self._factory(True)
+            task = self._loop.create_task(self._shake_hands(sock, connection), name="interconnect-tls")
+            self._handshakes.add(task)
+            task.add_done_callback(partial(self._shaken, sock, connection))
+            connection.attach(task.cancel)
+
+    async def _shake_hands(self, sock: socket.socket, connection: Connection) -> None:
         try:
-            secured = await asyncio.get_running_loop().start_tls(
-                plain, connection, self._tls.server_context(), server_side=True, ssl_handshake_timeout=self._timeout_s
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(
+                lambda: connection, sock, ssl=self._tls.server_context(), ssl_handshake_timeout=self._timeout_s
             )
-        except (OSError, ConfigError) as error:  # TLS and time-out errors are OSErrors
-            plain.abort()
+        except (OSError, ConfigError) as error:  # errors of TLS and time-outs are OSErrors
+            sock.close()
             connection.connection_lost(ConnectionError(f"no TLS: {error}"))
-            return
-        if secured is None:
-            connection.connection_lost(ConnectionError("the peer went away during the TLS handshake"))
-            return
-        connection.connection_made(secured)
+
+    def _shaken(self, sock: socket.socket, connection: Connection, task: asyncio.Task[None]) -> None:
+        self._handshakes.discard(task)
+        if task.cancelled():
+            sock.close()
+            connection.connection_lost(None)
+
+
+def _tcp_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    made.setblocking(False)
+    return made
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -54,7 +55,7 @@ class CallerConnection:
         self.since = self.heard_at = self.written_at = self._clock.monotonic()
         self._heard_bytes = 0
         self._calls: dict[int, ServedCall] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Future[Parts]] = {}
         self._age = FrameAge()
         self._deadlines = DeadlineTimer(self._loop, self._clock, self._expire)
 
@@ -110,8 +111,9 @@ class CallerConnection:
         """Admits a call whose body comes in pieces, or refuses it at once."""
         served = self._accept(frame, total)
         if served is None:
-            self.connection.flush_soon()
-        return served is not None
+            return False
+        self._deadlines.note(served.deadline)
+        return True
 
     def _accept(self, frame: Frame, size: int) -> ServedCall | None:
         call = frame.call
@@ -127,6 +129,8 @@ class CallerConnection:
         if isinstance(made, tuple):
             self._refuse(call, *made)
             return None
+        now = self._clock.monotonic()
+        made.deadline = now + (frame.timeout_ms - self._age.age_ms(int(now * 1000), frame.sent_ms)) / 1000
         self._calls[call] = made
         return made
 
@@ -140,13 +144,10 @@ class CallerConnection:
         elif served.body is not None:
             raise ProtocolError(f"call {frame.call} came twice")
         served.body = frame.body
-        now = self._clock.monotonic()
-        left_ms = frame.timeout_ms - self._age.age_ms(int(now * 1000), frame.sent_ms)
-        if left_ms <= 0:
+        if served.deadline <= self._clock.monotonic():
             self._end(served)
             self._refuse(frame.call, CallStatus.EXPIRED, "the deadline had passed before the call was read")
             return
-        served.deadline = now + left_ms / 1000
         try:
             result = served.destination.handlers[served.method](served)
         except Exception as error:  # noqa: BLE001  # whatever a handler raises is an answer to its caller
@@ -154,21 +155,18 @@ class CallerConnection:
             return
         if isinstance(result, Awaitable):
             self._deadlines.note(served.deadline)
-            self._tasks[served.call] = self._loop.create_task(self._run(served, result))
+            task = self._tasks[served.call] = asyncio.ensure_future(result)
+            task.add_done_callback(partial(self._finished, served))
         else:
             self._answer(served, result)
 
-    async def _run(self, served: ServedCall, result: Awaitable[Parts]) -> None:
-        try:
-            parts = await result
-        except asyncio.CancelledError:
-            if served.call not in self._calls:
-                raise
+    def _finished(self, served: ServedCall, task: asyncio.Future[Parts]) -> None:
+        if task.cancelled():
             self._answer_error(served, PenstockError("the handler was cancelled"))
-        except Exception as error:  # noqa: BLE001  # whatever a handler raises is an answer to its caller
+        elif (error := task.exception()) is not None:
             self._answer_error(served, error)
         else:
-            self._answer(served, parts)
+            self._answer(served, task.result())
 
     def _answer(self, served: ServedCall, parts: Parts) -> None:
         if self._end(served):
@@ -224,10 +222,9 @@ class CallerConnection:
             self.connection.session.discard(call)
 
     def _expire(self, now: float) -> float:
-        expired = [call for call in self._tasks if self._calls[call].deadline <= now]
-        for call in expired:
+        for call in [call for call, served in self._calls.items() if served.deadline <= now]:
             self._cancel(call)
-        return min((self._calls[call].deadline for call in self._tasks), default=inf)
+        return min((served.deadline for served in self._calls.values()), default=inf)
 
     def _count(self) -> None:
         """Bring the probe up to date: now and then, not with each call."""
