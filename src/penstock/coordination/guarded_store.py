@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from penstock.coordination.identity import check_position
 from penstock.coordination.port import (
@@ -25,6 +25,9 @@ from penstock.core.errors import OutOfSpaceError, PenstockError
 
 _T = TypeVar("_T")
 
+AWAY_S: Final = 1.0
+"""A store of which no endpoint has answered for so long is away."""
+
 
 class GuardedStore:
     """A `KeyStore` that checks each answer against the highest position seen before the request was sent."""
@@ -33,6 +36,7 @@ class GuardedStore:
         self.inner = store
         self._now = now
         self._floor: Position | None = None
+        self._answered_at = now()
         self.status = CoordinationStatus(StoreState.AWAY, now(), "the store was not asked yet")
 
     @property
@@ -129,10 +133,13 @@ class GuardedStore:
 
     async def _noted(self, call: Awaitable[_T]) -> _T:
         try:
-            return await call
+            answer = await call
         except (RolledBackError, CoordinationUnavailableError, CoordinationRefusedError, OutOfSpaceError) as error:
             self._note_error(error)
             raise
+        if not (isinstance(answer, CommitResult) and answer.outcome is Outcome.UNKNOWN):
+            self._answered_at = self._now()
+        return answer
 
     def _note_error(self, error: PenstockError) -> None:
         states: dict[type[PenstockError], StoreState] = {
@@ -145,5 +152,8 @@ class GuardedStore:
     def _note(self, state: StoreState, reason: str = "") -> None:
         if self.status.state is StoreState.ROLLED_BACK and state is StoreState.AWAY:
             return  # that it was rolled back is the more important to know
-        if state is not self.status.state:
-            self.status = CoordinationStatus(state, self._now(), reason)
+        now = self._now()
+        if state is StoreState.AWAY and now - self._answered_at < AWAY_S:
+            return  # one endpoint failed, and others are asked
+        since = self.status.since if state is self.status.state else now
+        self.status = CoordinationStatus(state, since, reason)

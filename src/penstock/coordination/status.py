@@ -25,6 +25,19 @@ class CoordinationStatus:
     reason: str = ""
 
     @property
+    def message(self) -> str:
+        """What an operator should know; empty if all is well."""
+        return "" if self.state is StoreState.CONNECTED else f"{_MESSAGES[self.state]}: {self.reason}"
+
+    @property
     def is_usable(self) -> bool:
         """Whether something new may start: a tablet, a take-over, a change of configuration."""
         return self.state is StoreState.CONNECTED
+
+
+_MESSAGES = {
+    StoreState.AWAY: "the coordination store does not answer; owners keep their tablets, and nothing new starts until it does",
+    StoreState.FULL: "the coordination store takes no more keys; owners keep their tablets, and no change is possible",
+    StoreState.ROLLED_BACK: "the coordination store is not as it was; owners keep their tablets, and nothing is changed in it",
+    StoreState.REFUSED: "the coordination store refuses this node; owners keep their tablets, and nothing new starts",
+}
