@@ -100,9 +100,11 @@ class _Link:
 class SocketStore:
     """Connects when it is used and again when the connection is lost."""
 
-    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+    def __init__(self, path: Path, now: Callable[[], float], *, call_s: float = CALL_S, read_s: float = READ_S) -> None:
         self._path = path
         self._now = now
+        self._call_s = call_s  # of one attempt
+        self._read_s = read_s  # of a call that may be repeated
         self._link: _Link | None = None
         self._connecting = asyncio.Lock()
 
@@ -118,14 +120,14 @@ class SocketStore:
         """Apply a transaction. It is sent once."""
         check_transaction(compares, changes)
         try:
-            payload = await self._once("commit", plain_transaction(compares, changes), CALL_S)
+            payload = await self._once("commit", plain_transaction(compares, changes), self._call_s)
         except _LinkLostError:
             return UNKNOWN
         return msgspec.convert(payload, CommitResult)
 
     async def watch(self, prefix: str, after: int) -> AsyncGenerator[tuple[Event, ...], None]:
         """Yield changes after a revision, until the connection breaks."""
-        link = await self._connected(CALL_S)
+        link = await self._connected(self._call_s)
         call, answers = link.send("watch", [prefix, after])
         try:
             while True:
@@ -171,14 +173,14 @@ class SocketStore:
 
     async def _read(self, method: str, arguments: list[Any]) -> Any:
         """Ask something that may be asked twice, again after each lost connection until the deadline."""
-        deadline = self._now() + READ_S
+        deadline = self._now() + self._read_s
         while True:
             try:
-                return await self._once(method, arguments, max(0.01, min(CALL_S, deadline - self._now())))
+                return await self._once(method, arguments, max(0.01, min(self._call_s, deadline - self._now())))
             except (_LinkLostError, CoordinationUnavailableError) as error:
                 if self._now() + RECONNECT_S >= deadline:
                     raise CoordinationUnavailableError(
-                        f"the supervisor does not answer on {self._path} within {READ_S:g} s ({error})"
+                        f"the supervisor does not answer on {self._path} within {self._read_s:g} s ({error})"
                     ) from error
             await asyncio.sleep(RECONNECT_S)
 

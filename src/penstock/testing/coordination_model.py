@@ -60,6 +60,7 @@ class SimCoordination:
         self.table = KeyTable(store_id, history_max=history_max)
         self.inner = MemoryStore(self.table, self.now)
         self.cut_off: set[str] = set()
+        self.lost_leases: set[int] = set()
 
     def now(self) -> float:
         """The time by which leases end. It stands still while the store is away: etcd's leases get their time back after that."""
@@ -88,6 +89,7 @@ class SimCoordination:
         if not leases:
             return None
         lease = self.random.choice(leases)
+        self.lost_leases.add(lease)
         await self.inner.revoke(lease)
         return lease
 
@@ -209,9 +211,8 @@ class SimKeyStore:
                 if reading.done():
                     return await reading
         finally:
-            if not reading.done():
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
 
     async def _reached(self) -> None:
         if not self._store.is_reachable(self._name):

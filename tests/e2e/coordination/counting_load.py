@@ -46,7 +46,7 @@ class CountingLoad:
     counted: int = 0
     _task: asyncio.Task[None] | None = None
 
-    async def start(self, nodes: int = 3) -> None:
+    async def start(self, nodes: int = 3, ttl_s: float = TTL_S) -> None:
         """Join nodes, each of which watches, and begin to count."""
         for number in range(nodes):
             node = Coordination(connect(self.etcd, number))
@@ -55,7 +55,7 @@ class CountingLoad:
             values: list[int] = []
             self.seen.append(values)
             node.listen(lambda changes, values=values: self._note(changes, values))  # type: ignore[misc]
-            await node.register(record(number), TTL_S)
+            await node.register(record(number), ttl_s)
             node.campaign()
             self.nodes.append(node)
         self._task = asyncio.create_task(self._count(connect(self.etcd, 99)))

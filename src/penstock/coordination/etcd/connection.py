@@ -24,6 +24,7 @@ from penstock.core.errors import ConfigError, PenstockError
 
 CONNECT_S: Final = 0.3
 """How long to wait for a connection to one endpoint before the next is tried; it goes on connecting meanwhile."""
+WHY_S: Final = 0.1
 SIGN_INS_MAX: Final = 2
 
 _CHANNEL_OPTIONS: Final = (
@@ -58,7 +59,6 @@ class EtcdConnection:
         self._token: str | None = None
         self._opening = asyncio.Lock()
         self._signing_in = asyncio.Lock()
-        self._last_problem = "no endpoint was tried yet"
 
     async def close(self) -> None:
         """Close all channels."""
@@ -113,9 +113,8 @@ class EtcdConnection:
         stub = channel.stream_stream(method, request_kind.SerializeToString, answer.FromString)
         return stub(metadata=self.metadata()), endpoint
 
-    def note_failed(self, endpoint: int, details: str) -> None:
+    def note_failed(self, endpoint: int) -> None:
         """An endpoint failed; the next call goes to another."""
-        self._last_problem = f"{self._options.endpoints[endpoint]}: {details}"
         self._choice.note_failed(endpoint)
 
     def forget_token(self) -> None:
@@ -147,7 +146,7 @@ class EtcdConnection:
             details = f"{error.code().name}: {error.details()}"
             failure = failure_of(error.code(), details)
             if failure is Failure.ELSEWHERE:
-                self.note_failed(endpoint, details)
+                self.note_failed(endpoint)
             raise EtcdCallError(failure, f"{self._options.endpoints[endpoint]}: {details}") from error
 
     async def _sign_in_first(self, timeout_s: float) -> None:
@@ -179,9 +178,22 @@ class EtcdConnection:
                 channel = self._channels[endpoint]
                 if await self._is_ready(channel, min(CONNECT_S, deadline - self._now())):
                     return endpoint, channel
-                self.note_failed(endpoint, "not connected")
+                self.note_failed(endpoint)
             if self._now() >= deadline:
-                raise EtcdCallError(Failure.NOT_DONE, f"no endpoint can be reached ({self._last_problem})")
+                raise await self._unreachable()
+
+    async def _unreachable(self) -> EtcdCallError:
+        """Why no endpoint can be reached: a call that fails at once tells, where the state of a channel does not."""
+        endpoint = self._choice.current
+        request, answer = message("RangeRequest")(key=b"\0", limit=1), message("RangeResponse")
+        call = self._channels[endpoint].unary_unary("/etcdserverpb.KV/Range", type(request).SerializeToString, answer.FromString)
+        details = "not connected in time"
+        try:
+            await call(request, timeout=WHY_S)
+        except grpc.aio.AioRpcError as error:
+            details = error.details() or details
+        failure = Failure.REFUSED if failure_of(grpc.StatusCode.UNKNOWN, details) is Failure.REFUSED else Failure.NOT_DONE
+        return EtcdCallError(failure, f"no endpoint can be reached (last: {self._options.endpoints[endpoint]}: {details})")
 
     async def _is_ready(self, channel: Any, timeout_s: float) -> bool:
         try:

@@ -36,10 +36,7 @@ _BY_TEXT = {
     "user name is empty": Failure.REFUSED,
     "permission denied": Failure.REFUSED,
     "no leader": Failure.ELSEWHERE,
-    "CERTIFICATE_VERIFY_FAILED": Failure.REFUSED,
-    "certificate verify failed": Failure.REFUSED,
-    "certificate required": Failure.REFUSED,
-    "bad certificate": Failure.REFUSED,
+    "SSL_ERROR_SSL": Failure.REFUSED,  # the handshake failed, not the network
     "Hostname Verification Check failed": Failure.REFUSED,
 }
 _BY_CODE = {

@@ -85,9 +85,8 @@ class EtcdWatch:
         except grpc.aio.AioRpcError as error:
             self._fail_rpc(error)
         finally:
-            if not reading.done():
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
         if response is grpc.aio.EOF:
             self._fail("the watch ended")
         return response
@@ -130,7 +129,7 @@ class EtcdWatch:
         self._fail(details)
 
     def _fail(self, details: str) -> NoReturn:
-        self._connection.note_failed(self._endpoint, details)
+        self._connection.note_failed(self._endpoint)
         raise CoordinationUnavailableError(f"a watch: {details}")
 
 
