@@ -76,7 +76,7 @@ class CountingLoad:
         assert entry is not None
         self.counted = int(entry.value)
         async with asyncio.timeout(20):
-            while any(values[-1:] != [self.counted] for values in self.seen):  # noqa: ASYNC110 - watchers tell nobody else
+            while any(values[-1:] != [self.counted] for values in self.seen):  # noqa: ASYNC110 - watchers have no event for it
                 await asyncio.sleep(0.02)
         for node in self.nodes:
             node._listeners.clear()

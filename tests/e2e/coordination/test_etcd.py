@@ -194,13 +194,13 @@ def test_an_emptied_or_restored_etcd_is_not_changed(own: EtcdCluster, tmp_path: 
 
 def test_an_endpoint_where_nobody_listens_is_passed_over(etcd: EtcdCluster) -> None:
     async def test() -> None:
-        nobody = f"http://127.0.0.1:{free_port()}"
+        closed = f"http://127.0.0.1:{free_port()}"
         for seed in range(3):
-            store = connect_etcd(EtcdOptions((nobody, *etcd.urls, nobody), cluster_prefix("passed")), random.Random(seed))
+            store = connect_etcd(EtcdOptions((closed, *etcd.urls, closed), cluster_prefix("passed")), random.Random(seed))
             assert (await store.commit([], [Put("a", b"1")])).outcome is Outcome.DONE
             assert (await store.get("a")).entry is not None
             await store.close()
-        store = connect_etcd(EtcdOptions((nobody,), cluster_prefix("passed")), random.Random(1))
+        store = connect_etcd(EtcdOptions((closed,), cluster_prefix("passed")), random.Random(1))
         with pytest.raises(CoordinationUnavailableError, match="no endpoint can be reached"):
             await store.commit([], [Put("a", b"1")])  # nothing was sent, so nothing is unknown
         await store.close()
