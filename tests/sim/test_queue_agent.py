@@ -74,7 +74,11 @@ def test_what_has_outlived_its_time_goes_whoever_needs_it() -> None:
         await watched.make()
         await watched.set(max_data_ttl=330_000)
         assert await watched.start() == 0
-        await watched.set(max_data_ttl=330_000, min_data_versions=0)
+        await watched.set(max_data_ttl=330_000, min_data_versions=0, row_count_to_keep=7)
+        assert await watched.start() == 3
+        await watched.set(min_data_ttl=390_000, row_count_to_keep=0)
+        assert await watched.start() == 4  # the longer of the two times counts
+        await watched.set(min_data_ttl=0)
         assert await watched.start() == 5
         await watched.set(auto_trim_config={"enable": True})
         assert await watched.start() == 5

@@ -347,6 +347,40 @@ def test_access_is_not_set_by_attributes_that_would_not_count(make: Make, client
     assert not client.exists("//tmp/ruled")
 
 
+def test_attributes_that_would_not_count_are_refused(make: Make, client: Any) -> None:
+    objects = make()
+    value: object
+    of_queues = {
+        "max_data_ttl": 1000,
+        "min_data_ttl": 1000,
+        "row_count_to_keep": 5,
+        "min_data_versions": 0,
+        "max_data_versions": 1,
+    }
+    for name, value in of_queues.items():
+        client.set(f"{objects.queue}/@{name}", value)
+        assert client.get(f"{objects.queue}/@{name}") == value
+        fails(1, partial(client.set, f"{objects.consumer}/@{name}", value))
+        fails(1, partial(client.set, f"{objects.queue}/@{name}", -1))
+    for name, value in (
+        ("min_data_versions", 2),
+        ("max_data_versions", 0),
+        ("expiration_time", "2100-01-01T00:00:00Z"),
+        ("expiration_timeout", 1000),
+        ("erasure_codec", "lrc_12_2_2"),
+        ("primary_medium", "ssd_blobs"),
+    ):
+        fails(1, partial(client.set, f"{objects.queue}/@{name}", value))
+    table = {"dynamic": True, "schema": SCHEMA}
+    for name, value in (("in_memory_mode", "compressed"), ("replication_factor", 3), ("pivot_keys", [[]]), ("row_count", 7)):
+        fails(1, partial(client.create, "table", "//tmp/refused", attributes={**table, name: value}))
+    fails(1, lambda: client.create("queue_consumer", "//tmp/refused", attributes={"tablet_count": 2}))
+    assert not client.exists("//tmp/refused")
+    said = {"in_memory_mode": "none", "atomicity": "full", "commit_ordering": "strong", "note": "mine"}
+    client.create("table", "//tmp/taken", attributes={**table, **said})
+    assert {name: client.get(f"//tmp/taken/@{name}") for name in said} == said
+
+
 def test_several_commands_in_one_request(make: Make) -> None:
     objects = make()
     batch = objects.client.create_batch_client(raise_errors=False)

@@ -32,6 +32,7 @@ class QueueTrimming(NamedTuple):
     config: TrimConfig
     ttl_ms: int | None
     vital: list[Registration]
+    rows_kept: int = 0  # whatever their age
 
     @property
     def is_asked_for(self) -> bool:
@@ -87,7 +88,9 @@ class Trimmer:
         trim = TrimConfig(bool(raw.get("enable")), raw.get("retained_rows"), raw.get("retained_lifetime_duration"))
         keeps_none = json.loads(node.attributes.get("min_data_versions", b"1")) == 0
         ttl_ms = json.loads(node.attributes.get("max_data_ttl", b"null")) if keeps_none else None
-        return QueueTrimming(trim, ttl_ms, vital)
+        if ttl_ms is not None:
+            ttl_ms = max(ttl_ms, json.loads(node.attributes.get("min_data_ttl", b"0")))
+        return QueueTrimming(trim, ttl_ms, vital, json.loads(node.attributes.get("row_count_to_keep", b"0")))
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
         """The first row that a vital consumer or an export still needs; None if there is neither. One that cannot be asked needs
@@ -110,7 +113,7 @@ class Trimmer:
             return {}
         config, number = asked.config, partition.number
         try:
-            outlived = await self._first_since(partition, asked.ttl_ms) if asked.ttl_ms is not None else None
+            outlived = await self._outlived(partition, asked)
             young_from = None
             if config.enable and config.retained_lifetime_ms is not None:
                 young_from = await self._first_since(partition, config.retained_lifetime_ms)
@@ -133,6 +136,15 @@ class Trimmer:
             log.warning("trimming of %s, partition %d, will be tried again: %s", node.path, number, error)
             return {TRIM_FAILED: str(error)}
         return {} if decision.alert is None else {TRIM_FAILED: decision.alert}
+
+    async def _outlived(self, partition: Partition, asked: QueueTrimming) -> int | None:
+        """The first row that its age lets stay; None if age is not counted."""
+        if asked.ttl_ms is None:
+            return None
+        young_from = await self._first_since(partition, asked.ttl_ms)
+        if not asked.rows_kept:
+            return young_from
+        return min(young_from, await offset_of_last(partition, asked.rows_kept, partition.stable_offset))
 
     async def _first_since(self, partition: Partition, age_ms: int) -> int:
         """The first row that is not older than this; the end if all are."""

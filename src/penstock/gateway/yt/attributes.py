@@ -1,16 +1,14 @@
-"""Attributes of nodes: built-in ones, those that the Queue Agent computes, and those that users set."""
+"""What attributes of nodes are: built-in ones, those that the Queue Agent computes, and those that users have set."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from penstock.broker.namespace import Kind, Node
-from penstock.broker.queue_agent import DESTINATION, EXPIRATION, EXPORTS, PROGRESS, cell_id, exports_of, shown_time, tablet_id
-from penstock.gateway.yt.call import parse_flag
+from penstock.broker.queue_agent import EXPIRATION, PROGRESS, cell_id, shown_time, tablet_id
 from penstock.gateway.yt.cluster import Cluster
-from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, YtError
+from penstock.gateway.yt.errors import NO_SUCH_NODE, YtError
 from penstock.gateway.yt.schema import TIMESTAMP, WEIGHT
 from penstock.queue import count_messages
 
@@ -62,46 +60,12 @@ _STATIC = frozenset(
         "replication_factor",
     }
 )
-# Rights come from access rules, as for Kafka's clients; an attribute without effect is refused.
-_ACCESS = frozenset({"acl", "inherit_acl", "effective_acl", "acl_subject_tags"})
-_TREAT_AS = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
-SECOND_MS = 1000
+TREAT_AS = frozenset({"treat_as_queue_consumer", "treat_as_queue_producer"})
 
 
 def is_builtin(name: str) -> bool:
     """Whether an attribute is built in, and so cannot be set."""
     return name in AGENT or name in _NODE or name in _TABLE or name in _STATIC or name == PROGRESS
-
-
-def check_attribute(kind: Kind, name: str, value: Any) -> Any:
-    """Check the value of an attribute that has a meaning for a kind of node. Returns the value to store."""
-    for attribute, only in ((EXPORTS, Kind.QUEUE), (DESTINATION, Kind.FOLDER), (EXPIRATION, Kind.STATIC)):
-        if name == attribute and kind is not only:
-            raise YtError(GENERIC, f"{name} has no effect here: it is an attribute of a {only.value}")
-    if name in _ACCESS:
-        raise YtError(
-            GENERIC,
-            f"{name} has no effect here, so it cannot be set: access rules are about topics and groups, as for Kafka's clients; "
-            f"use `penstock access allow`",
-        )
-    if name in _TREAT_AS:
-        return parse_flag(value, name)
-    if name == EXPORTS:
-        return _check_exports(value)
-    if name == DESTINATION:
-        owner = value.get("originating_queue_id") if isinstance(value, dict) else None
-        if not isinstance(owner, str):
-            raise YtError(GENERIC, f"{DESTINATION} must be a map with the originating_queue_id, not {value!r}")
-        return {"originating_queue_id": str(owner)}
-    if name == EXPIRATION:
-        return _milliseconds(value)
-    if name == "auto_trim_config":
-        return _check_trim_config(value)
-    if name in ("max_data_ttl", "min_data_ttl", "min_data_versions", "max_data_versions"):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise YtError(GENERIC, f"{name} must be a number from 0 on, not {value!r}")
-        return int(value)
-    return value
 
 
 async def attribute_value(cluster: Cluster, node: Node, keys: tuple[str, ...]) -> Any:
@@ -133,7 +97,7 @@ async def attributes_of(cluster: Cluster, node: Node, names: Iterable[str]) -> d
 
 def _listed_names(node: Node) -> list[str]:
     """The attributes in a full listing. The statuses are expensive, so they are returned only by name."""
-    tables = {Kind.FOLDER: frozenset[str](), Kind.STATIC: _STATIC}.get(node.kind, _TABLE | _TREAT_AS)
+    tables = {Kind.FOLDER: frozenset[str](), Kind.STATIC: _STATIC}.get(node.kind, _TABLE | TREAT_AS)
     return sorted(_NODE | tables | node.attributes.keys())
 
 
@@ -281,43 +245,3 @@ async def _agent_attribute(cluster: Cluster, node: Node, name: str) -> Any:
             return await agent.consumer_status(node)
         case _:
             return await agent.consumer_partitions(node)
-
-
-def _check_exports(value: Any) -> dict[str, Any]:
-    """Check an export configuration. Returns it in plain values."""
-    exports_of(value)
-    plain: dict[str, dict[str, Any]] = {}
-    for name, export in value.items():
-        settings = plain[str(name)] = {}
-        for key, setting in export.items():
-            settings[str(key)] = (
-                setting if isinstance(setting, bool) else int(setting) if isinstance(setting, int) else str(setting)
-            )
-    return plain
-
-
-def _milliseconds(value: Any) -> int:
-    """A time sent as text or as milliseconds since the epoch."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return int(value)
-    try:
-        return int(datetime.fromisoformat(str(value)).replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError as error:
-        raise YtError(GENERIC, f"{EXPIRATION} must be a time, such as 2030-01-31T00:00:00Z, not {value!r}") from error
-
-
-def _check_trim_config(value: Any) -> dict[str, Any]:
-    known = {"enable", "retained_rows", "retained_lifetime_duration"}
-    if not isinstance(value, dict) or set(value) - known:
-        raise YtError(GENERIC, f"auto_trim_config must be a map of {', '.join(sorted(known))}, not {value!r}")
-    checked: dict[str, Any] = {"enable": parse_flag(value.get("enable", False), "enable")}
-    for name in ("retained_rows", "retained_lifetime_duration"):
-        number = value.get(name)
-        if number is None:
-            continue
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise YtError(GENERIC, f"{name} must be a number from 0 on, not {number!r}")
-        checked[name] = int(number)
-    if checked.get("retained_lifetime_duration", 0) % SECOND_MS:
-        raise YtError(GENERIC, "retained_lifetime_duration must be a whole number of seconds, in milliseconds")
-    return checked

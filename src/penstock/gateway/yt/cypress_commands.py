@@ -8,17 +8,15 @@ from yt.yson import to_yson_type
 
 from penstock.broker import Operation
 from penstock.broker.namespace import Kind, NodeExistsError, NoSuchNodeError, topic_name_of
-from penstock.gateway.yt.attributes import attribute_value, attributes_of, check_attribute, is_builtin
+from penstock.gateway.yt.attributes import attribute_value, attributes_of
 from penstock.gateway.yt.call import Call, Command, Reply, parse_flag
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_NODE, SCHEMA_VIOLATION, YtError
 from penstock.gateway.yt.formats import read_value
 from penstock.gateway.yt.permissions import access_denied, check, check_create, may_node
 from penstock.gateway.yt.schema import CONSUMER_SCHEMA, PRODUCER_SCHEMA, Schema, parse_schema
+from penstock.gateway.yt.settable_attributes import check_attribute, check_new_attributes
 from penstock.gateway.yt.stored_values import to_stored
 from penstock.gateway.yt.visible_nodes import children_of, node_at
-
-# Attributes that only say how to create a table; later they are computed from the table.
-_CREATE_ONLY = frozenset({"dynamic", "tablet_count", "pivot_keys"})
 
 
 async def create(call: Call) -> Reply:
@@ -30,9 +28,7 @@ async def create(call: Call) -> Reply:
     if path.attribute is not None:
         raise YtError(GENERIC, f"{path.node}/@… is an attribute; use set")
     kind, partitions, mounted = _kind(type_, attributes)
-    stored = {
-        name: to_stored(check_attribute(kind, name, value)) for name, value in attributes.items() if name not in _CREATE_ONLY
-    }
+    stored = {name: to_stored(value) for name, value in check_new_attributes(kind, attributes).items()}
     check_create(call, kind, path.node, topic_name_of(path.node))
     if call.flag("force") and namespace.find(path.node) is not None:
         check(call, Operation.DELETE, namespace.node(path.node))
@@ -102,8 +98,6 @@ async def set_(call: Call) -> Reply:
     node = node_at(call, path)
     check(call, Operation.ALTER, node)
     name, *inner = path.attribute
-    if is_builtin(name):
-        raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
     if inner:
         value = _replace_part(call.cluster.attribute(node, name), tuple(inner), value, path.node)
     await call.cluster.broker.namespace.set_attributes(node.path, {name: to_stored(check_attribute(node.kind, name, value))})
@@ -118,9 +112,6 @@ async def multiset_attributes(call: Call) -> Reply:
         raise YtError(GENERIC, "the body must be a map of attributes")
     node = node_at(call, path)
     check(call, Operation.ALTER, node)
-    for name in values:
-        if is_builtin(name):
-            raise YtError(GENERIC, f'Builtin attribute "{name}" cannot be set')
     stored = {name: to_stored(check_attribute(node.kind, name, value)) for name, value in values.items()}
     await call.cluster.broker.namespace.set_attributes(node.path, stored)
     return Reply({})
