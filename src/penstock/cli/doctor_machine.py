@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Final
 import penstock
 from penstock.cli.doctor_finding import EVERYWHERE, Finding, fail, ok, size, warn
 from penstock.server import NodeConfig
+from penstock.server.open_files import open_files_limit
 
 FILES_MIN: Final = 1024
 FILES_GOOD: Final = 8192
@@ -68,12 +68,13 @@ def _synchronisation() -> Finding:
 
 
 def _open_files() -> Finding:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit_text = f"{soft:,} open files allowed"
-    advice = f"ulimit -n {min(65536, hard) if hard > 0 else 65536}, or LimitNOFILE=65536 in the systemd unit"
-    if soft < FILES_MIN:
+    """By the hard limit: a node raises the soft one to it."""
+    limit = open_files_limit()
+    limit_text = f"{limit:,} open files allowed"
+    advice = "raise the hard limit: LimitNOFILE=65536 in the systemd unit, ulimit -Hn 65536 as root"
+    if limit < FILES_MIN:
         return fail("open files", limit_text, advice)
-    if soft < FILES_GOOD:
+    if limit < FILES_GOOD:
         return warn("open files", f"{limit_text}: enough for a few hundred clients", advice)
     return ok("open files", limit_text)
 

@@ -71,8 +71,10 @@ def run(argv: list[str]) -> int:
     try:
         config = load_config(arguments, os.environ, config_file)
         from penstock.server.log_lines import log_to_stderr
+        from penstock.server.open_files import raise_open_files
 
         log_to_stderr(config.log_level, config.log_format)
+        raise_open_files()
         keep_freed_memory()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config, as_json=output == "json"))

@@ -50,7 +50,7 @@ class DescriptorWatch:
                 self.exhaustions += 1
                 log.error(
                     "no file descriptor is left, or hardly one (%s; the process may have %d): connections are refused and files "
-                    "cannot be opened; raise the limit (ulimit -n, LimitNOFILE), or see who opens so many connections",
+                    "cannot be opened; raise the hard limit (ulimit -Hn, LimitNOFILE), or see who opens so many connections",
                     error.strerror,
                     resource.getrlimit(resource.RLIMIT_NOFILE)[0],
                 )
