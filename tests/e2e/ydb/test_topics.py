@@ -67,6 +67,12 @@ def test_what_cannot_be_had_is_refused_with_a_status(driver: Any, path: str) -> 
         client.create_topic("/local/fast", partition_write_speed_bytes_per_second=-1)
     with pytest.raises(ydb.SchemeError, match="has no consumer"):
         client.describe_consumer(path, "absent")
+    with pytest.raises(ydb.issues.Unsupported, match="serverless"):
+        client.create_topic("/local/metered", metering_mode=ydb.TopicMeteringMode.RESERVED_CAPACITY)
+    with pytest.raises(ydb.BadRequest, match="max_active_partitions is 2"):
+        client.create_topic("/local/small", min_active_partitions=3, max_active_partitions=2)
+    with pytest.raises(ydb.BadRequest, match="partition_count_limit is 1"):
+        client.alter_topic(path, set_partition_count_limit=1)
 
 
 def test_how_far_a_consumer_is_behind_is_told(driver: Any, path: str) -> None:

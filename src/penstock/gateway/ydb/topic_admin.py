@@ -35,6 +35,8 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
     partitioning = request.partitioning_settings
     if partitioning.auto_partitioning_settings.strategy not in _NO_SCALING:
         raise unsupported("automatic partitioning is not supported; create the topic without auto partitioning")
+    partitions = _partition_count(partitioning.min_active_partitions)
+    _check_limits(partitioning, "", partitions)
     consumers = {}
     for asked in request.consumers:
         if asked.name in consumers:
@@ -54,7 +56,7 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
         sets["retention.bytes"] = _retention_bytes(request.retention_storage_mb)
     important = {asked.name for asked in request.consumers if asked.important}
     config = with_consumers(TopicConfig(sets), settings, important)
-    await broker.create_topic(name, _partition_count(partitioning.min_active_partitions), config)
+    await broker.create_topic(name, partitions, config)
     return topic.CreateTopicResult()
 
 
@@ -70,6 +72,7 @@ async def alter_topic(broker: Broker, call: Call, request: Any) -> Any:
         raise unsupported("automatic partitioning is not supported")
     config = _alter_config(found, request)
     count = partitioning.set_min_active_partitions
+    _check_limits(partitioning, "set_", max(count, found.partitions))
     if partitioning.HasField("set_min_active_partitions") and count > found.partitions:
         await broker.add_partitions(name, count)
     elif partitioning.HasField("set_min_active_partitions") and count < found.partitions:
@@ -161,6 +164,18 @@ def _refuse_unknown(request: Any, prefix: str) -> None:
     """Refuse settings that would have no effect."""
     if getattr(request, prefix + "content_based_deduplication"):
         raise unsupported("messages are not compared by their content; write them with a producer id")
+    if getattr(request, prefix + "metering_mode"):
+        raise unsupported("metering_mode is for serverless databases, and this is none; leave it out")
+    if getattr(request, prefix + "metrics_level"):
+        raise unsupported("metrics_level cannot be chosen; leave it out")
+
+
+def _check_limits(partitioning: Any, prefix: str, partitions: int) -> None:
+    """Without automatic partitioning there are never more partitions than are asked for, so a limit need only agree with that."""
+    for name in ("max_active_partitions", "partition_count_limit"):
+        limit = getattr(partitioning, prefix + name)
+        if limit < 0 or 0 < limit < partitions:
+            raise bad_request(f"{name} is {limit}, and the topic is to have {partitions} partitions")
 
 
 def _partition_count(asked: int) -> int:
