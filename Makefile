@@ -12,15 +12,19 @@ SEED ?=
 WORKERS ?= 4
 # How long `make soak` loads the node.
 SOAK_S ?= 600
+# The layers that `make coverage` reports on.
+LAYERS ?= blob tablet queue broker
 # What it simulates: blob (the storage) or partition (queues and tablets on it).
 WORLD ?= blob
 
 BIN := .venv/bin
+comma := ,
+space := $(subst ,, )
 STAMP := .venv/.installed
 CONSOLE := src/penstock/console/static/index.html
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test servers check fmt bench sim soak compat dist clean
+.PHONY: help setup demo test servers coverage check fmt bench sim soak compat dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -36,6 +40,12 @@ test: servers check ## Check, then run all tests but the soak ones (ARGS="-k nam
 # The S3 server that tests use is built meanwhile, once; a test that needs it waits, and says why if it cannot be had.
 servers: setup
 	@$(BIN)/python -m tests.s3_server >/dev/null 2>&1 &
+
+coverage: setup ## Measure which lines of the layers the tests without processes of their own run (LAYERS="blob queue" to choose)
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) tests/conversations tests/golden tests/property tests/sim tests/unit $(ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --include "$(subst $(space),$(comma),$(LAYERS:%=src/penstock/%/*))"
 
 check: setup ## Check format, lint, types and the order of layers
 	$(BIN)/ruff format --check $(CODE)
