@@ -10,15 +10,15 @@ When the map is full the pass ends there, and the next one goes on.
 
 Bodies are replaced group by group, from the start on: what is left of some neighbours becomes one body of full size. Its
 bytes are written first, a little at a time under keys of their own, so that producers never wait for long; then a single
-request puts them in place and deletes the old bodies. A crash in between leaves staged bytes that the next pass deletes. Every
-group leaves the partition right: a message goes only when a later one of its key is there, and a tombstone only after all before
-it are gone.
+request puts them in place and deletes the old bodies. A small body is written by that request itself. A crash in between leaves
+staged bytes that the next pass deletes. Every group leaves the partition right: a message goes only when a later one of its key
+is there, and a tombstone only after all before it are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
@@ -32,17 +32,20 @@ from penstock.queue.errors import BodyReplacedError
 from penstock.queue.key_map import KeyMap
 from penstock.queue.partition import Partition
 from penstock.queue.piece import Marks
-from penstock.queue.sifting import AbortedIndex, Remnant, Sieve, note_keys
+from penstock.queue.sifting import AbortedIndex, Remnant, Scratch, Sieve, note_keys
 from penstock.queue.transactions import Aborted
 from penstock.tablet import Command, Concat, DeleteRange, Request, Write
 
 MAP_BYTES = 64 << 20
 STAGE_BYTES = 1 << 20  # written in one request: other writes to the tablet wait at most this long
+WORK_BYTES = 8 << 20  # of bodies that are read, then worked on at once
 SPAN_MAX = (1 << 32) - 1  # of offsets in one body, as its key says them
 
 T = TypeVar("T")
 HeldFrom = Callable[[], int | None]
 """The first offset that a lease protects from compaction; None without leases."""
+Stretch = list[tuple[Body, list[Buffer]]]
+"""Bodies that follow one another, with their batches."""
 
 
 class Offload(Protocol):
@@ -202,6 +205,7 @@ class _Pass:
         self._ripe_to = ripe_to
         self._clock = clock
         self._offload = offload
+        self._scratch = Scratch()
         self._bytes_read = 0
         self._bytes_freed = 0
 
@@ -224,16 +228,14 @@ class _Pass:
         sieve = Sieve(key_map, aborted, noted_to=noted_to, ripe_to=self._ripe_to)
         group = _Group(self._partition.config.body_bytes)
         waiting = 0
-        for body in covered:
-            data = await self._read(body)
-            remnant = await self._offload(partial(sieve.sift, data, is_last=body is covered[-1]))
-            waiting += remnant.waiting
-            if not group.takes(body, remnant):
-                if not await self._replace(group):
-                    return False
-                group = _Group(self._partition.config.body_bytes)
-            forgotten, sieve.forgotten = sieve.forgotten, []
-            group.add(body, remnant, forgotten)
+        async for stretch in self._read(covered):
+            for body, remnant, forgotten in await self._offload(partial(_sift, sieve, stretch, covered[-1], self._scratch)):
+                waiting += remnant.waiting
+                if not group.takes(body, remnant):
+                    if not await self._replace(group):
+                        return False
+                    group = _Group(self._partition.config.body_bytes)
+                group.add(body, remnant, forgotten)
         now_ms = int(self._clock.wall() * 1000)
         state = self._partition.clean.after(noted_to, self._ripe_to, now_ms, is_waiting=bool(waiting))
         return await self._replace(group, state)
@@ -241,17 +243,26 @@ class _Pass:
     async def _note(self, key_map: KeyMap, aborted: AbortedIndex) -> int:
         """Fill the map from the dirty bodies; up to where it came."""
         clean_to = self._dirt.clean_to
-        for body in self._dirt.bodies:
-            if body.next_offset > clean_to:
-                data = await self._read(body)
-                full_at = await self._offload(partial(note_keys, key_map, data, aborted, clean_to))
-                if full_at is not None:
-                    return full_at
+        dirty = [body for body in self._dirt.bodies if body.next_offset > clean_to]
+        async for stretch in self._read(dirty):
+            full_at = await self._offload(partial(_note, key_map, stretch, aborted, clean_to, self._scratch))
+            if full_at is not None:
+                return full_at
         return self._dirt.bodies[-1].next_offset
 
-    async def _read(self, body: Body) -> Buffer:
-        self._bytes_read += body.size
-        return await self._partition.body_data(body)
+    async def _read(self, bodies: Sequence[Body]) -> AsyncIterator[Stretch]:
+        """Reads bodies in order, as many at a time as are worth a thread."""
+        stretch: Stretch = []
+        size = 0
+        for body in bodies:
+            if stretch and size + body.size > WORK_BYTES:
+                yield stretch
+                stretch, size = [], 0
+            stretch.append((body, await self._partition.body_data(body)))
+            size += body.size
+            self._bytes_read += body.size
+        if stretch:
+            yield stretch
 
     async def _replace(self, group: _Group, state: CleanState | None = None) -> bool:
         """Put what is left of a group in its place, and the state with the last one; False if a trim or a lease was faster."""
@@ -259,15 +270,7 @@ class _Pass:
         if not group.is_changed:
             return state is None or await partition.swap((), None, BodyChange(clean=state))
         made = await self._offload(group.made)
-        made_by: tuple[Command, ...] = ()
-        if made is not None:
-            body, marks = made
-            # On a full disk, what gives back more than it takes may go on.
-            makes_room = 2 * body.size <= sum(one.size for one in group.bodies)
-            buffers = [buffer for remnant in group.remnants for buffer in remnant.buffers]
-            staged = await self._stage(buffers, makes_room=makes_room)
-            packed = keys.staged_key(partition.number, len(staged))
-            made_by = (Write(packed, marks.pack()), Concat((*staged, packed), body.key, body.description.pack()))
+        made_by = () if made is None else await self._write(group, *made)
         new_body = None if made is None else made[0]
         held_from = self._held_from()
         was_replaced = (held_from is None or group.bodies[-1].next_offset <= held_from) and await partition.swap(
@@ -279,15 +282,23 @@ class _Pass:
             await self._clear_staged()
         return was_replaced
 
+    async def _write(self, group: _Group, body: Body, marks: Marks) -> tuple[Command, ...]:
+        """The commands that make a body. A small one is written by them, the bytes of a large one before."""
+        # On a full disk, what gives back more than it takes may go on.
+        makes_room = 2 * body.size <= sum(one.size for one in group.bodies)
+        buffers = [buffer for remnant in group.remnants for buffer in remnant.buffers]
+        if makes_room and body.size <= STAGE_BYTES:
+            return (Write(body.key, (*buffers, marks.pack()), body.description.pack()),)
+        staged = await self._stage(buffers, makes_room=makes_room)
+        packed = keys.staged_key(self._partition.number, len(staged))
+        return Write(packed, marks.pack()), Concat((*staged, packed), body.key, body.description.pack())
+
     async def _stage(self, buffers: list[Buffer], *, makes_room: bool) -> list[bytes]:
         """Write the bytes of a body under keys of their own, a request each for a little of it: others write in between."""
         staged: list[bytes] = []
-        for buffer in buffers:
-            view = memoryview(buffer)
-            for begin in range(0, len(view), STAGE_BYTES):
-                staged.append(keys.staged_key(self._partition.number, len(staged)))
-                write = Write(staged[-1], view[begin : begin + STAGE_BYTES])
-                await self._partition.tablet.execute(Request((write,), makes_room=makes_room))
+        for parts in _portions(buffers, STAGE_BYTES):
+            staged.append(keys.staged_key(self._partition.number, len(staged)))
+            await self._partition.tablet.execute(Request((Write(staged[-1], parts),), makes_room=makes_room))
         return staged
 
     async def _clear_staged(self) -> None:
@@ -296,6 +307,37 @@ class _Pass:
         tablet = self._partition.tablet
         if next(tablet.keys(own, keys.past(own)), None) is not None:
             await tablet.execute(Request((DeleteRange(own, keys.past(own)),), makes_room=True))
+
+
+def _note(key_map: KeyMap, stretch: Stretch, aborted: AbortedIndex, from_offset: int, scratch: Scratch) -> int | None:
+    """Put the keys of some bodies into a map; the first offset that found no room."""
+    return note_keys(key_map, scratch.joined([buffer for _, buffers in stretch for buffer in buffers]), aborted, from_offset)
+
+
+def _sift(sieve: Sieve, stretch: Stretch, last: Body, scratch: Scratch) -> list[tuple[Body, Remnant, list[Aborted]]]:
+    """What is left of each of some bodies, and the aborted transactions of which nothing is left then."""
+    sifted: list[tuple[Body, Remnant, list[Aborted]]] = []
+    for body, buffers in stretch:
+        remnant = sieve.sift(scratch.joined(buffers), is_last=body is last)
+        sifted.append((body, remnant, sieve.forgotten))
+        sieve.forgotten = []
+    return sifted
+
+
+def _portions(buffers: Iterable[Buffer], size_max: int) -> Iterator[tuple[Buffer, ...]]:
+    """The same bytes in portions of a size, but for the last one, without joining them."""
+    portion: list[Buffer] = []
+    room = size_max
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while view:
+            portion.append(view[:room])
+            view, room = view[room:], room - len(portion[-1])
+            if not room:
+                yield tuple(portion)
+                portion, room = [], size_max
+    if portion:
+        yield tuple(portion)
 
 
 def _is_head_due(partition: Partition, now_ms: int) -> bool:

@@ -40,7 +40,7 @@ class KeyMap:
         """It was filled up to one offset; before the other, tombstones go too."""
         self._keys.bound(noted_to, ripe_to)
 
-    def sift(self, run: Buffer, table: NDArray[np.int64], husk_row: int, out: bytearray) -> tuple[int, int]:
+    def sift(self, run: Buffer, table: NDArray[np.int64], husk_row: int, out: memoryview) -> tuple[int, int]:
         """Copy to `out` what is left of a run; the bytes of it, and how many tombstones are among it. If nothing is left of the
         batch of `husk_row`, its header is."""
         return compaction.sift(run, table, self._keys, husk_row, out)

@@ -289,8 +289,8 @@ class Partition:
         """The batches of a body or a piece of the head. BodyReplacedError if it is not there any more."""
         return run if isinstance(run, Piece) else await self._reader.piece(run)
 
-    async def body_data(self, body: Body) -> Buffer:
-        """All batches of a body. BodyReplacedError if it is not there any more."""
+    async def body_data(self, body: Body) -> list[Buffer]:
+        """All batches of a body, in buffers that follow one another. BodyReplacedError if it is not there any more."""
         return await self._reader.data(body)
 
     async def roll_head(self) -> None:

@@ -8,7 +8,7 @@ is that of those left. A compressed one is compressed again as it was.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,30 @@ class Remnant(NamedTuple):
         return sum(map(len, self.buffers))
 
 
+class Scratch:
+    """Memory that is used again for one body after another: new pages for each would cost as much as the work."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def view(self, size: int) -> memoryview:
+        """So many bytes, whatever they are. The views before it are no longer valid."""
+        if len(self._memory) < size:
+            self._memory = bytearray(size)
+        return memoryview(self._memory)[:size]
+
+    def joined(self, buffers: Sequence[Buffer]) -> Buffer:
+        """The bytes of some buffers in one piece."""
+        if len(buffers) == 1:
+            return buffers[0]
+        view = self.view(sum(map(len, buffers)))
+        at = 0
+        for buffer in buffers:
+            view[at : at + len(buffer)] = buffer
+            at += len(buffer)
+        return view
+
+
 class AbortedIndex:
     """Aborted transactions by producer."""
 
@@ -108,6 +132,7 @@ class Sieve:
         self._aborted = aborted
         keys.bound(noted_to, ripe_to)
         self._ripe_to = ripe_to
+        self._plain, self._out = Scratch(), Scratch()
         self._with_data: set[int] = set()  # producers of whose transaction something was there
         self.forgotten: list[Aborted] = []  # transactions whose marker goes, and nothing of them is left
 
@@ -118,18 +143,18 @@ class Sieve:
         buffers: list[Buffer] = []
         batches: list[tuple[int, int, int]] = []
         position = 0
-        for rows, run, plain in _runs(data, table):
+        for rows, run, plain in _runs(data, table, self._plain):
             husk_row = len(plain) - 1 if is_last and rows.stop == len(table) else -1
-            out = bytearray(len(run))
+            out = self._out.view(len(run))
             size, tombstones = self._keys.sift(run, plain, husk_row, out)
             waiting += tombstones
             if run is data:
                 _seal(out, plain)
-                del out[size:]
+                left = bytes(out[:size])
             else:
-                out = _packed(data, table[rows], out, plain)
-            if out:
-                buffers.append(out)
+                left = _packed(data, table[rows], out, plain)
+            if left:
+                buffers.append(left)
             for next_offset, new_size, latest in plain[:, (NEXT_OFFSET, NEW_SIZE, MAX_TIMESTAMP)].tolist():
                 if new_size:
                     batches.append((position, next_offset, latest))
@@ -170,7 +195,7 @@ def note_keys(keys: KeyMap, data: Buffer, aborted: AbortedIndex, from_offset: in
         attributes, producer, offset = table[row, (ATTRIBUTES, PRODUCER, BASE_OFFSET)].tolist()
         if attributes & CONTROL or aborted.has(producer, offset):
             table[row, FATE] = DROP
-    for _, run, plain in _runs(data, table):
+    for _, run, plain in _runs(data, table, Scratch()):
         full_at = keys.note(run, plain, from_offset)
         if full_at is not None:
             return full_at
@@ -184,7 +209,7 @@ def table_of(data: Buffer) -> Table:
     return table
 
 
-def _runs(data: Buffer, table: Table) -> Iterator[tuple[slice, Buffer, Table]]:
+def _runs(data: Buffer, table: Table, scratch: Scratch) -> Iterator[tuple[slice, Buffer, Table]]:
     """The batches without compression, a part at a time: which rows these are, their bytes and their own table. If none is
     compressed, all is one part as it is."""
     if not (table[:, ATTRIBUTES] & CODEC_MASK).any():
@@ -192,44 +217,46 @@ def _runs(data: Buffer, table: Table) -> Iterator[tuple[slice, Buffer, Table]]:
         return
     view = memoryview(data)
     begin = size = 0
-    plain = bytearray()
+    parts: list[Buffer] = []
     for row in range(len(table)):
-        plain += _plain_batch(view, table[row])
-        size = len(plain)
+        batch = _plain_batch(view, table[row])
+        parts += batch
+        size += sum(map(len, batch))
         if size >= PLAIN_BYTES or row + 1 == len(table):
             rows = slice(begin, row + 1)
+            plain = scratch.joined(parts)
             own = table_of(plain)
             own[:, FATE] = table[rows, FATE]
             yield rows, plain, own
-            begin, plain = row + 1, bytearray()
+            begin, size, parts = row + 1, 0, []
 
 
-def _plain_batch(view: memoryview, row: Table) -> bytes:
+def _plain_batch(view: memoryview, row: Table) -> tuple[Buffer, ...]:
+    """A batch without compression, in buffers that follow one another."""
     at, size, attributes = int(row[AT]), int(row[SIZE]), int(row[ATTRIBUTES])
     batch = view[at : at + size]
     if not attributes & CODEC_MASK or row[FATE] != SIFT:
-        return bytes(batch)
+        return (batch,)
     try:
         records = decompress(attributes & CODEC_MASK, batch[HEADER_SIZE:])
     except ValueError:
         row[FATE] = KEEP  # a client sent it so, and may know what it is
-        return bytes(batch)
+        return (batch,)
     head = bytearray(batch[:HEADER_SIZE])
     head[LENGTH] = (HEADER_SIZE - LENGTH_FROM + len(records)).to_bytes(4, "big")
-    return b"".join((head, records))
+    return head, records
 
 
-def _seal(out: bytearray, table: Table) -> None:
+def _seal(view: memoryview, table: Table) -> None:
     """Set the checksums of batches that have changed."""
-    view = memoryview(out)
     changed = np.flatnonzero((table[:, NEW_SIZE] > 0) & (table[:, NEW_SIZE] != table[:, SIZE]))
     for at, size in table[changed][:, (NEW_AT, NEW_SIZE)].tolist():
         view[at + CHECKSUM.start : at + CHECKSUM.stop] = crc32c(view[at + CRC_FROM : at + size]).to_bytes(4, "big")
 
 
-def _packed(data: Buffer, table: Table, out: bytearray, plain: Table) -> bytearray:
+def _packed(data: Buffer, table: Table, made: memoryview, plain: Table) -> bytes:
     """The batches that are left, those that have changed compressed again as they were; their new sizes go into the table."""
-    sent, made = memoryview(data), memoryview(out)
+    sent = memoryview(data)
     left: list[Buffer] = []
     for row in range(len(table)):
         at, size = int(plain[row, NEW_AT]), int(plain[row, NEW_SIZE])
@@ -240,7 +267,7 @@ def _packed(data: Buffer, table: Table, out: bytearray, plain: Table) -> bytearr
         elif size:
             left.append(_repacked(original, made[at : at + size], int(table[row, ATTRIBUTES]) & CODEC_MASK))
             plain[row, NEW_SIZE] = len(left[-1])
-    return bytearray(b"".join(left))
+    return b"".join(left)
 
 
 def _repacked(sent: memoryview, made: memoryview, codec: int) -> bytes:

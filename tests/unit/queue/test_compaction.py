@@ -444,7 +444,7 @@ def test_producers_continue_during_a_pass() -> None:
         summary = await compact(partition, clock=node.clock, random=Random(1), offload=offload)
         assert summary is not None
         assert summary.is_complete
-        assert len(written) > 5
+        assert len(written) >= 3  # as keys are noted, as bodies are sifted, and before they are replaced
         assert written == list(range(20, 20 + len(written)))
         shown = await _shown(partition)
         assert [offset for offset in shown if offset < 20] == [16, 17, 18, 19]
