@@ -266,7 +266,7 @@ def test_a_reply_has_the_bytes_that_the_codec_writes(
                 batch.set_result(WriteResult(base_offset, duplicate=base_offset < 0))
             else:
                 batch.set_exception(InvalidBatchError(message))
-                batch.error_code, batch.error_message = code, message
+                batch.error_code, batch.error_message, batch.log_append_time_ms = code, message, -1
         assert parsed.settlements == 0  # type: ignore[attr-defined]
         parsed.queued()
         assert parsed.settlements == 1  # type: ignore[attr-defined]

@@ -92,6 +92,13 @@ class ProduceFrame:
     throttle_time_ms = cython.declare(cython.longlong, visibility="public")
     has_errors = cython.declare(cython.bint, visibility="readonly")  # whether a batch has an error, or an error code
     has_views = cython.declare(cython.bint, visibility="readonly")  # whether a batch is a view of the frame
+    is_done = cython.declare(cython.bint, visibility="readonly")  # whether it is answered
+    # For its owner, here because setting them in each new object takes longer.
+    is_refused = cython.declare(cython.bint, visibility="public")
+    must_close = cython.declare(cython.bint, visibility="public")
+    span = cython.declare(object, visibility="public")
+    _buffers: list
+    _size: cython.Py_ssize_t
     _is_flexible: cython.bint
     _left: cython.Py_ssize_t
     _at: cython.Py_ssize_t  # where parsing has come to; -1 if the request is not of the common shape
@@ -104,7 +111,8 @@ class ProduceFrame:
         self._left = 1
         self.batches = []
         self.throttle_time_ms = 0
-        self.has_errors = self.has_views = False
+        self.has_errors = self.has_views = self.is_done = self.is_refused = self.must_close = False
+        self.span = None
         if self._number(buffer, 2) != _PRODUCE:
             return False
         self.version = self._number(buffer, 2)
@@ -138,6 +146,22 @@ class ProduceFrame:
     def settled(self) -> None:
         """Called when the outcome of every batch is known."""
         raise NotImplementedError
+
+    def answer(self, buffers: list | None = None, size: cython.Py_ssize_t = 0) -> None:
+        """Completes the request with this reply of so many bytes, or with one that tells the outcomes; with acks=0 there is none.
+        What becomes of the batches from now on is not told."""
+        reply: bytearray
+        if buffers is None and self.acks != 0:
+            reply = self.reply()
+            buffers, size = [reply], len(reply)
+        self._buffers = [] if buffers is None else buffers
+        self._size = size
+        self.batches = []
+        self.is_done = True
+
+    def encode(self) -> tuple:
+        """Returns the reply as buffers, and its size."""
+        return self._buffers, self._size
 
     @cython.cfunc
     @cython.inline
@@ -371,7 +395,6 @@ class ProducedBatch:
     def set_exception(self, error: object) -> None:
         """The batch was refused, or may not be stored."""
         self.error = error
-        self.log_append_time_ms = -1
         self.request.has_errors = True
         self._settle()
 

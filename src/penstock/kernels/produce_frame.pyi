@@ -1,6 +1,7 @@
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.core.errors import PenstockError
+from penstock.core.probe import Span
 
 COMPILED: Final[bool]
 COPIED_MAX: Final = 65536
@@ -23,9 +24,15 @@ class ProduceFrame:
     throttle_time_ms: int
     has_errors: bool
     has_views: bool
+    is_done: bool
+    is_refused: bool
+    must_close: bool
+    span: Span | None
     def parse(self, buffer: bytearray, begin: int, end: int) -> bool: ...
     def queued(self) -> None: ...
     def settled(self) -> None: ...
+    def answer(self, buffers: list[Any] | None = None, size: int = 0) -> None: ...
+    def encode(self) -> tuple[list[Any], int]: ...
     def reply(self) -> bytearray: ...
 
 class ProducedBatch:

@@ -162,9 +162,11 @@ class Connection(asyncio.BufferedProtocol):
         self._memory.give(freed)
         if self._flush_due:
             return
-        if len(self._calls) == 1 and self._is_reading and not (call.must_close or call.has_files or self._finishing):
-            # No other response can go along with this one.
-            self._flush()
+        is_alone = len(self._calls) == 1 and self._is_reading and self._is_writable
+        if is_alone and not (call.must_close or call.has_files or self._finishing or self._transport.is_closing()):
+            # No other response can go along with this one, and no request waits for it.
+            self._calls.clear()
+            self._write(*call.encode(), call.size)
         else:
             self._flush_due = True
             self._loop.call_soon(self._flush_soon)
@@ -208,7 +210,8 @@ class Connection(asyncio.BufferedProtocol):
         reader = self._reader
         try:
             while reader.find():
-                if not self._may_start(reader.api_key):
+                is_idle = not (self._calls or self._held_bytes) and self._muting is None
+                if not (is_idle or self._may_start(reader.api_key)):
                     self._stop_reading()
                     return
                 self._start(reader)
@@ -261,10 +264,19 @@ class Connection(asyncio.BufferedProtocol):
         """Starts the request that the reader has found."""
         self._frame_since = self.active_at
         cost = reader.end - reader.begin + SIZE_BYTES
-        call = self._plain_produce(reader, cost) if reader.api_key == keys.PRODUCE and self.sasl is None else None
-        if call is None:
-            call = self._call(reader.frame(), cost)
-            reader.take()
+        call: Call | PlainProduce
+        if reader.api_key == keys.PRODUCE and self.sasl is None:
+            call = PlainProduce()
+            call.node = self._node
+            call.peer = self
+            call.cost = cost
+            call.began = self.active_at
+            if call.parse(reader.buffer, reader.begin, reader.end) and (self._node.access is None or call.is_allowed()):
+                reader.take(call.has_views)
+            else:
+                call = self._call(reader, cost)
+        else:
+            call = self._call(reader, cost)
         self._calls.append(call)
         self._running += 1
         self._running_key = call.api_key
@@ -275,24 +287,10 @@ class Connection(asyncio.BufferedProtocol):
             call.span = begin_span(self._probe.tracing, call)
         call.start()
 
-    def _plain_produce(self, reader: FrameReader, cost: int) -> Call | PlainProduce | None:
-        """Returns a Produce request of the common shape, to topics that the client may write to; None if it is another."""
-        call = PlainProduce()
-        if not call.parse(reader.buffer, reader.begin, reader.end):
-            return None
-        call.node = self._node
-        call.peer = self
-        call.cost = cost
-        call.began = self.active_at
-        call.is_done = call.is_refused = call.must_close = False
-        call.span = None
-        if self._node.access is not None and not call.is_allowed():
-            return None
-        reader.take(call.has_views)
-        return call
-
-    def _call(self, frame: memoryview, cost: int) -> Call:
-        """Returns the request of a frame. Raises ProtocolError if it is none that is served."""
+    def _call(self, reader: FrameReader, cost: int) -> Call:
+        """Takes a request of any shape. Raises ProtocolError if it is none that is served."""
+        frame = reader.frame()
+        reader.take(is_shared=reader.api_key == keys.PRODUCE)  # batches stay views of the frame; all else is copied out of it
         if self.sasl is not None and self._is_token(self.sasl):
             kind: type[Call] | None = TokenCall
             request = token_request(frame)
@@ -336,7 +334,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_ready(self) -> None:
         """Passes the next responses to the transport in one write."""
-        self.active_at = self._clock.monotonic()
         calls = self._calls
         buffers: list[Any] = []
         size = 0
@@ -352,6 +349,11 @@ class Connection(asyncio.BufferedProtocol):
             buffers += reply
             size += reply_size
             counted += call.size
+        self._write(buffers, size, counted)
+
+    def _write(self, buffers: list[Any], size: int, counted: int) -> None:
+        """Passes responses of `size` bytes to the transport, of which `counted` bytes are held until they are sent."""
+        self.active_at = self._clock.monotonic()
         if not size:
             return
         self._probe.bytes_out += size

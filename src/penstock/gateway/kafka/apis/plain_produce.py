@@ -5,7 +5,7 @@ What a kernel does not parse, `produce` serves: transactions, and requests that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.broker import Operation, UnknownTopicError
 from penstock.broker.quotas import PRODUCE_QUOTA
@@ -19,7 +19,6 @@ from penstock.kafka.protocol.produce import PartitionProduceResponse, ProduceRes
 from penstock.kernels.produce_frame import ProducedBatch, ProduceFrame
 
 if TYPE_CHECKING:
-    from penstock.core.probe import Span
     from penstock.gateway.kafka.connection import Connection
     from penstock.gateway.kafka.node import Node
 
@@ -27,19 +26,7 @@ if TYPE_CHECKING:
 class PlainProduce(ProduceFrame, Caller):
     """A Produce request in flight, as `Call` is for others. `Connection` fills it in: that is a call less for every request."""
 
-    __slots__ = (
-        "_deadline",
-        "_reply",
-        "_reply_size",
-        "began",
-        "cost",
-        "is_done",
-        "is_refused",
-        "must_close",
-        "node",
-        "peer",
-        "span",
-    )
+    __slots__ = ("_deadline", "began", "cost", "node", "peer")
 
     api_key: Final = keys.PRODUCE
     has_files: Final = False
@@ -51,11 +38,6 @@ class PlainProduce(ProduceFrame, Caller):
     peer: Connection
     cost: int
     began: float
-    is_done: bool
-    is_refused: bool
-    must_close: bool
-    span: Span | None
-    _reply: list[Any]
 
     def is_allowed(self) -> bool:
         """Returns whether access rules let the client write to all topics."""
@@ -81,8 +63,12 @@ class PlainProduce(ProduceFrame, Caller):
         if self.is_done:
             # It was answered when its time was up. Now its bytes are free as well.
             self.node.memory.give(self.cost)
+            return
+        if self.has_errors:
+            self._answer_errors()
         else:
-            self._answer()
+            self.answer()
+        self.peer.finished(self)
 
     def give_up(self, now: float) -> None:
         """It takes longer than the client waits. What is queued will be stored all the same, if it can be."""
@@ -93,25 +79,7 @@ class PlainProduce(ProduceFrame, Caller):
             if not batch.is_settled:
                 batch.error_code = errors.REQUEST_TIMED_OUT
         self.is_refused = True
-        self._answer()
-
-    def encode(self) -> tuple[list[Any], int]:
-        """Returns the response as buffers, and its size."""
-        return self._reply, self._reply_size
-
-    def _answer(self) -> None:
-        has_record_errors = self.has_errors and self._describe_errors()
-        if self.acks == NO_ACKS:
-            # Closing the connection is the only way to report an error.
-            self.must_close = any(batch.error_code for batch in self.batches)
-            self._reply, self._reply_size = [], 0
-        elif has_record_errors:
-            self._reply, self._reply_size = encode_response(keys.PRODUCE, self.version, self.correlation_id, self._response())
-        else:
-            reply = self.reply()
-            self._reply, self._reply_size = [reply], len(reply)
-        self.batches = []
-        self.is_done = True
+        self._answer_errors()
         self.peer.finished(self)
 
     def _throttle(self) -> None:
@@ -120,8 +88,8 @@ class PlainProduce(ProduceFrame, Caller):
             self.throttle_time_ms = delay_ms
             self.peer.mute(delay_ms / 1000)
 
-    def _describe_errors(self) -> bool:
-        """Gives every batch that was refused its error code and message. Returns whether single records are at fault."""
+    def _answer_errors(self) -> None:
+        """Answers a request of which something was refused."""
         for batch in self.batches:
             error = batch.error
             if error is not None:
@@ -129,7 +97,15 @@ class PlainProduce(ProduceFrame, Caller):
                 is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(batch.topic, bytes)
                 batch.error_code = errors.UNKNOWN_TOPIC_ID if is_unknown_id else produce_code(error, self.version)
                 batch.error_message = str(error)
-        return any(record_errors_of(batch.error) for batch in self.batches)
+                batch.log_append_time_ms = -1
+        if self.acks == NO_ACKS:
+            # Closing the connection is the only way to report an error.
+            self.must_close = any(batch.error_code for batch in self.batches)
+            self.answer()
+        elif any(record_errors_of(batch.error) for batch in self.batches):
+            self.answer(*encode_response(keys.PRODUCE, self.version, self.correlation_id, self._response()))
+        else:
+            self.answer()
 
     def _response(self) -> ProduceResponse:
         """The reply as a message."""

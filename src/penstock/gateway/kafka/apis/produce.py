@@ -152,7 +152,9 @@ class ProduceCall(Call):
                 admit = self._admission(producer, TopicPartition(route.topic.id, data.index))
                 admit()
             write = PendingWrite(self, outcome, route.partition)
-            outcome.log_append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
+            append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
+            if not outcome.error_code:
+                outcome.log_append_time_ms = append_time_ms
         except PenstockError as error:
             self.is_refused = True
             is_unknown_id = isinstance(error, UnknownTopicError) and isinstance(ref, bytes)
@@ -188,7 +190,9 @@ class ProduceCall(Call):
                 if trouble is not None:
                     raise trouble
                 route = broker.route(ref, number)
-                write.response.log_append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
+                append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
+                if not write.response.error_code:
+                    write.response.log_append_time_ms = append_time_ms
             except PenstockError as error:
                 write.set_exception(error)
 
