@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "up": "start a node",
     "status": "show cluster, listeners, rates, storage and alerts",
     "storage": "list the disks of a node, and scrub them",
+    "cluster": "create a cluster in etcd, and show it",
     "topic": "create, list, describe, alter, delete and trim topics",
     "queue": "list queues, register vital consumers, configure trimming",
     "group": "list, describe, reset and delete consumer groups",
