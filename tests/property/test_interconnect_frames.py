@@ -191,7 +191,7 @@ def test_a_frame_before_the_hello_or_from_the_wrong_side_ends_the_session(kind: 
     stranger.add(kind)
     data = written(stranger, 1000)
     dialer, acceptor = sessions()
-    with pytest.raises(ProtocolError, match="not a hello"):
+    with pytest.raises(ProtocolError, match="not expected"):
         feed(acceptor, data, [1000])
     dialer, acceptor = sessions()
     feed(acceptor, written(dialer.outbox, 1000), [1000])

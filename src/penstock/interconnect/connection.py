@@ -15,7 +15,7 @@ from penstock.interconnect.session import Session
 
 log = logging.getLogger(__name__)
 
-WRITE_BYTES = 128 << 10  # handed to the transport at a time: a small frame waits for no more than this
+WRITE_BYTES = 256 << 10
 JOIN_BYTES_MAX = 64 << 10  # small frames leave as one buffer
 
 
@@ -102,8 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         except PenstockError as error:
             self.abort(str(error))
         else:
-            if session.outbox and not self._flush_due:
-                self.flush_soon()
+            if session.outbox:
+                self.flush()
 
     def eof_received(self) -> bool:
         return False  # closes the transport

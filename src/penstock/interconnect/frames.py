@@ -7,7 +7,7 @@ A frame is a header of 44 bytes and a body; all numbers are little-endian.
      | 4      | 4      | 1    | 1     | 2    | 8    | 8           | 4     | 4          | 4       | 4           | length
 
     crc32c       of the 40 bytes that follow it and of the body; 0, and not looked at, where TLS protects the connection
-    length       of the body in this frame, 64 KiB at most
+    length       of the body in this frame, 128 KiB at most
     kind         1 HELLO    dialer and acceptor, once each, first on every connection; its body is drawn in `hello.py`
                  2 REFUSED  acceptor, in place of its hello: `code` says why, the body is a text; then it closes the connection
                  3 CALL     dialer: a call and the beginning of its body
@@ -23,7 +23,7 @@ A frame is a header of 44 bytes and a body; all numbers are little-endian.
     total        bytes of the whole body, in CALL and REPLY; what comes in PIECEs adds up to exactly this
     timeout_ms   CALL: milliseconds until the caller gives up, counted from `sent_ms`
     sent_ms      CALL: the caller's monotonic clock modulo 2^32, by which the receiver tells how long the frame was on its way
-    reply_bytes  CALL: bytes that the reply may have; 64 KiB are always allowed
+    reply_bytes  CALL: bytes that the reply may have; 128 KiB are always allowed
 
 The pieces of one body come in order. Frames of other calls may come between them, so a large body does not hold up a small call.
 Only the node that made a connection sends calls on it; for calls the other way there is another connection.
@@ -38,6 +38,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from penstock.core.checksum import crc32c
 from penstock.interconnect.errors import ProtocolError
 from penstock.interconnect.status import Buffer, Parts
@@ -51,10 +53,11 @@ CANCEL: Final = 6
 PING: Final = 7
 PONG: Final = 8
 MORE: Final = 1
+ALL_KINDS: Final = frozenset(range(HELLO, PONG + 1))
 
 HEADER_BYTES: Final = 44
 CRC_BYTES: Final = 4
-PIECE_BYTES_MAX: Final = 64 << 10
+PIECE_BYTES_MAX: Final = 128 << 10
 BUFFER_BYTES: Final = 64 << 10
 DIRECT_BYTES_MIN: Final = 8 << 10  # a piece of at least so many bytes that is not complete is received into its body
 
@@ -108,12 +111,12 @@ def pack_header(
 class _Body:
     """A body that is being received."""
 
-    __slots__ = ("filled", "frame", "memory", "view")
+    __slots__ = ("filled", "frame", "view")
 
     def __init__(self, frame: Frame, total: int) -> None:
         self.frame = frame
-        self.memory = bytearray(total)
-        self.view = memoryview(self.memory)
+        # Memory that is not cleared first, which would take as long as a sixth of receiving it.
+        self.view = np.empty(total, np.uint8).data
         self.filled = 0
 
 
@@ -134,10 +137,31 @@ class _DirectPiece:
 class FrameReader:
     """Cuts received bytes into frames and puts bodies together. Pure."""
 
-    __slots__ = ("_admit", "_bodies", "_body_max", "_buffer", "_checked", "_direct", "_end", "_scratch", "_start", "_view")
+    __slots__ = (
+        "_admit",
+        "_bodies",
+        "_body_max",
+        "_buffer",
+        "_checked",
+        "_direct",
+        "_end",
+        "_expected",
+        "_scratch",
+        "_start",
+        "_view",
+    )
 
-    def __init__(self, admit: Admit, *, checked: bool, body_bytes_max: int, capacity: int = BUFFER_BYTES) -> None:
+    def __init__(
+        self,
+        admit: Admit,
+        *,
+        checked: bool,
+        body_bytes_max: int,
+        expected: frozenset[int] = ALL_KINDS,
+        capacity: int = BUFFER_BYTES,
+    ) -> None:
         self._admit = admit
+        self._expected = expected
         self._checked = checked
         self._body_max = body_bytes_max
         self._buffer = bytearray(capacity)
@@ -148,8 +172,9 @@ class FrameReader:
         self._direct: _DirectPiece | None = None
         self._scratch = bytearray(0)
 
-    def enlarge(self, body_bytes_max: int, capacity: int = BUFFER_BYTES) -> None:
-        """Accept larger bodies from now on, into a larger buffer; what was received stays."""
+    def enlarge(self, body_bytes_max: int, expected: frozenset[int], capacity: int = BUFFER_BYTES) -> None:
+        """Accept larger bodies and other kinds of frames from now on, into a larger buffer; what was received stays."""
+        self._expected = expected
         held = bytes(self._view[self._start : self._end])
         self._buffer = bytearray(capacity)
         self._view = memoryview(self._buffer)
@@ -182,9 +207,36 @@ class FrameReader:
                 self._direct = None
                 self._finish_direct(direct, found)
             return found
-        self._end += count
-        while self._end - self._start >= HEADER_BYTES and self._next(found):
-            pass
+        end = self._end = self._end + count
+        at = self._start
+        view = self._view
+        while end - at >= HEADER_BYTES:
+            (crc, length, kind, flags, code, call, destination, total, timeout_ms, sent_ms, reply_bytes) = _HEADER.unpack_from(
+                view, at
+            )
+            if length > PIECE_BYTES_MAX or total > self._body_max or kind not in self._expected:
+                raise self._unwanted(kind, length, total)
+            stop = at + HEADER_BYTES + length
+            if stop > end:
+                if length >= DIRECT_BYTES_MIN:
+                    frame = Frame(kind, code, call, destination, timeout_ms, sent_ms, reply_bytes, b"")
+                    self._start_direct(frame, flags, length, total, crc=crc, at=at)
+                    return found
+                break
+            if self._checked and crc32c(view[at + CRC_BYTES : stop]) != crc:
+                raise ProtocolError(f"the checksum of a frame of {length} bytes is wrong: it was damaged on its way")
+            data = view[at + HEADER_BYTES : stop]
+            at = stop
+            if kind == PIECE or flags & MORE:
+                body = self._body_of(Frame(kind, code, call, destination, timeout_ms, sent_ms, reply_bytes, b""), total)
+                if body is not None:
+                    self._fill(body, length)[:] = data
+                    self._finish(body, flags, found)
+            elif total != length:
+                raise ProtocolError(f"a body of {total} bytes ended after {length}")
+            else:
+                found.append(Frame(kind, code, call, destination, timeout_ms, sent_ms, reply_bytes, bytes(data)))
+        self._start = at
         return found
 
     def discard(self, call: int) -> None:
@@ -192,38 +244,11 @@ class FrameReader:
         self._bodies.pop(call, None)
         # A piece on its way into that body is received to its end; the body is freed with it.
 
-    def _next(self, found: list[Frame]) -> bool:
-        """Takes the next frame out of the buffer; False if it is not complete."""
-        at = self._start
-        (crc, length, kind, flags, code, call, destination, total, timeout_ms, sent_ms, reply_bytes) = _HEADER.unpack_from(
-            self._buffer, at
-        )
-        if length > PIECE_BYTES_MAX or not HELLO <= kind <= PONG:
-            raise ProtocolError(f"a frame of kind {kind} and {length} bytes; there are kinds 1 to 8 of up to {PIECE_BYTES_MAX}")
-        if total > self._body_max or (length > self._body_max):
-            raise ProtocolError(f"a body of {max(total, length)} bytes; at most {self._body_max} are allowed here")
-        stop = at + HEADER_BYTES + length
-        if stop > self._end:
-            if length < DIRECT_BYTES_MIN:
-                return False
-            self._start_direct(
-                Frame(kind, code, call, destination, timeout_ms, sent_ms, reply_bytes, b""), flags, length, total, crc
-            )
-            return False
-        if self._checked and crc32c(self._view[at + CRC_BYTES : stop]) != crc:
-            raise ProtocolError(f"the checksum of a frame of {length} bytes is wrong: it was damaged on its way")
-        self._start = stop
-        data = self._view[at + HEADER_BYTES : stop]
-        if kind != PIECE and not flags & MORE:
-            if kind in _START_OF_BODY and total != length:
-                raise ProtocolError(f"a body of {total} bytes ended after {length}")
-            found.append(Frame(kind, code, call, destination, timeout_ms, sent_ms, reply_bytes, bytes(data)))
-            return True
-        body = self._body_of(Frame(kind, code, call, destination, timeout_ms, sent_ms, reply_bytes, b""), total)
-        if body is not None:
-            self._fill(body, length)[:] = data
-            self._finish(body, flags, found)
-        return True
+    def _unwanted(self, kind: int, length: int, total: int) -> ProtocolError:
+        if kind not in self._expected:
+            return ProtocolError(f"a frame of kind {kind} is not expected here, only {sorted(self._expected)}")
+        limit = min(self._body_max, PIECE_BYTES_MAX) if length > PIECE_BYTES_MAX else self._body_max
+        return ProtocolError(f"a body of {max(total, length)} bytes; at most {limit} are allowed here")
 
     def _body_of(self, frame: Frame, total: int) -> _Body | None:
         """The body that a frame belongs to; None if it is to be skipped."""
@@ -238,20 +263,23 @@ class FrameReader:
 
     def _fill(self, body: _Body, length: int) -> memoryview:
         at = body.filled
-        if at + length > len(body.memory):
-            raise ProtocolError(f"a body of {len(body.memory)} bytes has more pieces than that")
+        if at + length > len(body.view):
+            raise ProtocolError(f"a body of {len(body.view)} bytes has more pieces than that")
         body.filled = at + length
         return body.view[at : at + length]
 
-    def _start_direct(self, frame: Frame, flags: int, length: int, total: int, crc: int) -> None:
-        begun = crc32c(self._view[self._start + CRC_BYTES : self._start + HEADER_BYTES]) if self._checked else 0
+    def _start_direct(self, frame: Frame, flags: int, length: int, total: int, *, crc: int, at: int) -> None:
+        """The frame at `at` is not complete: have the rest of it received into the body that it belongs to."""
+        if frame.kind != PIECE and not flags & MORE and total != length:
+            raise ProtocolError(f"a body of {total} bytes ended after {length}")
+        begun = crc32c(self._view[at + CRC_BYTES : at + HEADER_BYTES]) if self._checked else 0
         body = self._body_of(frame, total)
         if body is not None:
             view = self._fill(body, length)
         else:
             self._scratch = bytearray(length)
             view = memoryview(self._scratch)
-        held = self._view[self._start + HEADER_BYTES : self._end]
+        held = self._view[at + HEADER_BYTES : self._end]
         view[: len(held)] = held
         self._direct = _DirectPiece(view, body, flags, crc, begun)
         self._direct.left -= len(held)
@@ -268,7 +296,7 @@ class FrameReader:
         """After a piece: hand the body over if that was its last."""
         if flags & MORE:
             return
-        if body.filled != len(body.memory):
-            raise ProtocolError(f"a body of {len(body.memory)} bytes ended after {body.filled}")
+        if body.filled != len(body.view):
+            raise ProtocolError(f"a body of {len(body.view)} bytes ended after {body.filled}")
         if self._bodies.pop(body.frame.call, None) is body:
             found.append(body.frame._replace(body=body.view))

@@ -54,6 +54,7 @@ class CallerConnection:
         self.peer: Peer | None = None
         self.since = self.heard_at = self.written_at = self._clock.monotonic()
         self._heard_bytes = 0
+        self._is_receiving = False
         self._calls: dict[int, ServedCall] = {}
         self._tasks: dict[int, asyncio.Future[Parts]] = {}
         self._age = FrameAge()
@@ -83,6 +84,7 @@ class CallerConnection:
 
     def received(self, connection: Connection, frames: list[Frame]) -> None:
         """See ConnectionOwner."""
+        self._is_receiving = True  # what is answered meanwhile is sent at the end
         for frame in frames:
             if frame.kind == CALL:
                 self._begin(frame)
@@ -90,6 +92,7 @@ class CallerConnection:
                 connection.session.outbox.add(PONG, call=frame.call)
             elif frame.kind == CANCEL:
                 self._cancel(frame.call)
+        self._is_receiving = False
         if connection.session.outbox.bytes > self._options.unsent_bytes_max:
             connection.pause_reading()
 
@@ -177,7 +180,10 @@ class CallerConnection:
                 return
             outbox = self.connection.session.outbox
             outbox.add(REPLY, CallStatus.OK, served.call, parts)
-            self.connection.flush_soon()
+            if self._calls:
+                self.connection.flush_soon()  # together with the replies to others
+            elif not self._is_receiving:
+                self.connection.flush()
             if outbox.bytes > self._options.unsent_bytes_max:
                 self.connection.pause_reading()
 

@@ -21,6 +21,7 @@ from penstock.interconnect.frames import (
     CANCEL,
     HEADER_BYTES,
     HELLO,
+    PIECE,
     PING,
     PONG,
     REFUSED,
@@ -32,8 +33,10 @@ from penstock.interconnect.frames import (
 from penstock.interconnect.hello import HELLO_BYTES_MAX, Hello, Peer
 from penstock.interconnect.outbox import Outbox
 
-_OF_DIALER: Final = frozenset({CALL, CANCEL, PING})
-_OF_ACCEPTOR: Final = frozenset({REPLY, PONG})
+_FIRST_OF_DIALER: Final = frozenset({HELLO})
+_FIRST_OF_ACCEPTOR: Final = frozenset({HELLO, REFUSED})
+_OF_DIALER: Final = frozenset({CALL, PIECE, CANCEL, PING})
+_OF_ACCEPTOR: Final = frozenset({REPLY, PIECE, PONG})
 
 Answer = Callable[[Hello], tuple[Peer, Hello]]  # what an acceptor makes of a hello; raises PeerRefusedError
 Check = Callable[[Hello], Peer]  # what a dialer makes of the answer; raises PeerRefusedError
@@ -52,7 +55,11 @@ class Session:
         self._expected = _OF_DIALER if check is None else _OF_ACCEPTOR
         self._body_max = body_bytes_max
         self._reader = FrameReader(
-            admit, checked=checked, body_bytes_max=HELLO_BYTES_MAX, capacity=HEADER_BYTES + HELLO_BYTES_MAX
+            admit,
+            checked=checked,
+            body_bytes_max=HELLO_BYTES_MAX,
+            expected=_FIRST_OF_DIALER if check is None else _FIRST_OF_ACCEPTOR,
+            capacity=HEADER_BYTES + HELLO_BYTES_MAX,
         )
         self.outbox = Outbox(checked=checked)
         self.peer: Peer | None = None
@@ -77,15 +84,12 @@ class Session:
         """Takes note of bytes in `space`; returns frames other than hellos. Raises ProtocolError, or PeerRefusedError after which
         an acceptor still sends what is in its outbox."""
         frames = self._reader.received(count)
-        if self.peer is None:
-            if not frames:
-                return frames
+        if self.peer is None and frames:
             self._greet(frames.pop(0))
-            self._reader.enlarge(self._body_max)
-            frames += self._reader.received(0)
-        for frame in frames:
-            if frame.kind not in self._expected:
-                raise ProtocolError(f"a frame of kind {frame.kind} is not expected here")
+            self._reader.enlarge(self._body_max, self._expected)
+            if frames:
+                raise ProtocolError("more than one hello")
+            frames = self._reader.received(0)
         return frames
 
     def discard(self, call: int) -> None:
@@ -95,8 +99,6 @@ class Session:
     def _greet(self, frame: Frame) -> None:
         if frame.kind == REFUSED and self._check is not None:
             raise PeerRefusedError(frame.code, bytes(frame.body).decode(errors="replace"))
-        if frame.kind != HELLO:
-            raise ProtocolError(f"the first frame is of kind {frame.kind}, not a hello")
         hello = Hello.unpack(frame.body)
         if self._check is not None:
             self.peer = self._check(hello)

@@ -57,7 +57,7 @@ async def test_errors_of_handlers_are_statuses_with_their_code(network: SimNetwo
     assert await call(link, BUG) == Reply(CallStatus.FAILED, b"", "KeyError: 'oops'", "internal")
     assert (await call(link, 99)).status is CallStatus.UNKNOWN_METHOD
     assert (await link.call(ECHO, 77, (), timeout_s=1)).status is CallStatus.UNKNOWN_DESTINATION
-    assert (await link.call(ECHO, 1, (bytes(100_000),), timeout_s=1)).status is CallStatus.TOO_LARGE
+    assert (await link.call(ECHO, 1, (bytes(200_000),), timeout_s=1)).status is CallStatus.TOO_LARGE
     assert second.interconnect.service.probe.errors == {
         "FAILED": 2,
         "UNKNOWN_METHOD": 1,
