@@ -191,10 +191,15 @@ def test_a_restored_store_is_not_changed_until_it_was_brought_up_to_date() -> No
         await asyncio.sleep(20)
         assert store.table.revision == before
         assert len(coordination.groups()) == 5  # the node still knows what it saw
-        await recover(store)
-        await asyncio.sleep(5)
+        mender = Coordination(store.client("mender"), now=sim_loop().time)
+        await mender.recover_cluster(IDENTITY, coordination.mark, {1: b"1", 2: b"newer", 5: b"1"})
+        await asyncio.sleep(10)
         assert coordination.status.is_usable
-        assert len(coordination.groups()) == 1
+        assert [entry.value for entry in coordination.groups().values()] == [b"1", b"newer", b"1"]
+        leader = store.table.get("leader").entry
+        assert leader is not None
+        assert coordination.leadership is not None
+        assert coordination.leadership.revision == leader.revision  # and not the one of the time before
         assert coordination.identity.recoveries == 1
         assert (await coordination.change_group(9, b"1", 0)).outcome is Outcome.DONE
         await coordination.close()
@@ -203,9 +208,34 @@ def test_a_restored_store_is_not_changed_until_it_was_brought_up_to_date() -> No
     run_simulation(scenario(), seed=1)
 
 
-async def recover(store: SimCoordination) -> None:
-    """What `cluster recover` does at the end: the identity says that the store was brought up to date."""
-    entry = store.table.get("identity").entry
-    assert entry is not None
-    recovered = entry.value.replace(b'"recoveries":0', b'"recoveries":1')
-    assert (await store.inner.commit([Compare("identity", entry.revision)], [Put("identity", recovered)])).outcome is Outcome.DONE
+def test_a_leader_does_not_trust_a_revision_from_before_the_store_was_rolled_back() -> None:
+    async def scenario() -> None:
+        store = SimCoordination(random.Random(1))
+        first, second = SimNode(store, 1), SimNode(store, 2)
+        await first.start()
+        await second.start()
+        await asyncio.sleep(1)
+        old = store.table.image()
+        leader, challenger = (first, second) if first.coordination.leadership else (second, first)
+        known = leader.coordination.leadership
+        assert known is not None
+        for number in range(10):
+            await leader.coordination.change_group(number, b"", 0)
+        assert await challenger.coordination.challenge(known)
+        token = challenger.coordination.leadership
+        assert token is not None
+        store.restore(old)
+        await asyncio.sleep(5)
+        assert challenger.coordination.status.state is StoreState.ROLLED_BACK
+        mender = Coordination(store.client("mender"), now=sim_loop().time)
+        await mender.recover_cluster(IDENTITY, challenger.coordination.mark, {})
+        await asyncio.sleep(2)
+        entry = store.table.get("leader").entry
+        for node in (first, second):
+            leadership = node.coordination.leadership
+            assert leadership is None or (entry is not None and leadership.revision == entry.revision)
+        for node in (first, second):
+            await node.coordination.close()
+        await store.inner.close()
+
+    run_simulation(scenario(), seed=1)

@@ -13,6 +13,7 @@ from penstock.coordination.key_mirror import KeyChange
 from penstock.coordination.key_table import KeyTable
 from penstock.coordination.members import DuplicateMemberError, MemberRecord
 from penstock.coordination.memory_store import MemoryStore
+from penstock.coordination.node_ids import NodeNameTakenError, NodeRecord
 from penstock.coordination.ownership import OwnerMap, TabletRange
 from penstock.coordination.port import (
     Change,
@@ -62,6 +63,8 @@ __all__ = [
     "MemberRecord",
     "MemoryStore",
     "NoClusterError",
+    "NodeNameTakenError",
+    "NodeRecord",
     "NotLeaderError",
     "Outcome",
     "OwnerMap",

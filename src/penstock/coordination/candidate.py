@@ -60,6 +60,10 @@ class Candidate:
         """The leader key changed."""
         self._look.set()
 
+    def forget(self) -> None:
+        """Forget what we read: the store was rolled back, and will give the same revisions to other changes."""
+        self._read = (0, None)
+
     def leader(self) -> Leader | None:
         """Who leads, by the newest that we know."""
         revision, leader = self._read

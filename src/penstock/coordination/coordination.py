@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,13 +22,15 @@ from penstock.coordination.identity import (
     ClusterIdentity,
     ClusterMark,
     NoClusterError,
+    WrongClusterError,
     check_identity,
     decode_identity,
     encode_identity,
 )
-from penstock.coordination.key_layout import GROUPS, IDENTITY, LEADER, MEMBERS, OWNERS, group_key, member_key
+from penstock.coordination.key_layout import GROUPS, IDENTITY, LEADER, MEMBERS, NODES, OWNERS, group_key, member_key, node_key
 from penstock.coordination.key_mirror import KeyChange, KeyMirror
-from penstock.coordination.members import MemberRecord, check_registration, decode_member, encode_member
+from penstock.coordination.members import DuplicateMemberError, MemberRecord, check_registration, decode_member, encode_member
+from penstock.coordination.node_ids import claim_node_id, removal_of
 from penstock.coordination.ownership import OwnerMap
 from penstock.coordination.port import (
     Change,
@@ -44,11 +46,13 @@ from penstock.coordination.port import (
 from penstock.coordination.session import Session
 from penstock.coordination.status import CoordinationStatus
 from penstock.core.clock import boot_time
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, InvalidRequestError
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 5
+CLAIM_ATTEMPTS: Final = 100
+"""Of all nodes that start at once, one gets its id at a time."""
 TTL_S: Final = 5.0
 
 
@@ -97,7 +101,7 @@ class Coordination:
         snapshot = await self._store.get(IDENTITY)
         found = decode_identity(snapshot.entry) if snapshot.entry is not None else None
         identity = check_identity(found, snapshot.position, mark)
-        self._follower = Follower(self._store, self._mirror, identity, self._tell)
+        self._follower = Follower(self._store, self._mirror, identity, self._tell, self._forget_revisions)
         await self._follower.list_all()
         self._following = asyncio.create_task(self._follower.run(), name="coordination-follower")
         return identity
@@ -140,7 +144,57 @@ class Coordination:
         raised = msgspec.structs.replace(identity, feature_level=max(level, identity.feature_level))
         return await self.commit_as_leader([Compare(IDENTITY, entry.revision)], [Put(IDENTITY, encode_identity(raised))])
 
-    # Members.
+    async def recover_cluster(self, identity: ClusterIdentity, mark: ClusterMark, groups: Mapping[int, bytes]) -> ClusterIdentity:
+        """Bring a store that is empty or an old copy up to date: the configurations of groups that the disks have, and last an
+        identity that says so, upon which waiting nodes go on. `mark` is the newest that a node of the cluster keeps."""
+        snapshot = await self._store.inner.scan("")
+        entries = {entry.key: entry for entry in snapshot.entries}
+        existing = entries.get(IDENTITY)
+        found = decode_identity(existing) if existing is not None else None
+        if found is not None and found.cluster_id != identity.cluster_id:
+            raise WrongClusterError(
+                f"the store holds cluster {found.cluster_id}, and the disks are of cluster {identity.cluster_id}"
+            )
+        recoveries = max(mark.recoveries, found.recoveries if found is not None else 0) + 1
+        recovered = msgspec.structs.replace(identity, recoveries=recoveries)
+        puts = [
+            *(Put(group_key(group_id), value) for group_id, value in groups.items()),
+            Put(IDENTITY, encode_identity(recovered)),
+        ]
+        for put in puts:
+            known = entries.get(put.key)
+            if known is not None and known.value == put.value:
+                continue
+            result = await self._store.inner.commit([Compare(put.key, known.revision if known is not None else 0)], [put])
+            if result.outcome is not Outcome.DONE:
+                raise CoordinationUnavailableError(f"recovering {put.key} is {result.outcome.value}; run the recovery again")
+        return recovered
+
+    # Nodes and members.
+
+    async def claim_node_id(self, name: str, directory_id: str, *, replaces: bool = False) -> int:
+        """The id of this node: the one that its data directory has, or a new one. With `replaces` it takes over the id of the
+        node of this name, whose directory is lost and which must not run."""
+        for _ in range(CLAIM_ATTEMPTS):
+            claim = claim_node_id((await self._store.scan(NODES)).entries, name, directory_id, replaces=replaces)
+            if claim.change is None:
+                return claim.node_id
+            member = (await self._store.get(member_key(claim.node_id))).entry
+            if member is not None:
+                raise DuplicateMemberError(f"node {claim.node_id} ({name}) is running; stop it before it is replaced")
+            # Refused or unknown: the next look tells who has the id.
+            await self._store.commit([claim.change[0], Compare(member_key(claim.node_id), 0)], [claim.change[1]])
+        raise CoordinationUnavailableError(
+            f"the id of node {name} was not confirmed in {CLAIM_ATTEMPTS} attempts; start it again"
+        )
+
+    async def remove_node(self, node_id: int) -> CommitResult:
+        """Remove a node that does not run from the cluster for good; its id is not given again."""
+        entry = (await self._store.get(node_key(node_id))).entry
+        if entry is None:
+            raise InvalidRequestError(f"there is no node {node_id}")
+        compare, put = removal_of(entry)
+        return await self.commit_as_leader([compare, Compare(member_key(node_id), 0)], [put])
 
     async def register(self, record: MemberRecord, ttl_s: float = TTL_S) -> None:
         """Register this node under a lease that is kept from then on. DuplicateMemberError if another node has its id."""
@@ -220,6 +274,10 @@ class Coordination:
             if current is None or current.revision != leader.revision:
                 raise NotLeaderError(f"node {current.record.node_id if current else 'none'} leads by now; nothing was changed")
         return result
+
+    def _forget_revisions(self) -> None:
+        if self._candidate is not None:
+            self._candidate.forget()
 
     def _candidate_look(self, changes: list[KeyChange]) -> None:
         if self._candidate is not None and any(change.key == LEADER for change in changes):

@@ -20,6 +20,7 @@ from penstock.coordination.port import (
     RolledBackError,
     Snapshot,
 )
+from penstock.core.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +29,23 @@ RETRY_S_MAX: Final = 1.0
 
 
 class Follower:
-    """Applies what the store tells to a `KeyMirror`, and calls `on_changes` with what became different."""
+    """Applies what the store tells to a `KeyMirror`, and calls `on_changes` with what became different.
+
+    `on_accepted` is called when a store that was rolled back is used again: revisions known from before it mean nothing in it.
+    """
 
     def __init__(
-        self, store: GuardedStore, mirror: KeyMirror, identity: ClusterIdentity, on_changes: Callable[[list[KeyChange]], None]
+        self,
+        store: GuardedStore,
+        mirror: KeyMirror,
+        identity: ClusterIdentity,
+        on_changes: Callable[[list[KeyChange]], None],
+        on_accepted: Callable[[], None],
     ) -> None:
         self._store = store
         self._mirror = mirror
         self._on_changes = on_changes
+        self._on_accepted = on_accepted
         self.identity = identity
         self._must_list = True
         self.listings = 0
@@ -57,6 +67,10 @@ class Follower:
                 log.debug("the watch ended: %s", error)
                 retry_s = RETRY_S if self._mirror.revision > before else min(RETRY_S_MAX, retry_s * 2)
                 await asyncio.sleep(retry_s)
+            except PenstockError:
+                log.exception("the keys of the cluster cannot be followed; they are listed again")
+                self._must_list = True
+                await asyncio.sleep(RETRY_S_MAX)
 
     async def list_all(self) -> None:
         """List all keys and take them over."""
@@ -96,6 +110,7 @@ class Follower:
                 except RolledBackError:
                     continue
             self._store.accept(snapshot.position)
+            self._on_accepted()
             self._apply_listing(snapshot)
             return
 

@@ -2,6 +2,7 @@
 
     identity            cluster id, kind, feature level             created once
     leader              who leads                                   under the leader's lease
+    nodes/NODE          the name and data directory that have an id created once, kept for good
     members/NODE        a running node: name, addresses, rack       under its lease
     groups/GROUP        the configuration of a storage group        changed by compare-and-swap
     owners/FIRST        tablets FIRST to LAST are owned by a node   changed by the leader
@@ -18,6 +19,7 @@ from penstock.core.errors import InvalidRequestError
 
 IDENTITY: Final = "identity"
 LEADER: Final = "leader"
+NODES: Final = "nodes/"
 MEMBERS: Final = "members/"
 GROUPS: Final = "groups/"
 OWNERS: Final = "owners/"
@@ -38,6 +40,11 @@ def check_cluster_name(name: str) -> None:
             f"{name!r} cannot be the name of a cluster: use 1 to 63 letters, digits, dots, dashes and underscores,"
             " beginning with a letter or digit"
         )
+
+
+def node_key(node_id: int) -> str:
+    """The key of a node that has an id, whether it runs or not."""
+    return NODES + _number(node_id)
 
 
 def member_key(node_id: int) -> str:

@@ -10,9 +10,11 @@ import pytest
 
 from penstock.coordination import (
     ClusterExistsError,
+    ClusterMark,
     Coordination,
     DuplicateMemberError,
     NoClusterError,
+    NodeNameTakenError,
     NotLeaderError,
     Outcome,
     Position,
@@ -223,5 +225,51 @@ def test_a_view_that_missed_too_much_lists_again(store: StoreUnderTest) -> None:
         assert [key[:7] for key in changes] == ["groups/"] * 2
         await node.close()
         await watcher.close()
+
+    store.run(test())
+
+
+def test_a_node_keeps_its_id_and_no_other_gets_it(store: StoreUnderTest) -> None:
+    async def test() -> None:
+        view = await opened(store)
+        ids = await asyncio.gather(*(view.claim_node_id(f"n{number}", f"d{number}") for number in range(4)))
+        assert sorted(ids) == [1, 2, 3, 4]
+        assert await view.claim_node_id("n2", "d2") == ids[2]
+        with pytest.raises(NodeNameTakenError, match="choose another name"):
+            await view.claim_node_id("n2", "empty")
+        with pytest.raises(NodeNameTakenError, match="named n2, and not of other"):
+            await view.claim_node_id("other", "d2")
+        node = await joined(store, ids[2], candidate=True)
+        with pytest.raises(DuplicateMemberError, match="stop it before it is replaced"):
+            await view.claim_node_id("n2", "empty", replaces=True)
+        await until(lambda: node.leadership is not None)
+        assert (await node.remove_node(ids[2])).outcome is Outcome.REFUSED  # it runs
+        assert (await node.remove_node(ids[3])).outcome is Outcome.DONE
+        await node.close()
+        assert await view.claim_node_id("n2", "empty", replaces=True) == ids[2]
+        with pytest.raises(NodeNameTakenError, match="was removed"):
+            await view.claim_node_id("n3", "d3")
+        assert await view.claim_node_id("n3", "new") == 5
+        await view.close()
+
+    store.run(test())
+
+
+def test_a_store_that_lost_everything_is_rebuilt_and_then_accepted(store: StoreUnderTest) -> None:
+    async def test() -> None:
+        mark = ClusterMark(IDENTITY.cluster_id, 0, Position("the lost one", 1_000_000))
+        node = Coordination(store.client(), now=store.now)
+        with pytest.raises(NoClusterError, match="cluster recover"):
+            await node.open(mark)
+        recovered = await node.recover_cluster(IDENTITY, mark, {1: b"one", 2: b"two"})
+        assert recovered.recoveries == 1
+        assert await node.open(mark) == recovered
+        assert [entry.value for entry in node.groups().values()] == [b"one", b"two"]
+        assert (node.mark.recoveries, node.mark.cluster_id) == (1, IDENTITY.cluster_id)
+        stranger = Coordination(store.client(), now=store.now)
+        with pytest.raises(WrongClusterError):
+            await stranger.recover_cluster(msgspec.structs.replace(IDENTITY, cluster_id="another"), mark, {})
+        await stranger.close()
+        await node.close()
 
     store.run(test())

@@ -60,6 +60,17 @@ async def freeze_follower(load: CountingLoad) -> None:
     await asyncio.to_thread(load.etcd.wait)
 
 
+async def freeze_two(load: CountingLoad) -> None:
+    """One member is left, without a leader; its clients and those of the others get no further, and no lease ends."""
+    two = load.etcd.members[:2]
+    for member in two:
+        member.freeze()
+    await load.settle(4.0)
+    for member in two:
+        member.thaw()
+    await asyncio.to_thread(load.etcd.wait)
+
+
 async def kill_all(load: CountingLoad) -> None:
     """All of etcd is away for longer than a lease."""
     assert load.nodes[0].status.is_usable
@@ -91,7 +102,9 @@ def test_nothing_is_missed_when_the_leader_of_etcd_dies_and_then_all_of_it_for_l
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fault", [kill_leader, freeze_leader, freeze_follower, kill_all], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(
+    "fault", [kill_leader, freeze_leader, freeze_follower, freeze_two, kill_all], ids=lambda fault: fault.__name__
+)
 def test_twenty_rounds(tmp_path: Path, fault: Callable[[CountingLoad], Awaitable[None]]) -> None:
     pauses, unknown = [], 0
     with running_etcd(tmp_path, 3) as cluster:

@@ -176,3 +176,12 @@ def test_endpoints_are_urls() -> None:
 def test_options_that_cannot_work_are_refused(endpoints: tuple[str, ...], settings: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         EtcdOptions(endpoints, "/p/", **settings)  # type: ignore[arg-type]
+
+
+def test_an_endpoint_that_is_connected_goes_before_those_that_are_not() -> None:
+    choice = EndpointChoice(3)
+    assert choice.prefer(lambda endpoint: endpoint == 2) == 2
+    assert choice.current == 2
+    assert choice.prefer(lambda endpoint: False) is None
+    choice.note_failed(2)
+    assert choice.prefer(lambda endpoint: True) == 0

@@ -173,6 +173,9 @@ class EtcdConnection:
         await self._open_channels()
         deadline = self._now() + timeout_s
         while True:
+            connected = self._choice.prefer(self._is_connected)
+            if connected is not None:
+                return connected, self._channels[connected]
             for _ in self._channels:
                 endpoint = self._choice.current
                 channel = self._channels[endpoint]
@@ -194,6 +197,10 @@ class EtcdConnection:
             details = error.details() or details
         failure = Failure.REFUSED if failure_of(grpc.StatusCode.UNKNOWN, details) is Failure.REFUSED else Failure.NOT_DONE
         return EtcdCallError(failure, f"no endpoint can be reached (last: {self._options.endpoints[endpoint]}: {details})")
+
+    def _is_connected(self, endpoint: int) -> bool:
+        """Whether a channel stands; one that does not is told to connect, to be there when it is needed."""
+        return self._channels[endpoint].get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
 
     async def _is_ready(self, channel: Any, timeout_s: float) -> bool:
         try:

@@ -1,0 +1,83 @@
+"""Ids of nodes: given once to a data directory, kept over restarts, never given again. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.coordination.key_layout import node_key, number_in
+from penstock.coordination.port import Compare, Entry, Put
+from penstock.core.errors import ConfigError, CorruptionError
+
+
+class NodeNameTakenError(ConfigError):
+    """Another node has this name, or a node of this directory was removed; the message says what to do."""
+
+    code = "node_name_taken"
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that was ever part of the cluster. A removed one keeps its id, so that no other gets it."""
+
+    name: str
+    directory_id: str
+    is_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClaim:
+    """The id of a node. `change` is the transaction that gives it; None if it has the id already."""
+
+    node_id: int
+    change: tuple[Compare, Put] | None = None
+
+
+def decode_node(entry: Entry) -> NodeRecord:
+    """A node as it was stored."""
+    try:
+        return msgspec.json.decode(entry.value, type=NodeRecord)
+    except msgspec.DecodeError as error:
+        raise CorruptionError(f"the key {entry.key} does not hold a node: {error}") from error
+
+
+def claim_node_id(entries: Sequence[Entry], name: str, directory_id: str, *, replaces: bool) -> NodeClaim:
+    """The id for a data directory: the one it has, that of the node it replaces, or a new one."""
+    named: Entry | None = None
+    for entry in entries:
+        node = decode_node(entry)
+        if node.directory_id == directory_id:
+            return _claim_known(entry, node, name)
+        if node.name == name and not node.is_removed:
+            named = entry
+    mine = NodeRecord(name=name, directory_id=directory_id)
+    if named is None:
+        node_id = max((number_in(entry.key) for entry in entries), default=0) + 1
+        return NodeClaim(node_id, (Compare(node_key(node_id), 0), _put(node_id, mine)))
+    node_id = number_in(named.key)
+    if not replaces:
+        raise NodeNameTakenError(
+            f"node {node_id} is named {name} and has another data directory: choose another name,"
+            " or say that this node replaces it if that directory is lost"
+        )
+    return NodeClaim(node_id, (Compare(named.key, named.revision), _put(node_id, mine)))
+
+
+def removal_of(entry: Entry) -> tuple[Compare, Put]:
+    """The transaction that removes a node for good."""
+    removed = msgspec.structs.replace(decode_node(entry), is_removed=True)
+    return Compare(entry.key, entry.revision), _put(number_in(entry.key), removed)
+
+
+def _claim_known(entry: Entry, node: NodeRecord, name: str) -> NodeClaim:
+    node_id = number_in(entry.key)
+    if node.is_removed:
+        raise NodeNameTakenError(f"node {node_id} of this data directory was removed from the cluster; use an empty directory")
+    if node.name != name:
+        raise NodeNameTakenError(f"this data directory is that of node {node_id}, named {node.name}, and not of {name}")
+    return NodeClaim(node_id)
+
+
+def _put(node_id: int, node: NodeRecord) -> Put:
+    return Put(node_key(node_id), msgspec.json.encode(node))
