@@ -1,4 +1,4 @@
-"""Pipelines: declared in one file, run on Spark, nothing lost or doubled."""
+"""Pipelines: declared in one file, run on Spark, exactly once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The rows of one batch of a pipeline without state: ranges of offsets to a DataFrame, by way of the transformation if there is
-one, and how many rows were read and could not be."""
+"""Turns the offset ranges of a batch of a stateless pipeline into a DataFrame, through the transformation if there is one, and
+counts the rows read and the rows that could not be decoded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class ReadCounts(NamedTuple):
-    """What was read of a batch: rows, and the ranges with values that could not be decoded, with how many."""
+    """How many rows of a batch were read, and how many values of which ranges could not be decoded."""
 
     rows: int
     dead: list[tuple[OffsetRange, int]]
 
 
 class CountsParam(AccumulatorParam[Counts]):
-    """Counts by range: a task that runs twice finds the same, and counts once."""
+    """Accumulates counts by range, so that a task that runs twice is counted once."""
 
     def zero(self, value: Counts) -> Counts:
         return {}
@@ -48,7 +48,7 @@ class BatchRows:
         self._read_views: list[View] | None = None
 
     def frame(self, ranges: Iterable[OffsetRange]) -> DataFrame:
-        """The rows that come of some ranges; without a transformation those of the first view."""
+        """The result rows for some ranges; without a transformation those of the first view."""
         self._ranges = list(ranges)
         self.counts.value = {}
         frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self.read_views()}
@@ -57,14 +57,13 @@ class BatchRows:
         return self.query.apply(frames)
 
     def read_views(self) -> list[View]:
-        """The views as tasks make them."""
+        """The views as DataFrames that tasks produce."""
         if self._read_views is None:
             self._read_views = self._prune()
         return self._read_views
 
     def _prune(self) -> list[View]:
-        """The views with only the columns that the query uses: what tasks do not make costs nothing. Where the query names
-        columns only to leave them out, all of them stay."""
+        """The views with only the columns that the query uses. If the query names columns only to exclude them, all are kept."""
         if self.query is None:
             return self.views
         whole = self.query.apply({view.name: view.frame(self._spark, []) for view in self.views})

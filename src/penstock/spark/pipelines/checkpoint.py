@@ -1,4 +1,4 @@
-"""The checkpoint of a streaming query, as far as a pipeline looks into it: whose it is, and the offsets of each batch."""
+"""Reads the checkpoint of a streaming query: the id of the query, and the offsets of each batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Checkpoint:
         return None if text is None else str(json.loads(text)["id"])
 
     def positions(self, batch: int) -> StreamOffset | None:
-        """Where a batch ends in all topics; None if it was not planned. Where two readers share a topic, the slower counts."""
+        """The end offsets of a batch in all topics; None if it was not planned. If two streams read a topic, the lower offset."""
         text = self._read(f"offsets/{batch}")
         if text is None:
             return None

@@ -1,4 +1,4 @@
-"""Rows that cannot be decoded: found again by their ranges, and sent as they were stored, with where they are from and why."""
+"""Rows that cannot be decoded: read again by their ranges and sent as they were stored, with their origin and the error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def letters(dead: pa.RecordBatch, pipeline: str) -> pa.RecordBatch:
-    """Rows for a topic: value and key as they were, and headers that tell where from and why."""
+    """Rows for the dead letter topic: the original value and key, and headers with the origin and the error."""
     count = dead.num_rows
     texts = [
         dead.column("topic"),
@@ -70,7 +70,7 @@ class DeadLetterTask:
 
 
 def dead_of(batches: Iterable[tuple[pa.RecordBatch, pa.RecordBatch | None]]) -> Iterator[pa.RecordBatch]:
-    """Only what could not be decoded."""
+    """Only the rows that could not be decoded."""
     return (dead for _, dead in batches if dead is not None)
 
 

@@ -1,4 +1,4 @@
-"""What can stop a pipeline: each says where, what, and what to do."""
+"""Errors that stop a pipeline: each says where, what happened, and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, 
 
 
 class SpecFault(NamedTuple):
-    """One thing that is wrong in a file: where it stands, which field it is, and what is wrong with it."""
+    """One error in a file: its line, its field, and what is wrong."""
 
     file: str
     line: int
@@ -21,7 +21,7 @@ class SpecFault(NamedTuple):
 
 
 class SpecError(ConfigError):
-    """A pipeline's file is not as it must be; the message has a line for each thing that is wrong."""
+    """A pipeline's file is invalid; the message has a line for each error."""
 
     code = "pipeline_file"
 
@@ -31,47 +31,47 @@ class SpecError(ConfigError):
 
 
 class PipelineFencedError(FencedError):
-    """Another copy of the same pipeline has taken over; this one stops and is not started again."""
+    """Another instance of the pipeline has taken over; this one stops and is not restarted."""
 
     code = "pipeline_fenced"
 
 
 class AlreadyRunningError(InvalidRequestError):
-    """Another copy of the same pipeline is alive."""
+    """Another instance of the pipeline is running."""
 
     code = "pipeline_running"
 
 
 class LostStateError(ConfigError):
-    """The checkpoint of a pipeline with state is gone, or is another's, while its target holds what it made."""
+    """The checkpoint of a stateful pipeline is lost, or belongs to another query, while its target holds output."""
 
     code = "pipeline_state_lost"
 
 
 class ChangedInputError(ConfigError):
-    """What a pipeline reads is not what it was when the pipeline began."""
+    """The input of a pipeline has changed since it started: a recreated topic, a rewritten file."""
 
     code = "pipeline_input_changed"
 
 
 class BadRowError(PenstockError):
-    """A row cannot be decoded, and the pipeline is to stop at such rows."""
+    """A row cannot be decoded, and the pipeline is configured to stop at such rows."""
 
     code = "pipeline_bad_row"
 
 
 class StreamFailedError(PenstockError):
-    """A streaming query of Spark has ended by an error."""
+    """A streaming query of Spark has failed."""
 
     code = "pipeline_stream"
     retriable = True
 
 
 class SparkLostError(PenstockError):
-    """The Spark of a pipeline is gone; only a new process has a new one."""
+    """The connection to Spark is lost; only a new process can start another session."""
 
     code = "pipeline_spark_lost"
 
 
-# What does not go away by trying again: the pipeline stops at once.
+# Errors that a retry does not fix: the pipeline stops at once.
 FINAL = (SpecError, FencedError, AlreadyRunningError, LostStateError, ChangedInputError, BadRowError, SparkLostError, ConfigError)

@@ -1,7 +1,7 @@
 """The record of a pipeline in the broker: its current run and its progress. A run that finds another one there stops.
 
 The record's key is `pipeline/NAME`, its value JSON: {"run": …, "host": …, "started_ms": …, "batch": …, "offsets": …, "ids": …}.
-It is set only by compare and set; for targets that are topics, in one step with the rows.
+It is changed only by compare-and-set; for targets that are topics, atomically with the rows.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Fence:
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """What the record holds, as far as this run knows."""
+        """The last known value of the record."""
         return self._content
 
     def take(self) -> Mapping[str, Any]:
-        """Put this run's id into the record, so that every other run is fenced; what the record held before. On a broker that is
-        not Penstock there are no records: nothing is kept, and nothing returned."""
+        """Write this run's id to the record, which fences every other run. Returns the previous value. A Kafka broker has no
+        records: nothing is stored, and an empty value returned."""
         self._is_kept = self._client.commits_together()
         if not self._is_kept:
             return {}
@@ -70,14 +70,14 @@ class Fence:
             except RequestRefusedError as error:
                 if error.error_code != errors.INVALID_UPDATE_VERSION:
                     raise
-                continue  # somebody was quicker; look again
+                continue  # another run changed it: read it again
             _begun.add(self.run)
             self.abort_left_behind()  # this run has no transactions yet
             return before
 
     def commit(self, transactions: Iterable[OpenTransaction], changes: Mapping[str, Any]) -> None:
-        """Make the rows of transactions visible and change the record, in one step; PipelineFencedError if another run holds
-        it."""
+        """Commit the transactions and change the record atomically. Raises PipelineFencedError if another run owns the
+        record."""
         transactions = list(transactions)
         content = {**self._content, **changes, "batch": int(self._content.get("batch", 0)) + 1}
         try:
@@ -89,7 +89,7 @@ class Fence:
             raise
 
     def check(self) -> None:
-        """PipelineFencedError if another run holds the record."""
+        """Raise PipelineFencedError if another run owns the record."""
         if not self._is_kept:
             return
         stored, content = self._record.value, self._content
@@ -99,7 +99,7 @@ class Fence:
         self._record.value, self._content = stored, content
 
     def abort_left_behind(self) -> None:
-        """Abort what attempts that failed or lost a race have left open: readers wait for it."""
+        """Abort open transactions of failed attempts: consumers wait for them to end."""
         self._record.abort_left_behind()
 
     def _read(self) -> None:

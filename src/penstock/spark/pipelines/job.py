@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """One batch, committed: what it took and what it made."""
+    """A committed batch: rows read and rows written."""
 
     rows_read: int
     rows_written: int
@@ -20,11 +20,11 @@ class BatchResult:
 
 
 class Job(Protocol):
-    """One kind of pipeline at work. The runner calls `start` once, then `step` as the trigger has it, then `close`; a step that
-    raises changes nothing that is seen, and is tried again after `start` on a new job."""
+    """One run of a pipeline. The runner calls `start` once, then `step` as the trigger says, then `close`. A step that raises has
+    no visible effect, and is retried after `start` of a new job."""
 
     def plan(self) -> list[str]:
-        """What it will do, in lines for a person; asked before anything runs."""
+        """A description of what it will do, for people; called before anything runs."""
         ...
 
     def start(self, spark: SparkSession) -> None:
@@ -32,11 +32,11 @@ class Job(Protocol):
         ...
 
     def step(self) -> BatchResult | None:
-        """Take one batch from the source to the target and commit it; None if there is nothing to take."""
+        """Process and commit one batch. Returns None if there is nothing to process."""
         ...
 
     def lag_rows(self) -> int:
-        """How many rows the source holds that are not committed to the target."""
+        """The number of rows in the source that are not committed to the target."""
         ...
 
     def close(self) -> None:
@@ -46,8 +46,8 @@ class Job(Protocol):
 
 @runtime_checkable
 class CheckableJob(Job, Protocol):
-    """A job that can tell before anything runs whether it would: schemas, queries, the columns of its target."""
+    """A job that can be validated before it runs: schemas, queries, the columns of its target."""
 
     def check(self, spark: SparkSession) -> None:
-        """SpecError, with the line of the field, or another PenstockError, if it would not run; changes nothing."""
+        """Raise SpecError with the line of the field, or another PenstockError, if it cannot run. Changes nothing."""
         ...

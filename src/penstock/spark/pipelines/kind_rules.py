@@ -1,4 +1,4 @@
-"""What each kind of pipeline needs and cannot have: fields that contradict each other, told with their lines."""
+"""Rules of each kind of pipeline: required, forbidden and contradictory fields, reported with their lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Blame = Callable[[str, str], None]
 
 
 def check_kind(spec: PipelineSpec, faults: list[SpecFault]) -> None:
-    """Note what does not fit the kind."""
+    """Report violations of the kind's rules."""
     if not spec.kind:
         return
 

@@ -1,4 +1,4 @@
-"""From a kind to its job; what a kind needs is imported only when it is asked for."""
+"""Maps a kind to its job; the modules of a kind are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load: files or a table to a topic, each row once. What is loaded is noted in the same commit that makes the rows visible."""
+"""The kind load: files or a table to a topic, exactly once. Progress is stored in the commit that makes the rows visible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.spark.write_options import WriteOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# By pipeline and file: how many parts of it are loaded, and what the file was like; committed together with the rows.
+# By pipeline and file: the number of loaded parts and the state of the file, committed together with the rows.
 LEDGER: Final = "__penstock_pipeline_files"
 PARTS_A_TASK: Final = 2
 
@@ -39,7 +39,7 @@ def load_job(spec: PipelineSpec) -> Job:
 
 
 class ReadPartsTask:
-    """A task that reads the parts whose numbers it is given, and counts what it could not read."""
+    """A task that reads the parts with the given numbers, and counts bad rows."""
 
     def __init__(self, reader: PartReading, parts: list[Part], counts: Any) -> None:
         self._reader = reader
@@ -58,7 +58,7 @@ class ReadPartsTask:
 
 
 class DeadPartsTask:
-    """A task that reads parts again and sends what could not be read of them."""
+    """A task that reads parts again and sends their bad rows to the dead letters."""
 
     def __init__(self, reader: PartReading, parts: list[Part], sending: tuple[WriteOptions, str], pipeline: str) -> None:
         self._reader = reader
@@ -91,11 +91,11 @@ class LoadJob:
         self._left = 0
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return plan_lines(self.spec)
 
     def check(self, spark: SparkSession) -> None:
-        """As `CheckableJob` says."""
+        """See `CheckableJob`."""
         self._target.check()
         inputs = self._open(spark)
         topic_rows(
@@ -103,7 +103,7 @@ class LoadJob:
         )
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._spark = spark
         self._inputs = self._open(spark)
         self._counts = spark.sparkContext.accumulator({}, CountsParam())
@@ -117,7 +117,7 @@ class LoadJob:
             self._ledger = first
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         assert self._spark is not None
         assert self._inputs is not None
         chosen = self._choose(self._inputs)
@@ -133,11 +133,11 @@ class LoadJob:
         return BatchResult(rows_read, sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def lag_rows(self) -> int:
-        """As `Job` says: rows of files that have been looked into, where files tell how many they have."""
+        """See `Job`: rows of files that have been looked into, where files tell how many they have."""
         return self._left
 
     def close(self) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._target.close()
 
     def _open(self, spark: SparkSession) -> LoadInputs:
@@ -147,7 +147,7 @@ class LoadJob:
         return f"{self.spec.name}\0{path}"
 
     def _choose(self, inputs: LoadInputs) -> list[PendingFile]:
-        """The next parts: as many as tasks have use for, and not many more rows than a batch should have."""
+        """The next parts to load: enough for all tasks, and about as many rows as a batch may have."""
         assert self._spark is not None
         most = self._spark.sparkContext.defaultParallelism * PARTS_A_TASK
         chosen: list[PendingFile] = []
@@ -188,7 +188,7 @@ class LoadJob:
         return unpack_reports(spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, REPORT).collect())
 
     def _note(self, changes: dict[str, dict[str, Any]]) -> OpenTransaction:
-        """Put what is loaded into the ledger, seen when it is committed."""
+        """Add the loaded parts to the ledger, in the open transaction."""
         rows = pa.RecordBatch.from_pydict(
             {
                 "key": [self._key(path).encode() for path in changes],

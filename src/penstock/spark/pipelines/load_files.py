@@ -1,4 +1,4 @@
-"""Files to load, cut into parts that can be loaded one by one and are the same every time."""
+"""Splits files into parts that are loaded one by one; the split is deterministic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUOTE, _NEWLINE = ord('"'), ord("\n")
 
 
 class Part(NamedTuple):
-    """A piece of a file: a row group, or bytes from the beginning of a line to the end of one; `rows` where that is known."""
+    """A part of a file: a row group, or a range of bytes that holds whole lines; `rows` if it is known."""
 
     path: str
     number: int
@@ -40,7 +40,7 @@ def cut_file(spec: FilesSpec, location: FileLocation, file: InputFile) -> list[P
 
 
 def _line_starts(location: FileLocation, file: InputFile, *, has_quotes: bool) -> Iterator[int]:
-    """Where lines begin, about one each PART_BYTES. A line break between quotes belongs to a value, and ends no line."""
+    """Offsets of line starts, about one per PART_BYTES. A line break inside quotes does not end a line."""
     if file.size <= PART_BYTES:
         return
     wanted = PART_BYTES

@@ -1,4 +1,4 @@
-"""What a load has to read: files of a directory, or a table as it was when the load began; and what of it is loaded already."""
+"""The input of a load: files, or a snapshot of a table; and which parts are loaded already."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class PendingFile(NamedTuple):
-    """A file with parts that are not loaded yet; `state` is what is kept of it, but for how many parts are."""
+    """A file with parts that are not loaded yet; `state` identifies its content."""
 
     path: str
     state: dict[str, Any]
@@ -34,12 +34,12 @@ class PendingFile(NamedTuple):
     total: int
 
     def cut(self, count: int) -> PendingFile:
-        """Only the first parts of it."""
+        """The same file with only its first parts."""
         return self._replace(parts=self.parts[:count])
 
     @property
     def done(self) -> int:
-        """How many parts of the file are loaded when these are."""
+        """The number of loaded parts of the file once these are loaded."""
         return self.parts[-1].number + 1 if self.parts else self.total
 
 
@@ -47,27 +47,27 @@ class PartReading(Protocol):
     """Reads parts in tasks."""
 
     def read(self, part: Part) -> Iterator[Read]:
-        """Batches of good rows, each with its bad ones."""
+        """Batches of good rows, each with its bad rows."""
         ...
 
 
 class LoadInputs(Protocol):
-    """What there is to load."""
+    """The input of a load."""
 
     columns: StructType
     reader: PartReading
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """What is to be in the ledger before anything is loaded: all there is to load, if that is settled then."""
+        """Initial entries of the ledger: the whole input, if it is fixed at the start."""
         ...
 
     def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:
-        """What is not loaded yet, in a stable order."""
+        """Files that are not fully loaded yet, in a stable order."""
         ...
 
 
 class FileInputs:
-    """Files. New ones are found as they come; one that was changed is told of."""
+    """Files of a location. New files are picked up; changed files are reported."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
         assert spec.source.files is not None
@@ -80,11 +80,11 @@ class FileInputs:
         self.reader: PartReading = PartReader(self._files, self._location, schema)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """As `LoadInputs` says: files may still come."""
+        """See `LoadInputs`; empty, since files may still be added."""
         return {}
 
     def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:
-        """As `LoadInputs` says."""
+        """See `LoadInputs`."""
         for file in self._find():
             known = ledger.get(file.path)
             if known is not None and known["state"] != file.state:
@@ -147,7 +147,7 @@ class FileInputs:
             raise self._spec.fault("source.files.schema" if given else "source.files.path", reason) from error
 
     def _check(self, file: InputFile) -> None:
-        """Whether the file has the columns."""
+        """Check that the file has the required columns."""
         if self._files.format == "json" or (self._files.format == "csv" and not self._files.header):
             return
         if self._files.format == "parquet":
@@ -169,13 +169,13 @@ class TablePartReader:
     files: dict[str, Any]
 
     def read(self, part: Part) -> Iterator[Read]:
-        """As `PartReading` says."""
+        """See `PartReading`."""
         for rows in self.reader.read(self.files[part.path]):
             yield rows, None
 
 
 class TableInputs:
-    """A table: the files that it had when the load began, whatever becomes of it since."""
+    """A table: the files of its snapshot at the start of the load."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -196,14 +196,14 @@ class TableInputs:
         self.reader: PartReading = TablePartReader(reader, self._files)
 
     def snapshot(self) -> dict[str, dict[str, Any]]:
-        """As `LoadInputs` says."""
+        """See `LoadInputs`."""
         return {
             file.path: {"state": [file.rows, file.size, list(file.values)], "parts": 1, "done": 0}
             for file in self._table.data_files()
         }
 
     def pending(self, ledger: dict[str, dict[str, Any]]) -> Iterator[PendingFile]:
-        """As `LoadInputs` says."""
+        """See `LoadInputs`."""
         from penstock.spark.tables.task_writer import DataFile
 
         for path, known in sorted(ledger.items()):

@@ -1,4 +1,4 @@
-"""Where files to load are: on disks that all workers see, or in a bucket of an S3 store."""
+"""Locations of files to load: a file system shared by all workers, or an S3 bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WILD: Final = frozenset("*?[")
 
 
 class InputFile(NamedTuple):
-    """A file as it is now: a file that was written to has another stamp."""
+    """A file with a stamp that changes when the file is written."""
 
     path: str
     size: int
@@ -25,26 +25,26 @@ class InputFile(NamedTuple):
 
     @property
     def state(self) -> list[int]:
-        """What is kept of it to know it again."""
+        """The state by which a change of the file is detected."""
         return [self.size, self.stamp]
 
 
 class FileLocation(Protocol):
-    """Files that a path, a directory or a pattern names. It is pickled to tasks."""
+    """The files of a path, a directory or a pattern. It is pickled to tasks."""
 
     def find(self, suffixes: tuple[str, ...]) -> list[InputFile]:
-        """Those that are there now, in the order of their paths; of a directory, those with one of the suffixes. Those whose
-        names begin with a dot or an underscore are not finished, or notes of other programs."""
+        """The current files, in the order of their paths; in a directory, those with one of the suffixes. Names that begin with a
+        dot or an underscore are skipped: such files are unfinished or belong to other programs."""
         ...
 
     def open(self, path: str) -> IO[bytes]:
-        """One of them, to read at any place."""
+        """Open one of them for random access."""
         ...
 
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Files of this machine, or of a file system that all workers have at the same place."""
+    """Files of this machine, or of a file system mounted at the same path on all workers."""
 
     path: str
 
@@ -66,7 +66,7 @@ class LocalFiles:
 
 @dataclass(frozen=True)
 class ObjectFiles:
-    """Objects of a bucket: one by its key, those below a prefix, or those whose keys fit a pattern."""
+    """Objects of a bucket: one by its key, those with a prefix, or those whose keys match a pattern."""
 
     store: FileStore
     key: str
@@ -97,7 +97,7 @@ class ObjectFiles:
 
 
 def location_of(path: str, options: Mapping[str, str]) -> FileLocation:
-    """The place that a path names; TableOptionError if there is no such kind of place."""
+    """The location of a path. Raises TableOptionError for an unknown scheme."""
     address = urlparse(path)
     if address.scheme in SCHEMES:
         return ObjectFiles(file_store(f"{address.scheme}://{address.netloc}", options), _key(path, address.netloc))
@@ -107,7 +107,7 @@ def location_of(path: str, options: Mapping[str, str]) -> FileLocation:
 
 
 def _key(path: str, bucket: str) -> str:
-    """All behind the bucket's name: a question mark in a pattern begins no query."""
+    """The key after the bucket's name; a question mark in a pattern does not start a query string."""
     return path.partition("://")[2].removeprefix(bucket).strip("/")
 
 
@@ -116,7 +116,7 @@ def _is_finished(path: str) -> bool:
 
 
 def _fits(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether a path fits a pattern, of which `**` is any number of directories."""
+    """Whether a path matches a pattern, in which `**` is any number of directories."""
     if not pattern:
         return not path
     if pattern[0] == "**":

@@ -1,4 +1,4 @@
-"""Parts of files to record batches: rows that can be read, and those that cannot, with the reason."""
+"""Reads parts of files into record batches: good rows, and bad rows with the reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Read = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 @dataclass(frozen=True)
 class PartReader:
-    """Reads parts of files of one kind to one schema. It is pickled to tasks."""
+    """Reads parts of files of one format into one schema. It is pickled to tasks."""
 
     files: FilesSpec
     location: FileLocation
@@ -98,7 +98,7 @@ class PartReader:
             done += batch.num_rows
 
     def _typed(self, part: Part, at: int, rows: pa.RecordBatch) -> Read:
-        """Rows of text as rows of the schema's types; those with a value that is none of its type are bad."""
+        """Converts text columns to the schema's types; rows with a value that does not convert are bad."""
         columns: list[pa.Array] = []
         bad: dict[int, str] = {}
         for field in self.schema:
@@ -138,7 +138,7 @@ def _cast_each(column: pa.Array, field: pa.Field, bad: dict[int, str]) -> pa.Arr
 
 
 def _line(rows: pa.RecordBatch, row: int, delimiter: str) -> bytes:
-    """A row as a line once more, all of its values."""
+    """A row as a line of CSV."""
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, lineterminator="").writerow([column[row].as_py() for column in rows.columns])
     return text.getvalue().encode()

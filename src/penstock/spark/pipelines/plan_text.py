@@ -1,4 +1,4 @@
-"""What a pipeline will do, in lines for a person."""
+"""What a pipeline will do, for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a pipeline shows what it does: a line that is rewritten in place on a terminal, lines from time to time elsewhere."""
+"""Shows the progress of a pipeline: a status line on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SPEED_OVER_S: Final = 10.0
 
 
 class RateMeter:
-    """Rows a second over the last few seconds."""
+    """Rows per second over the last few seconds."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self._done: deque[tuple[float, int]] = deque()
 
     def add(self, rows: int) -> None:
-        """Some rows are committed."""
+        """Count committed rows."""
         self._done.append((time.monotonic(), rows))
 
     def rows_per_s(self) -> float:
@@ -45,7 +45,7 @@ class ProgressDisplay:
         self._last = ""
 
     def say(self, sentence: str) -> None:
-        """A line that stays."""
+        """Print a line."""
         if self._line:
             self._stream.write("\r\x1b[K")
         self._stream.write(sentence + "\n")
@@ -54,7 +54,7 @@ class ProgressDisplay:
         self._stream.flush()
 
     def show(self, figures: str, *, is_last: bool = False) -> None:
-        """How it stands; not more often than is of use."""
+        """Update the status line, rate limited."""
         now = time.monotonic()
         if not is_last and now - self._shown_at < (TERMINAL_EVERY_S if self._is_terminal else LINE_EVERY_S):
             return

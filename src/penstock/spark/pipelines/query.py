@@ -1,4 +1,4 @@
-"""What a pipeline makes of its views: a query in SQL or a function on DataFrames, and whether that needs state."""
+"""The transformation of a pipeline: a SQL query or a function on DataFrames, and whether it needs state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.spark.pipelines.views import ALL_TOPICS, View, identifier
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Nodes of a plan that look at one row at a time. Whatever else stands above a stream has to remember something.
+# Stateless nodes of a plan. Any other node above a stream needs state.
 _ROW_BY_ROW: Final = frozenset(
     {
         "Project",
@@ -65,7 +65,7 @@ class Query:
         return self._spark
 
     def apply(self, frames: Mapping[str, DataFrame], *, is_stream: bool = False) -> DataFrame:
-        """The rows that come of the rows of each view; SpecError if Spark does not understand what is asked."""
+        """The result of the transformation. Raises SpecError if Spark rejects it."""
         from pyspark.errors import PySparkException
 
         inputs = {name: self._marked(name, frame) if is_stream else frame for name, frame in frames.items()}
@@ -77,7 +77,7 @@ class Query:
             raise self._spec.fault(self.field, _reason(error)) from error
 
     def stateful_parts(self) -> list[str]:
-        """The parts of the query that have to remember rows or results from one batch to the next; none: it has no state."""
+        """The parts of the query that need state; empty if it is stateless."""
         frame = self.apply({view.name: view.stand_in(self._spark) for view in self._views}, is_stream=True)
         if not frame.isStreaming:
             raise self._spec.fault(self.field, "the result does not come from any of the topics; use one of the views in it")
@@ -87,7 +87,7 @@ class Query:
 
     @property
     def field(self) -> str:
-        """The field of the file that the result comes of."""
+        """The field of the file with the transformation."""
         return "transform.sql" if self._function is None else "transform.python"
 
     def _marked(self, name: str, frame: DataFrame) -> DataFrame:
@@ -138,14 +138,14 @@ class Query:
             if not callable(transform):
                 raise self._spec.fault("transform.python", f"there is no function {name} in {path}")
         if module is not None and module.__name__.startswith("penstock_pipeline_"):
-            # Tasks elsewhere cannot import it: it travels with what they are to do.
+            # Executors cannot import it: it is pickled with the tasks.
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's copy has no types
         function: Callable[..., Any] = transform
         return function
 
 
 def _arguments(spec: PipelineSpec, function: Callable[..., Any], inputs: Mapping[str, DataFrame], spark: Any) -> dict[str, Any]:
-    """What a function is called with: views and tables by the names of its parameters; the only view whatever it is called."""
+    """The arguments of a function: views and tables by the names of its parameters; a single view under any name."""
     wanted = list(inspect.signature(function).parameters)
     by_name: dict[str, Any] = {identifier(name): frame for name, frame in inputs.items()} | {"spark": spark}
     others = [name for name in wanted if name not in by_name]
@@ -163,7 +163,7 @@ def _arguments(spec: PipelineSpec, function: Callable[..., Any], inputs: Mapping
 
 
 def _walk(node: Any, names: list[str]) -> None:
-    """Note the nodes above a stream that do not look at one row at a time."""
+    """Collect the stateful nodes above a stream."""
     if not node.isStreaming():
         return
     name = node.nodeName()
@@ -182,7 +182,7 @@ def _walk(node: Any, names: list[str]) -> None:
 
 
 def used_columns(frame: DataFrame) -> set[str]:
-    """The columns of its views that a result is made of, as Spark finds when it optimises the query."""
+    """The columns of its views that the result depends on, from Spark's optimised plan."""
     plan = frame._jdf.queryExecution().optimizedPlan()
     aliases: dict[int, str] = {}
     used = {_id_of(attribute) for attribute in _items(plan.output())}

@@ -1,4 +1,4 @@
-"""Replay: a range of offsets or of time once more, into another topic or a table; it ends by itself and can be gone on with."""
+"""The kind replay: copies a range of offsets or of time into a topic or a table; it ends with the range and can be resumed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replay_job(spec: PipelineSpec) -> Job:
 
 
 class ReplayTask:
-    """A task that copies ranges: stored batches to record batches, with no row of Java in between."""
+    """A task that copies ranges: stored batches to record batches, without Java rows in between."""
 
     def __init__(
         self, read: ReadOptions, ranges: list[OffsetRange], sending: tuple[WriteOptions, str], keeps_partition: bool
@@ -68,7 +68,7 @@ class ReplayTask:
 
 
 class TopicReplay:
-    """Into a topic: rows and the position become visible in one step."""
+    """Replay into a topic: rows and offsets are committed atomically."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
@@ -79,15 +79,15 @@ class TopicReplay:
         self._fixed: Mapping[str, Any] = {}
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return plan_lines(self.spec)
 
     def check(self, spark: SparkSession) -> None:
-        """As `CheckableJob` says."""
+        """See `CheckableJob`."""
         self._target.check()
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._spark = spark
         record = self._target.open(has_dead_letters=False)
         self._fixed = _fixed_range(self.spec, self._source, record)
@@ -95,11 +95,11 @@ class TopicReplay:
         for topic_partition in self._source.positions:
             sizes[topic_partition.topic] += 1
         target = self._target.client.topics([self._target.topic])[self._target.topic]
-        # The same partition keeps the order of rows as it was; keys are then together as they were, too.
+        # With the same partitions, rows keep their order and keys stay together.
         self._keeps_partition = list(sizes.values()) == [len(target.leaders)]
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         assert self._spark is not None
         ranges = self._source.next_ranges(self.spec.rows_max)
         if not ranges:
@@ -113,34 +113,34 @@ class TopicReplay:
         return BatchResult(sum(report.rows_read for report in reports), sum(report.rows for report in reports))
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         return self._source.lag_rows()
 
     def close(self) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._source.close()
         self._target.close()
 
 
 class TableReplay:
-    """Into a table: an export between two ends, which are noted in the pipeline's record."""
+    """Replay into a table: an export of a fixed range, which is stored in the pipeline's record."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self._job: Job = make_job_of("export", spec)
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return self._job.plan()
 
     def check(self, spark: SparkSession) -> None:
-        """As `CheckableJob` says."""
+        """See `CheckableJob`."""
         check = getattr(self._job, "check", None)
         if check is not None:
             check(spark)
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         options = target_options(self.spec).client
         with closing(BlockingClient(options)) as client, closing(TopicSource(self.spec, client)) as source:
             fence = Fence(self.spec, client)
@@ -153,21 +153,21 @@ class TableReplay:
         self._job.start(spark)
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         return self._job.step()
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         return self._job.lag_rows()
 
     def close(self) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._job.close()
 
 
 def _fixed_range(spec: PipelineSpec, source: TopicSource, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the replay begins and ends, as of its first start: time goes on, and `latest` with it. SpecError if the pipeline has
-    replayed another range before."""
+    """The range of the replay, fixed at its first start because `latest` moves. Raises SpecError if the pipeline has replayed
+    another range before."""
     asked = sha256(repr((spec.source.topics, spec.source.pattern, spec.source.start, spec.source.end)).encode()).hexdigest()[:16]
     if record.get("replay", asked) != asked:
         raise spec.fault(

@@ -1,5 +1,5 @@
 """Tasks that write to topics inside `mapInArrow`: each yields one row of REPORT, and the driver commits the transactions of all
-tasks as one."""
+tasks atomically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPORT: Final = pa.schema(
 
 
 class TaskReport(NamedTuple):
-    """What a task tells the driver: the transaction that holds its rows, None if it had none, and how many they are."""
+    """The result of a task: the transaction with its rows, None if it had none, and the number of rows."""
 
     transaction: OpenTransaction | None
     rows_read: int = 0
@@ -51,7 +51,7 @@ def unpack_reports(rows: Iterable[Iterable[object]]) -> list[TaskReport]:
 
 
 class SendRowsTask:
-    """A task that sends the rows it is given to one topic."""
+    """A task that sends rows to one topic."""
 
     def __init__(self, options: WriteOptions, prefix: str) -> None:
         self._options = options

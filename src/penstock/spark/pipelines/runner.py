@@ -1,4 +1,4 @@
-"""Running a pipeline: batches as the trigger has them, again after failures that may pass, until it is over or told to stop."""
+"""Runs a pipeline: steps its job as the trigger says, retries transient failures, until it ends or is stopped."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ IDLE_S: Final = 0.05
 IDLE_MAX_S: Final = 1.0
 BACKOFF_MAX_S: Final = 300.0
 NEVER_RETRIED: Final = (*FINAL, DataLossError, CorruptionError)
-# Of errors that a task raises, Spark hands on only the text.
+# Spark passes on only the text of errors raised in tasks.
 FINAL_IN_TASKS: Final = ("RowError", "OptionError")
-# They come to an end by themselves, whatever the trigger says.
+# Kinds that end on their own, whatever the trigger.
 ENDING: Final = frozenset({"replay", "audit"})
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Runner:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """What it has reported of itself."""
+        """The last reported state."""
         return self._report.state
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Runner:
         self._stopping.set()
 
     def run(self) -> None:
-        """Until it is over or told to stop; raises what ends it otherwise."""
+        """Run until the pipeline ends or is stopped. Raises the error that ends it otherwise."""
         self._refuse_second_copy()
         job = make_job(self.spec)
         for line in job.plan():
@@ -245,7 +245,7 @@ class Runner:
 
 
 def check_or_close(job: CheckableJob, spark: SparkSession) -> None:
-    """Ask a job whether it would run, and close it if not."""
+    """Validate a job, and close it if that fails."""
     try:
         job.check(spark)
     except BaseException:
@@ -254,7 +254,7 @@ def check_or_close(job: CheckableJob, spark: SparkSession) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What happened, in one line; of an error in a task, what was raised there."""
+    """The error in one line; for an error in a task, the original one."""
     lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -262,7 +262,7 @@ def first_line(error: BaseException) -> str:
 
 
 def raise_if_final(error: BaseException, spark: SparkSession) -> None:
-    """Raise what is behind an error if trying again does not mend it."""
+    """Raise the cause of an error if a retry cannot fix it."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, NEVER_RETRIED):
@@ -286,7 +286,7 @@ def _is_there(spark: SparkSession) -> bool:
 
 
 def _is_dead_here(state: dict[str, Any]) -> bool:
-    """Whether the process that reported itself was on this machine, and is gone."""
+    """Whether the reporting process ran on this machine and is dead."""
     if state.get("host") != socket.gethostname():
         return False
     try:

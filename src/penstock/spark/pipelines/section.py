@@ -1,4 +1,4 @@
-"""One mapping of a pipeline's file while it is checked: fields are taken by name, and all that is wrong is noted, not raised."""
+"""Validates one mapping of a pipeline's file: fields are read by name, and errors are collected, not raised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Section:
         self._fields: Mapping[str, Any] = fields
 
     def blame(self, name: str, what: str) -> None:
-        """Note that a field is wrong; no name is the section itself."""
+        """Record an error of a field, or of the section itself without a name."""
         self._faults.append(self._origin.fault(self.at(name), what))
 
     def at(self, name: str) -> str:
@@ -48,26 +48,26 @@ class Section:
         return f"{self.path}.{name}" if self.path and name else self.path or name
 
     def has(self, name: str) -> bool:
-        """Whether a field is there and not empty."""
+        """Whether a field is present and not empty."""
         return self._fields.get(name) is not None
 
     def names(self) -> list[str]:
-        """The names of all fields there are."""
+        """The names of all fields present."""
         return [str(name) for name in self._fields]
 
     def raw(self, name: str, default: Any = None) -> Any:
-        """A field as it is."""
+        """The unchecked value of a field."""
         self._known.append(name)
         value = self._fields.get(name, _MISSING)
         return default if value is _MISSING or value is None else value
 
     def require(self, name: str, why: str) -> None:
-        """Note it if a field is missing."""
+        """Record an error if a field is missing."""
         if not self.has(name):
             self.blame(name if name in self._fields else "", f"{name} is missing; {why}")
 
     def text(self, name: str, default: str | None = None, choices: Sequence[str] = ()) -> str | None:
-        """A text, or one of some words."""
+        """A string, or one of some choices."""
         value = self.raw(name, default)
         if value is None:
             return None
@@ -149,12 +149,12 @@ class Section:
         return {str(key): _setting(value) for key, value in settings.items()}
 
     def section(self, name: str) -> Section | None:
-        """A mapping within this one."""
+        """A nested mapping."""
         value = self.raw(name)
         return None if value is None else Section(value, self.at(name), self._origin, self._faults)
 
     def read(self, name: str, reader: Callable[[Section], T]) -> T | None:
-        """A mapping within this one, read to its end."""
+        """A nested mapping, read and checked for unknown fields."""
         inner = self.section(name)
         if inner is None:
             return None
@@ -163,7 +163,7 @@ class Section:
         return value
 
     def each(self, name: str, reader: Callable[[Section], T]) -> dict[str, T]:
-        """Mappings by names of the user's choice."""
+        """Nested mappings with arbitrary names."""
         inner = self.section(name)
         if inner is None:
             return {}
@@ -182,7 +182,7 @@ class Section:
 
 
 def duration_s(text: Any) -> float | None:
-    """Seconds of a duration such as `5m` or `10 minutes`; None if it is none."""
+    """The seconds of a duration such as `5m` or `10 minutes`. Returns None if it is invalid."""
     match = _DURATION.fullmatch(str(text).strip().lower())
     if match is None or match[2] not in _DURATION_S:
         return None

@@ -1,4 +1,4 @@
-"""What pipelines say of themselves, in the compacted topic `__penstock_pipelines`: the last word of each, by its name."""
+"""Status reports of pipelines in the compacted topic `__penstock_pipelines`, with the pipeline's name as key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class StateReport:
-    """Keeps a pipeline's state in the broker up to date. A report that fails is no reason to stop a pipeline; it is logged."""
+    """Publishes the status of a pipeline. A report that fails is logged and does not stop the pipeline."""
 
     def __init__(self, client: ClientOptions, state: Mapping[str, Any]) -> None:
         short = replace(client, api_timeout_s=TIMEOUT_S, request_timeout_s=TIMEOUT_S)
@@ -54,7 +54,7 @@ class StateReport:
         self._beats.join()
 
     def tell(self, **changes: Any) -> None:
-        """Something is new: a state is sent at once, figures when it is time again."""
+        """Update the status. A change of state is sent at once, figures at intervals."""
         with self._lock:
             is_new_state = changes.get("state", self.state.get("state")) != self.state.get("state")
             self.state.update(changes)
@@ -62,7 +62,7 @@ class StateReport:
                 self._send()
 
     def _beat(self) -> None:
-        """A batch may take minutes, and a Spark its time to start; that it is alive is to be seen meanwhile."""
+        """Send heartbeats: a batch may take minutes, and so may the start of Spark."""
         while not self._over.wait(BEAT_S):
             with self._lock:
                 if time.monotonic() - self._told_at >= BEAT_S:
@@ -88,12 +88,12 @@ class StateReport:
 
 
 def read_states(client: BlockingClient) -> dict[str, dict[str, Any]]:
-    """The last word of every pipeline, by name."""
+    """The last report of every pipeline, by name."""
     return {name: json.loads(value) for name, value in read_last_values(client, TOPIC).items()}
 
 
 def read_last_values(client: BlockingClient, topic: str, prefix: str = "") -> dict[str, bytes]:
-    """The last value of every key of a topic of one partition; none of keys whose last value is null."""
+    """The last value of every key of a topic with one partition, without tombstones."""
     from penstock.spark.columns import Layout
     from penstock.spark.range_read import read_range
 
@@ -122,5 +122,5 @@ def read_last_values(client: BlockingClient, topic: str, prefix: str = "") -> di
 
 
 def is_alive(state: Mapping[str, Any], now_ms: int) -> bool:
-    """Whether a pipeline said a moment ago that it is running."""
+    """Whether a pipeline has recently reported that it is running."""
     return state.get("state") in RUNNING and now_ms - int(state.get("updated_ms", 0)) < ALIVE_MS

@@ -1,7 +1,7 @@
-"""Transform with state: a streaming query of Spark, whose batches are committed to the target each once.
+"""Stateful transform: a streaming query of Spark whose batches are committed to the target exactly once.
 
-Spark's checkpoint holds the state and the offsets; the target's record says which query wrote there last and up to which of its
-batches. So a batch that is repeated is known, and a checkpoint that does not belong to what the target holds is refused.
+Spark's checkpoint holds the state and the offsets; the target's record holds the id of the query and the number of its last
+batch. So a repeated batch is recognised, and a checkpoint that does not match the target is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROCKS_DB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSt
 
 
 class StatefulTransform:
-    """A streaming query, seen as a job: a step is a batch that it has committed."""
+    """A streaming query as a job: a step is a committed batch."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
@@ -55,14 +55,14 @@ class StatefulTransform:
         self._spark: SparkSession | None = None
         self._checkpoint: Checkpoint | None = None
         self._looked_at = float("-inf")
-        self._lock = threading.Lock()  # batches are committed in a thread of Spark's, and one connection serves one thread
+        self._lock = threading.Lock()  # Spark commits batches in its own thread, and a connection serves one thread
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return plan_lines(self.spec)
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._spark = spark
         self._rows = rows = BatchRows(self.spec, spark)
         query = rows.query
@@ -87,7 +87,7 @@ class StatefulTransform:
         self._query = writer.start()
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         assert self._query is not None
         while True:
             is_active = self._query.isActive
@@ -106,7 +106,7 @@ class StatefulTransform:
                 return None
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         with self._lock:
             if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
                 self._looked_at = time.monotonic()
@@ -119,7 +119,7 @@ class StatefulTransform:
             deadline = time.monotonic() + STOP_WAIT_S
             while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
                 if not self._done.empty() or self._failure is not None:
-                    break  # one has just ended, and the next has hardly begun
+                    break  # a batch has just ended
                 time.sleep(WAIT_S / 4)
             self._query.stop()
         self._source.close()
@@ -127,7 +127,7 @@ class StatefulTransform:
             self._target.close()
 
     def _find_checkpoint(self, spark: SparkSession, committed: CommittedBatch) -> tuple[Checkpoint, CommittedBatch]:
-        """The checkpoint that goes with what the target holds; LostStateError if that is gone or another's."""
+        """The checkpoint that matches the target. Raises LostStateError if it is lost or belongs to another query."""
         checkpoint = Checkpoint(spark, f"{self.spec.checkpoint}/{committed.generation}")
         if committed.query is None or checkpoint.query_id() == committed.query:
             return checkpoint, committed
@@ -142,7 +142,7 @@ class StatefulTransform:
         return Checkpoint(spark, f"{self.spec.checkpoint}/{reset.generation}"), reset
 
     def _stream(self, spark: SparkSession, view: View, views: int) -> DataFrame:
-        """The stream of one view. Values are decoded after they were read, where bad ones can be counted."""
+        """The stream of one view. Values are decoded after reading, so that bad ones can be counted."""
         spec = self.spec
         starting = {
             topic_partition: at
@@ -156,7 +156,7 @@ class StatefulTransform:
             "failOnDataLoss": str(not spec.source.skips_lost_data).lower(),
             "includeHeaders": str(spec.source.headers).lower(),
             "maxOffsetsPerTrigger": str(max(spec.rows_max // views, 1)),
-            # Only where there is no checkpoint yet; then to the letter what the target's record, or the file, says.
+            # Used only without a checkpoint: exactly the offsets of the target's record, or of the file.
             "startingOffsets": json.dumps(positions_to_json(starting)),
         }
         if view.topics is None and spec.source.pattern is not None:
@@ -173,7 +173,7 @@ class StatefulTransform:
         return raw.mapInArrow(DecodeTask(view, self._rows.counts), view.columns)
 
     def _take(self, rows: DataFrame, batch: int) -> None:
-        """One batch of the query, to the target; what fails is kept for who waits."""
+        """Commit one batch of the query to the target; an error is kept for `step` to raise."""
         try:
             self._commit(rows, batch)
         except BaseException as error:
@@ -186,7 +186,7 @@ class StatefulTransform:
         assert self._spark is not None
         assert self._target is not None
         if self._committed.has(self._query.id, batch):
-            return  # it is in the target already: Spark had not noted that before it was ended
+            return  # committed already: Spark was stopped before it recorded that
         self._rows.counts.value = {}
         ranges = self._ranges(batch)
         ends = {offset_range.topic_partition: offset_range.stop for offset_range in ranges}
@@ -208,7 +208,7 @@ class StatefulTransform:
         return {TopicPartition(*topic_partition) for topic_partition in self._rows.counts.value}
 
     def _ranges(self, batch: int) -> list[OffsetRange]:
-        """What a batch has read."""
+        """The ranges that a batch has read."""
         assert self._checkpoint is not None
         end, before = self._checkpoint.positions(batch), self._checkpoint.positions(batch - 1) if batch else None
         if end is None:
@@ -223,7 +223,7 @@ class StatefulTransform:
 
 
 def tune(session: SparkSession, parts: list[str]) -> None:
-    """Settings of a session for state: as many pieces as there are cores, unless it was said how many."""
+    """Set the number of state partitions to the number of cores, unless it is configured."""
     if session.conf.get("spark.sql.shuffle.partitions") == "200":
         session.conf.set("spark.sql.shuffle.partitions", str(session.sparkContext.defaultParallelism))
     if any(part.startswith("TransformWithState") for part in parts):
@@ -231,7 +231,7 @@ def tune(session: SparkSession, parts: list[str]) -> None:
 
 
 def check_stream(spec: PipelineSpec, query: Query, views: list[View]) -> None:
-    """SpecError if Spark would not run the query as a stream in the output mode that is asked for."""
+    """Raise SpecError if Spark cannot run the query as a stream in its output mode."""
     assert spec.transform is not None
     frame = query.apply({view.name: view.stand_in(query.session) for view in views}, is_stream=True)
     if spec.target.topic is not None:
@@ -245,13 +245,13 @@ def check_stream(spec: PipelineSpec, query: Query, views: list[View]) -> None:
     try:
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
     except Exception as error:
-        # Pyspark's own errors tell by themselves; those of Java have a stack in their text.
+        # Pyspark's own errors are short; those of Java include a stack.
         reason = error.java_exception.getMessage() if hasattr(error, "java_exception") else str(error)
         raise spec.fault(query.field, str(reason).strip().splitlines()[0]) from error
 
 
 def check_table(spec: PipelineSpec, frame: DataFrame) -> None:
-    """SpecError if the target does not take such rows."""
+    """Raise SpecError if the target does not accept such rows."""
     from penstock.spark.tables.errors import TableSchemaError
     from penstock.spark.tables.table import table_of
     from penstock.spark.tables.transformed import frame_schema

@@ -45,7 +45,7 @@ def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table
 
 @dataclass(frozen=True)
 class ReadTableTask:
-    """A task that reads the files of a table whose numbers it is given."""
+    """A task that reads the files of a table with the given numbers."""
 
     reader: TableReader
     files: list[DataFile]

@@ -1,4 +1,4 @@
-"""Where the batches of a streaming query go: a topic or a table, each batch once, and with it which query and batch it was."""
+"""Targets of a streaming query: a topic or a table. Each commit holds a batch with the id of its query and its number."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """What a target's last commit says: up to where topics are read, by which query, and which of its batches that was.
-    `generation` counts how often the state was given up."""
+    """The last commit of a target: the end offsets, the query, and the number of the batch. `generation` counts resets of the
+    state."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class CommittedBatch:
 
 
 class StreamBatch(NamedTuple):
-    """One batch of a query: its rows, what it has read, and, known when the rows are made, where values could not be decoded."""
+    """One batch of a query: its rows, the ranges it has read and, once the rows are computed, the ranges with bad values."""
 
     rows: DataFrame
     ranges: list[OffsetRange]
@@ -45,7 +45,7 @@ class StreamBatch(NamedTuple):
     after: CommittedBatch
 
     def bad_ranges(self) -> list[OffsetRange]:
-        """What has to be looked through for values that could not be decoded."""
+        """The ranges to search for values that could not be decoded."""
         bad = self.find_bad()
         return [offset_range for offset_range in self.ranges if offset_range.topic_partition in bad]
 
@@ -54,19 +54,19 @@ class StreamTarget(Protocol):
     """The target of a streaming query."""
 
     def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
-        """Make ready for such rows, take the pipeline over, and tell where it stands."""
+        """Prepare the target for rows of this schema, fence other runs, and return the last committed batch."""
         ...
 
     def begin(self, ids: Mapping[str, str]) -> None:
-        """The source was found to have these topics; what comes next are batches."""
+        """Called with the topics of the source, before the first batch."""
         ...
 
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
-        """Write a batch; all of it is seen, and its standing known, or nothing."""
+        """Write a batch and its progress atomically."""
         ...
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         ...
 
 
@@ -78,7 +78,7 @@ def stream_target(spec: PipelineSpec, views: list[View], result_field: str) -> S
 
 
 class TopicStreamTarget:
-    """Rows, dead letters and the standing are one commit of the broker."""
+    """Commits rows, dead letters and progress to the broker atomically."""
 
     def __init__(self, spec: PipelineSpec, views: list[View], result_field: str) -> None:
         self._spec = spec
@@ -87,7 +87,7 @@ class TopicStreamTarget:
         self._target = TopicTarget(spec)
 
     def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
-        """As `StreamTarget` says."""
+        """See `StreamTarget`."""
         topic_rows(self._spec, result, self._field)
         record = self._target.open(has_dead_letters=has_dead_letters)
         return CommittedBatch(
@@ -99,10 +99,10 @@ class TopicStreamTarget:
         )
 
     def begin(self, ids: Mapping[str, str]) -> None:
-        """As `StreamTarget` says: dead letters are in the same commit, so nothing has to be known of earlier ones."""
+        """See `StreamTarget`; nothing to do, because dead letters are in the same commit."""
 
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
-        """As `StreamTarget` says."""
+        """See `StreamTarget`."""
         reports = self._target.send(topic_rows(self._spec, batch.rows, self._field))
         dead = batch.bad_ranges()
         if dead:
@@ -119,12 +119,12 @@ class TopicStreamTarget:
         return BatchResult(_read(batch), sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def close(self) -> None:
-        """As `StreamTarget` says."""
+        """See `StreamTarget`."""
         self._target.close()
 
 
 class TableStreamTarget:
-    """Files and the standing are one commit of the table; dead letters are committed before, and known when they come again."""
+    """Commits files and progress to the table atomically; dead letters are committed before, and recognised when repeated."""
 
     def __init__(self, spec: PipelineSpec, views: list[View]) -> None:
         from penstock.spark.tables.dead_letters import DeadLetters
@@ -137,7 +137,7 @@ class TableStreamTarget:
         self._record: Mapping[str, Any] | None = None  # as it was found; None where nothing is decoded
 
     def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
-        """As `StreamTarget` says."""
+        """See `StreamTarget`."""
         from penstock.spark.tables.transformed import frame_schema
 
         record = self._target.open(frame_schema(result))
@@ -149,13 +149,13 @@ class TableStreamTarget:
         return CommittedBatch(progress.offsets, progress.topic_ids, query or None, int(batch), int(generation))
 
     def begin(self, ids: Mapping[str, str]) -> None:
-        """As `StreamTarget` says. The table does not know topics that it has no rows of yet, and their letters may be handed on
-        already: so ids of the source, not of the table."""
+        """See `StreamTarget`. Uses the topic ids of the source: the table does not know topics without rows, whose dead letters
+        may be committed already."""
         if self._record is not None:
             self._dead.start(self._target.client, ids, self._record)
 
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
-        """As `StreamTarget` says."""
+        """See `StreamTarget`."""
         from penstock.spark.tables.export_task import ExportTask
         from penstock.spark.tables.record_columns import topic_reads
         from penstock.spark.tables.tasks import run_tasks
@@ -178,7 +178,7 @@ class TableStreamTarget:
         return BatchResult(_read(batch), sum(file.rows for file in files), letters)
 
     def close(self) -> None:
-        """As `StreamTarget` says."""
+        """See `StreamTarget`."""
         self._target.close()
 
 

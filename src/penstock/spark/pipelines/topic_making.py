@@ -1,4 +1,4 @@
-"""Topics that a pipeline needs: made if they are not there, and told which consumer to wait for."""
+"""Creates the topics of a pipeline, and registers its vital consumer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IMPORTANT: Final = "penstock.important.consumers"
 def make_topic(
     client: BlockingClient, name: str, partitions: int | None = None, settings: Mapping[str, str] | None = None
 ) -> bool:
-    """Make a topic if it is not there; whether it was made now. Without a number of partitions it has the broker's default."""
+    """Create a topic if it does not exist; by default with the broker's number of partitions. Returns whether it was created."""
     if name in client.known_topics([name]):
         return False
 
@@ -42,12 +42,12 @@ def make_topic(
         return all(item.error_code == errors.NONE for item in answer.topics)
 
     created = client.retry(attempt)
-    client.topics([name])  # until it is known everywhere
+    client.topics([name])  # wait until its metadata is available
     return created
 
 
 def keep_until_read(client: BlockingClient, topics: Iterable[str], consumer: str) -> None:
-    """Have topics keep messages until a consumer has read them, whatever their retention."""
+    """Make a consumer vital: topics keep messages until it has read them, whatever their retention."""
     change = IncrementalAlterableConfig(name=IMPORTANT, config_operation=APPEND, value=consumer)
     resources = [
         IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[change])

@@ -1,4 +1,4 @@
-"""From the rows of a result to those of a topic: value, and if wanted key, headers and partition."""
+"""Converts result rows to rows of a topic: value, and optionally key, headers and partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES: Final = ("string", "binary")
 
 
 def topic_rows(spec: PipelineSpec, rows: DataFrame, field: str) -> DataFrame:
-    """The columns that are written. Without a column `value`, every column but `key` becomes a field of a JSON object. SpecError
+    """The columns to write. Without a column `value`, every column but `key` becomes a field of a JSON object. Raises SpecError
     at `field` if they cannot be written."""
     from pyspark.sql import functions
 

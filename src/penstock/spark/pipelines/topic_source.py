@@ -1,4 +1,4 @@
-"""Topics as a pipeline without state reads them: from what its target has committed, in ranges of offsets, a batch at a time."""
+"""The source of stateless pipelines: reads topics from the offsets its target has committed, one batch of ranges at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Offsets = dict[TopicPartition, int]
 
 
 def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOptions:
-    """The options of a read of the pipeline's topics; values are decoded as `value` says, bytes without it."""
+    """The options to read the pipeline's topics; values are decoded by `value`, or left as bytes without it."""
     source = spec.source
     given = {
         "kafka.isolation.level": "read_committed",
@@ -40,19 +40,19 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
     if value is not None and value.is_decoded:
         given["valueFormat"], given["valueSchema"] = value.format, value.schema or ""
     options = read_options(given, "any")
-    # Where no record is as late as the time to begin at, what is still to come is later than that.
+    # If no record is as late as the start time, all future records are later.
     return replace(options, starting=source.start, ending=source.end or options.ending, falls_to_latest=True)
 
 
 class TopicSource:
-    """Where a pipeline stands in its topics. `begin` once; then `next_ranges`, and `advance` when those are committed."""
+    """The offsets of a pipeline in its topics. Call `begin` once, then `next_ranges`, and `advance` when those are committed."""
 
     def __init__(self, spec: PipelineSpec, client: BlockingClient | None = None) -> None:
         self.spec = spec
         self.options = source_options(spec)
         self.positions: Offsets = {}
         self.ids: dict[str, str] = {}
-        self.ends: Offsets | None = None  # where it ends by itself; None: never
+        self.ends: Offsets | None = None  # the end offsets; None: it does not end
         self._client = BlockingClient(self.options.client) if client is None else client
         lost_data = LostDataPolicy(not spec.source.skips_lost_data, "source.lost_data", "skip")
         self._planner = Planner(self.options, self._client, lost_data)
@@ -60,8 +60,8 @@ class TopicSource:
         self._latest: Offsets = {}
 
     def begin(self, committed: Mapping[TopicPartition, int] | None, ids: Mapping[str, str] | None = None) -> None:
-        """Stand where the target says, or where the file says if the target has nothing. ChangedInputError if that does not fit
-        the topics there are."""
+        """Start at the target's offsets, or at those of the file if the target has none. Raises ChangedInputError if they do not
+        match the topics."""
         topic_partitions = self._planner.discover_partitions()
         if not committed:
             self.positions = self._planner.starting_offsets(topic_partitions)
@@ -72,26 +72,26 @@ class TopicSource:
         self.ids = {**(ids or {}), **self._planner.topic_ids()}
         self._take_new(topic_partitions)
         if self.spec.kind == "replay" or self.spec.trigger.once:
-            self.end_at(None)  # what comes from now on is not waited for
+            self.end_at(None)  # later records are not read
         if self.spec.vital:
             keep_until_read(self._client, {topic_partition.topic for topic_partition in topic_partitions}, self.spec.consumer)
         self._hold()
         self._tell_consumer()
 
     def end_at(self, ends: Mapping[TopicPartition, int] | None) -> Offsets:
-        """Never read beyond these offsets; None takes what the file says, as of now."""
+        """Set the end offsets; None resolves those of the file now."""
         self.ends = dict(ends) if ends is not None else self._planner.ending_offsets(self._planner.discover_partitions())
         return self.ends
 
     def check_topics(self, ids: Mapping[str, str]) -> None:
-        """ChangedInputError if a topic is not the one that it was: its id tells."""
+        """Raise ChangedInputError if a topic was recreated: its id differs."""
         for topic in self._planner.report_replaced(ids, ChangedInputError):
             for topic_partition in [topic_partition for topic_partition in self.positions if topic_partition.topic == topic]:
                 del self.positions[topic_partition]
 
     def next_ranges(self, rows_max: int, tasks_min: int = 1) -> list[OffsetRange]:
-        """What to read next, at most about `rows_max` offsets, in at least `tasks_min` pieces if there is so much; none if there
-        is nothing."""
+        """The next ranges to read, about `rows_max` offsets at most, split into at least `tasks_min` ranges if possible. Empty if
+        there is nothing to read."""
         topic_partitions = self._planner.discover_partitions(must_exist=False)
         self.check_topics(self.ids)
         self.ids.update(self._planner.topic_ids())
@@ -107,28 +107,28 @@ class TopicSource:
         return self._planner.ranges(self.positions, ends, tasks_min)
 
     def advance(self, ranges: Iterable[OffsetRange]) -> None:
-        """These are committed in the target; the consumer's positions in the broker follow."""
+        """Called when ranges are committed in the target: commits the consumer's offsets to the broker."""
         self.positions = self.after(ranges)
         self._tell_consumer()
 
     def after(self, ranges: Iterable[OffsetRange]) -> Offsets:
-        """Where it will stand when these are committed."""
+        """The offsets after these ranges are committed."""
         positions = dict(self.positions)
         for offset_range in ranges:
             positions[offset_range.topic_partition] = max(positions.get(offset_range.topic_partition, 0), offset_range.stop)
         return positions
 
     def stand_at(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Take positions that another has come to, and tell the broker's consumer."""
+        """Set the offsets to those committed elsewhere, and commit them to the broker."""
         self.positions = {**self.positions, **positions}
         self._tell_consumer()
 
     def discover_partitions(self) -> None:
-        """See how much there is by now."""
+        """Refresh the end offsets and partitions."""
         self._latest = self._planner.end_offsets(self._planner.discover_partitions(must_exist=False), LATEST)
 
     def leaders(self) -> dict[TopicPartition, tuple[Address, bytes]]:
-        """Who leads each partition, and the id of its topic, as far as is known."""
+        """The known leader of each partition and the id of its topic."""
         return {
             TopicPartition(name, number): (leader, topic.id)
             for name, topic in self._planner.topics.items()
@@ -136,11 +136,11 @@ class TopicSource:
         }
 
     def lag_rows(self) -> int:
-        """How many offsets there were, when last looked, beyond what is committed."""
+        """The lag in offsets as of the last refresh."""
         return sum(max(end - self.positions.get(topic_partition, 0), 0) for topic_partition, end in self._bounded().items())
 
     def is_over(self) -> bool:
-        """Whether it has come to its end, if it has one."""
+        """Whether the end offsets are reached."""
         return self.ends is not None and all(
             self.positions.get(topic_partition, 0) >= end for topic_partition, end in self.ends.items()
         )
@@ -152,12 +152,12 @@ class TopicSource:
         self._client.close()
 
     def _hold(self) -> None:
-        """Whatever is not committed yet stays until it is, as far as automatic deletion is concerned."""
+        """Protect uncommitted records from automatic deletion with a lease."""
         if self._lease is not None:
             self._lease.hold(self._client, self.positions, self._planner.topics)
 
     def _tell_consumer(self) -> None:
-        """The target is what counts: positions that the broker does not take are told again with the next batch."""
+        """Commit the consumer's offsets to the broker. Failures are ignored until the next batch: the target's offsets decide."""
         try:
             self._client.commit(self.spec.consumer, self.positions)
         except PenstockError as error:
@@ -177,7 +177,7 @@ class TopicSource:
             del self.positions[topic_partition]
 
     def _take_new(self, topic_partitions: list[TopicPartition]) -> None:
-        """Partitions that have come into being since are read from their beginning."""
+        """Start reading new partitions from their beginning."""
         fresh = [topic_partition for topic_partition in topic_partitions if topic_partition not in self.positions]
         if fresh:
             self.positions.update(self._planner.end_offsets(fresh, EARLIEST))
@@ -206,5 +206,5 @@ def positions_to_json(positions: Mapping[TopicPartition, int]) -> dict[str, dict
 
 
 def positions_from_json(by_topic: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Read them back."""
+    """Parse the offsets."""
     return {TopicPartition(topic, int(number)): int(offset) for topic, by in by_topic.items() for number, offset in by.items()}

@@ -1,4 +1,4 @@
-"""A topic as the target of a pipeline: rows of all tasks, dead letters and the new position become visible in one step."""
+"""A topic as the target of a pipeline: rows of all tasks, dead letters and the new offsets are committed atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicTarget:
-    """The topic, the pipeline's record, and what connects them: one commit."""
+    """Writes to the topic and to the pipeline's record in one commit."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         assert spec.target.topic is not None
@@ -36,7 +36,7 @@ class TopicTarget:
         self._checked_at = time.monotonic()
 
     def check(self) -> None:
-        """SpecError if the broker cannot do what is asked of it."""
+        """Raise SpecError if the broker cannot commit several transactions atomically."""
         if not self.client.commits_together():
             raise self.spec.fault(
                 "target.topic",
@@ -44,7 +44,7 @@ class TopicTarget:
             )
 
     def open(self, *, has_dead_letters: bool) -> Mapping[str, Any]:
-        """Make topics that are missing, and take the pipeline over; what its record held."""
+        """Create missing topics and fence other runs. Returns the previous record."""
         self.check()
         make_topic(self.client, self.topic, self.spec.target.partitions)
         if has_dead_letters and self.spec.dead_letters.topic is not None:
@@ -57,16 +57,16 @@ class TopicTarget:
         return unpack_reports(rows.mapInArrow(task, REPORT).collect())
 
     def dead_sending(self) -> tuple[WriteOptions, str]:
-        """How dead letters are sent: options, and the prefix of transactional ids."""
+        """Options and transactional id prefix for dead letters."""
         return replace(self.options, topic=self.spec.dead_letters.topic), self.fence.prefix
 
     def commit(self, reports: Sequence[TaskReport], changes: Mapping[str, Any]) -> None:
-        """Make all of it visible, and note `changes` with it."""
+        """Commit the transactions together with `changes` of the record."""
         self.fence.commit([report.transaction for report in reports if report.transaction is not None], changes)
         self.fence.abort_left_behind()
 
     def idle(self) -> None:
-        """There is nothing to commit; see from time to time whether another copy has taken over."""
+        """Called when there is nothing to commit: checks now and then whether this run is fenced."""
         now = time.monotonic()
         if now - self._checked_at >= CHECK_EVERY_S:
             self._checked_at = now

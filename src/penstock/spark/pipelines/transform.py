@@ -1,4 +1,4 @@
-"""Transform without state: topics to a topic, a batch of offsets at a time; rows and offsets are committed in one step."""
+"""Stateless transform: topics to a topic, one batch of offset ranges at a time; rows and offsets are committed atomically."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 def transform_job(spec: PipelineSpec) -> Job:
-    """The job of a transform; with or without state is known when its query is."""
+    """The job of a transform; whether it is stateful is decided from its query."""
     return TransformJob(spec)
 
 
 class TransformJob:
-    """Finds out whether the query needs state, and is then the job that fits."""
+    """Delegates to the stateful or stateless job once the query's plan is known."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
         self._job: Job | None = None
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return plan_lines(self.spec)
 
     def check(self, spark: SparkSession) -> None:
-        """As `CheckableJob` says."""
+        """See `CheckableJob`."""
         self._job = self._chosen(spark)
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._job = self._job or self._chosen(spark)
         self._job.start(spark)
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         assert self._job is not None
         return self._job.step()
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         return 0 if self._job is None else self._job.lag_rows()
 
     def close(self) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         if self._job is not None:
             self._job.close()
 
@@ -82,7 +82,7 @@ class TransformJob:
 
 
 class StatelessTransform:
-    """The loop: what is new, one Spark job over it, one commit."""
+    """Each step runs one Spark job over the new offsets, and one commit."""
 
     def __init__(self, spec: PipelineSpec, rows: BatchRows) -> None:
         self.spec = spec
@@ -92,17 +92,17 @@ class StatelessTransform:
         self._spark: SparkSession | None = None
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return plan_lines(self.spec)
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._spark = spark
         record = self._target.open(has_dead_letters=any(view.is_decoded for view in self._rows.views))
         self._source.begin(positions_from_json(record.get("offsets", {})), record.get("ids"))
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         assert self._spark is not None
         assert self._rows.query is not None
         ranges = self._source.next_ranges(self.spec.rows_max, self.spec.tasks_min)
@@ -125,10 +125,10 @@ class StatelessTransform:
         return BatchResult(counts.rows, sum(report.rows for report in reports), sum(report.dead for report in reports))
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         return self._source.lag_rows()
 
     def close(self) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._source.close()
         self._target.close()

@@ -1,4 +1,4 @@
-"""What can be checked of a pipeline before it runs: the broker and its topics, then with Spark the query and the target."""
+"""Validates a pipeline before it runs: the broker and its topics, then with Spark the query and the target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONNECT_S: Final = 10.0
 
 
 def check_broker(spec: PipelineSpec) -> None:
-    """SpecError if the broker has not what the file names, or cannot do what it asks."""
+    """Raise SpecError if the broker lacks a topic of the file, or a feature that it needs."""
     options = replace(target_options(spec).client, api_timeout_s=CONNECT_S)
     faults: list[SpecFault] = []
     with closing(BlockingClient(options)) as client:
@@ -41,7 +41,7 @@ def check_broker(spec: PipelineSpec) -> None:
 
 
 def check_with_spark(spec: PipelineSpec, spark: SparkSession) -> None:
-    """SpecError, or what else is wrong, if the pipeline would not run: schemas, queries, the columns of the target."""
+    """Raise SpecError or another error if the pipeline cannot run: schemas, queries, the columns of the target."""
     job = make_job(spec)
     try:
         if isinstance(job, CheckableJob):

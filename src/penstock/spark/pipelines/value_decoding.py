@@ -1,4 +1,4 @@
-"""Decoding values in the middle of a stream: rows as they are stored to the columns of a view, and the bad ones counted."""
+"""Decodes values inside a streaming query: stored rows become the columns of a view, and bad values are counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.spark.value_formats import ValueFormat, value_format
 
 
 class DecodeTask:
-    """A task that decodes the first column of its rows. Places with bad values are added to the accumulator `counts`."""
+    """A task that decodes the first column of its rows. Ranges with bad values are added to the accumulator `counts`."""
 
     def __init__(self, view: View, counts: Any) -> None:
         self._format = view.options.value_format

@@ -1,4 +1,4 @@
-"""Topics as views for SQL and functions: the columns of decoded values, and key, timestamp, topic, partition and offset."""
+"""Topics as views for SQL and functions: decoded values as columns, with key, timestamp, topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class View:
         return [f"_{name}" if name in taken else name for name in read]
 
     def holds(self, offset_range: OffsetRange) -> bool:
-        """Whether a range is of this view."""
+        """Whether a range belongs to this view."""
         return self.topics is None or offset_range.topic_partition.topic in self.topics
 
     def pruned(self, used: set[str]) -> View:
-        """The same with only some columns. Values are still decoded in full: whether one is bad must not depend on the query."""
+        """The view with only some columns. Values are still decoded in full: whether one is bad must not depend on the query."""
         from pyspark.sql.types import StructType
 
         kept = [field for field in self.columns.fields if field.name in used] or self.columns.fields[-1:]
@@ -63,13 +63,13 @@ class View:
         return replace(self, layout=Layout(schema), columns=StructType(kept))
 
     def frame(self, spark: SparkSession, ranges: Iterable[OffsetRange], counts: Any = None) -> DataFrame:
-        """The rows of ranges that can be decoded. What was read of each is added to the accumulator `counts`."""
+        """The decodable rows of ranges. Counts of each range are added to the accumulator `counts`."""
         own = [offset_range for offset_range in ranges if self.holds(offset_range)]
         task = ReadRangesTask(self, own, counts)
         return spark.range(0, len(own), 1, max(len(own), 1)).mapInArrow(task, self.columns)
 
     def stand_in(self, spark: SparkSession) -> DataFrame:
-        """A stream with the same columns and no rows, to find out what Spark makes of a query."""
+        """A stream with the same columns and no rows, to let Spark plan a query."""
         from pyspark.sql.functions import lit
 
         stream = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
@@ -77,7 +77,7 @@ class View:
 
 
 class ReadRangesTask:
-    """A task that reads the ranges whose numbers it is given, and spreads decoded values out."""
+    """A task that reads the ranges with the given numbers, and expands decoded values to columns."""
 
     def __init__(self, view: View, ranges: list[OffsetRange], counts: Any) -> None:
         self._options, self._layout, self._is_decoded = view.options, view.layout, view.is_decoded
@@ -103,7 +103,7 @@ class ReadRangesTask:
 
 
 def spread(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """The fields of the first column, a struct, in its place."""
+    """Replace the first column, a struct, by its fields."""
     return pa.RecordBatch.from_arrays([*rows.column(0).flatten(), *rows.columns[1:]], names=names)
 
 
@@ -124,7 +124,7 @@ def make_views(spec: PipelineSpec) -> list[View]:
 
 
 def identifier(name: str) -> str:
-    """A topic's name as SQL takes it without quotes, and Python as the name of a parameter."""
+    """A topic's name as an identifier for SQL and Python."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{text}" if text[:1].isdigit() else text
 

@@ -1,5 +1,5 @@
-"""The kind audit: does a table hold what its topics do? Both are read by tasks, which count and digest rows by stretches of
-offsets; where a stretch differs, both sides are asked again for it, row by row."""
+"""The kind audit: compares a table with its topics. Tasks read both sides and count and digest rows by buckets of offsets;
+buckets that differ are compared again row by row."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class AuditJob:
         self._is_done = False
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         lines = [line for line in plan_lines(self.spec) if not line.startswith(("  writes", "  runs"))]
         return [*lines, f"  against {self.spec.target}; nothing is written"]
 
     def check(self, spark: SparkSession) -> None:
-        """Whether there is something to compare with."""
+        """Check that table and topics exist."""
         self._table.refresh()
         schema = self._table.schema()
         if schema is None:
@@ -85,12 +85,12 @@ class AuditJob:
             raise self.spec.fault("target.table", str(error)) from error
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._spark = spark
         self.check(spark)
 
     def step(self) -> BatchResult | None:
-        """As `Job` says."""
+        """See `Job`."""
         assert self._spark is not None, "it was started"
         if self._is_done:
             return None
@@ -112,15 +112,15 @@ class AuditJob:
         return BatchResult(records + dead, rows, dead)
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         return 0
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing to close."""
 
 
 class _TopicTableComparison:
-    """The two sides and what is compared of them."""
+    """The two sides of the comparison and its scope."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession, table: Table, reads: dict[str, TopicRead]) -> None:
         self._spec = spec
@@ -135,7 +135,7 @@ class _TopicTableComparison:
         self._topic = spec.source.topics[0] if "_topic" not in held.names else None
 
     def run(self) -> tuple[list[PartitionReport], int]:
-        """Compare; a report for each partition, and how many records cannot be decoded."""
+        """Compare both sides. Returns a report for each partition, and the number of records that cannot be decoded."""
         ranges, reports = self._bounds()
         total = sum(offset_range.size for offset_range in ranges)
         size = max(BUCKET_OFFSETS_MIN, total // BUCKETS_MAX)
@@ -161,7 +161,7 @@ class _TopicTableComparison:
         return [reports[topic_partition] for topic_partition in sorted(reports)], dead
 
     def _bounds(self) -> tuple[list[OffsetRange], dict[TopicPartition, PartitionReport]]:
-        """What both sides should hold: from where the topic begins to where the table's commits say it is read up to."""
+        """The offsets both sides should hold: from the start of the topic to the end offsets in the table's commits."""
         options = next(iter(self._reads.values())).options
         with closing(BlockingClient(options.client)) as client:
             planner = Planner(replace(options, fails_on_data_loss=False), client)
@@ -174,7 +174,7 @@ class _TopicTableComparison:
             for topic_partition in topic_partitions:
                 topic = planner.topics[topic_partition.topic]
                 low = max(first[topic_partition], start[topic_partition])
-                # A partition that the pipeline of its topic has not come to yet has no rows to be missed.
+                # A partition that the pipeline has not read yet has no rows that could be missing.
                 written = (
                     low
                     if any(committed_partition.topic == topic_partition.topic for committed_partition in committed)
@@ -188,7 +188,7 @@ class _TopicTableComparison:
         return ranges, reports
 
     def _committed(self) -> dict[TopicPartition, int]:
-        """Where the pipelines that write the table have come to."""
+        """The progress of the pipelines that write the table."""
         committed: dict[TopicPartition, int] = {}
         for progress in self._table.every_progress().values():
             for topic_partition, offset in progress.offsets.items():
@@ -211,7 +211,7 @@ class _TopicTableComparison:
         differing: Sequence[OffsetBucket],
         reports: dict[TopicPartition, PartitionReport],
     ) -> None:
-        """Find out which rows of stretches differ."""
+        """Find the rows that differ in some buckets."""
         if not differing:
             return
         closer = replace(scope, wanted=frozenset(differing))
@@ -250,7 +250,7 @@ def _joined(counted: Iterable[AuditCounts]) -> dict[OffsetBucket, Rows]:
 
 
 def _shared(files: Sequence[DataFile], tasks: int) -> list[list[DataFile]]:
-    """Files for tasks, by size."""
+    """Distribute files over tasks by size."""
     groups: list[list[Any]] = [[] for _ in range(max(min(tasks, len(files)), 0))]
     sizes = [0] * len(groups)
     for file in sorted(files, key=lambda candidate: candidate.size, reverse=True):
@@ -261,7 +261,7 @@ def _shared(files: Sequence[DataFile], tasks: int) -> list[list[DataFile]]:
 
 
 def _compacted(client: BlockingClient, topics: Iterable[str]) -> set[str]:
-    """The topics from which compaction removes records."""
+    """The compacted topics."""
     wanted = [
         DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=["cleanup.policy"])
         for name in topics

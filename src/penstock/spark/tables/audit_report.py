@@ -1,4 +1,4 @@
-"""What an audit has found, as a person reads it."""
+"""The report of an audit, for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = tuple[NDArray[np.int64], Digests]
 
 @dataclass
 class PartitionReport:
-    """One partition: what was compared, and what differs."""
+    """The result of one partition: what was compared, and the differences."""
 
     topic_partition: TopicPartition
     start: int
@@ -36,12 +36,12 @@ class PartitionReport:
 
     @property
     def differs(self) -> bool:
-        """Whether topic and table do not agree."""
+        """Whether topic and table differ."""
         wrong_extra = self.extra and not self.is_compacted
         return bool(self.missing or wrong_extra or self.doubled or self.different or self.unexplained)
 
     def compare(self, records: Rows, rows: Rows, columns: list[str]) -> None:
-        """Find what differs in one stretch."""
+        """Record the differences of one bucket."""
         in_topic, of_topic = _sorted(records)
         in_table, of_table = _sorted(rows)
         seen, first, counts = np.unique(in_table, return_index=True, return_counts=True)
@@ -54,7 +54,7 @@ class PartitionReport:
             self.different[int(both[row])] = [columns[column] for column in np.flatnonzero(unlike[row])]
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The report as lines of text."""
         span = f"offsets {self.start:,} to {self.stop - 1:,}" if self.stop > self.start else "nothing to compare"
         verdict = "differs" if self.differs else "agrees"
         lines = [f"  {self.topic_partition}: {verdict}; {span}: {self.records:,} records, {self.rows:,} rows"]
@@ -83,7 +83,7 @@ def _sorted(rows: Rows) -> Rows:
 
 
 def spans(offsets: Iterable[int]) -> str:
-    """Offsets as a person writes them: 3, 7-9, 12."""
+    """Offsets as ranges: 3, 7-9, 12."""
     runs: list[list[int]] = []
     for offset in sorted(offsets):
         if runs and offset == runs[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""What tasks of an audit do: count and digest the records of a topic and the rows of a table, by stretches of offsets."""
+"""Tasks of an audit: count and digest the records of a topic and the rows of a table, by buckets of offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OffsetBucket = tuple[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class BucketDigest:
-    """How many rows a stretch has, and for each column the sum of their digests."""
+    """The number of rows of a bucket, and the sum of digests of each column."""
 
     rows: int
     digests: tuple[int, ...]
@@ -38,7 +38,7 @@ class BucketDigest:
 
 @dataclass
 class AuditCounts:
-    """What a task has seen: sums of stretches, and rows one by one of those that it was asked about."""
+    """The result of a task: digests by bucket, and single rows of the requested buckets."""
 
     sums: dict[OffsetBucket, BucketDigest] = field(default_factory=dict)
     rows: dict[OffsetBucket, list[tuple[NDArray[np.int64], Digests]]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class AuditCounts:
 
 @dataclass(frozen=True)
 class AuditScope:
-    """What is compared: columns, offsets of each partition, and how long stretches are."""
+    """The scope of a comparison: columns, offsets of each partition, and the size of buckets."""
 
     schema: pa.Schema
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -60,7 +60,7 @@ class AuditScope:
     def count(
         self, topic_partition: TopicPartition, offsets: NDArray[np.int64], rows: pa.RecordBatch, counts: AuditCounts
     ) -> None:
-        """Take rows of one partition into account."""
+        """Add rows of one partition."""
         stretches = offsets // self.size
         if self.wanted is not None:
             here = np.array([number for where, number in self.wanted if where == topic_partition], np.int64)
@@ -83,7 +83,7 @@ class AuditScope:
 
 @dataclass(frozen=True)
 class TopicTask:
-    """Looks at a range of a topic. It is pickled to tasks."""
+    """Digests a range of a topic. It is pickled to tasks."""
 
     reads: Mapping[str, TopicRead]
     scope: AuditScope
@@ -101,7 +101,7 @@ class TopicTask:
 
 @dataclass(frozen=True)
 class TableTask:
-    """Looks at files of a table. It is pickled to tasks."""
+    """Digests files of a table. It is pickled to tasks."""
 
     reader: TableReader
     scope: AuditScope

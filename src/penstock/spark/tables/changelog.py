@@ -1,5 +1,5 @@
-"""The kind compact: a changelog topic to a table of the last value of each key, that follows it. A record without a value deletes
-its key. Where the topic is read up to is in the commit that replaces the files, so no change is applied twice or left out."""
+"""The kind compact: maintains a table with the last value of each key of a changelog topic. A tombstone deletes its key. The end
+offsets are in the commit that replaces the files, so no change is applied twice or skipped."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ class CompactJob(TableJob):
 
     @property
     def decodes(self) -> bool:
-        """A record without a key is a dead letter too."""
+        """Always true: a record without a key is a dead letter."""
         return True
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         return [*plan_lines(self.spec), "  keeps   the last value of each key; a record without a value deletes its key"]
 
     def check(self, spark: SparkSession) -> None:
-        """As `TableJob` says."""
+        """See `TableJob`."""
         table = self.spec.target.table
         assert table is not None, "the target is a table"
         if table.partition_by:
@@ -78,17 +78,17 @@ class CompactJob(TableJob):
         super().check(spark)
 
     def prepare(self, spark: SparkSession) -> pa.Schema:
-        """As `TableJob` says."""
+        """See `TableJob`."""
         return table_schema(self._reads)
 
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
-        """As `TableJob` says. A shuffle may read its input twice, so what cannot be used is looked for apart."""
+        """See `TableJob`. A shuffle may read its input twice, so dead letters are collected separately."""
         task = ExportTask(self._reads, None, self.dead_letters.task(), name, needs_key=True)
         reports = run_tasks(spark, task, ranges)
         return WrittenFiles(reports, *self._merge(spark, ranges))
 
     def _merge(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> tuple[list[DataFile], list[DataFile]]:
-        """The files of the buckets that change, and those that they take the place of."""
+        """The new files of the changed buckets, and the files they replace."""
         table = self.target.table
         files, buckets = self._buckets()
         schema = table.schema()

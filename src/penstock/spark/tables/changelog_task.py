@@ -1,7 +1,7 @@
-"""What tasks do with a changelog: the last record of each key, and the files of a table in which each key is once.
+"""Tasks of a changelog: find the last record of each key, and rewrite the files of a table that has each key once.
 
-A table of last values is cut into buckets by the hash of the key; a bucket is one file. Records of a batch go to the task of
-their bucket, which reads the file there is, puts the new in the place of the old, and writes the file that takes its place.
+The table is divided into buckets by the hash of the key; a bucket is one file. Records of a batch go to the task of their bucket,
+which reads the current file, merges the new records, and writes the file that replaces it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ NAME: Final = re.compile(r"bucket-(\d{5})-of-(\d{5})")
 
 
 def bucket_name(bucket: int, buckets: int) -> str:
-    """How the file of a bucket begins."""
+    """The prefix of a bucket's file name."""
     return f"bucket-{bucket:05d}-of-{buckets:05d}"
 
 
 @dataclass(frozen=True)
 class ReadChangesTask:
-    """Reads ranges: rows with their bucket, whether they delete, and where they stood. It is pickled to tasks."""
+    """Reads ranges into rows with their bucket, delete flag and offset. It is pickled to tasks."""
 
     reads: Mapping[str, TopicRead]
     ranges: Sequence[OffsetRange]
@@ -75,7 +75,7 @@ class ReadChangesTask:
 
 @dataclass(frozen=True)
 class MergeBucketsTask:
-    """Writes the files of the buckets whose changes it is given. It is pickled to tasks."""
+    """Writes the files of buckets from their changes. It is pickled to tasks."""
 
     reader: TableReader
     writer: TaskWriter
@@ -94,7 +94,7 @@ class MergeBucketsTask:
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(files)], pa.binary())], names=["files"])
 
     def _merge(self, bucket: int, changes: pa.Table) -> list[DataFile]:
-        # In a partition the later offset counts; a key that is in several goes by the time of its records.
+        # Within a partition the later offset wins; across partitions the later timestamp.
         ordered = changes.sort_by([(ORDER[0], "ascending"), (ORDER[1], "ascending")])
         newest = last_rows(last_rows(ordered, [KEY, ORDER[0]]).sort_by(ORDER[2]), [KEY])
         schema = self.reader.schema

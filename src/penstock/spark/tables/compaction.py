@@ -1,4 +1,4 @@
-"""Small files made into large ones: those of a partition that fit into one file together are rewritten by one task."""
+"""Merges small files: those of a partition that fit into one file are rewritten by one task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.spark.tables.tasks import run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FULL_ENOUGH: Final = 0.75  # of a file's wanted size: rewriting it would gain little
+FULL_ENOUGH: Final = 0.75  # of the target file size: rewriting such a file gains little
 FILES_MIN: Final = 2
 
 
 def choose_files(files: Iterable[DataFile], file_bytes: int) -> list[list[DataFile]]:
-    """Groups of files that each become one."""
+    """Groups of files to merge."""
     waiting: dict[Values, list[DataFile]] = {}
     groups = []
     for file in sorted(files, key=lambda candidate: candidate.path):
@@ -35,7 +35,7 @@ def choose_files(files: Iterable[DataFile], file_bytes: int) -> list[list[DataFi
 
 
 def compact_small_files(spark: SparkSession, table: Table) -> tuple[list[DataFile], list[DataFile]]:
-    """Rewrite small files; the new ones and those that they take the place of, to be committed."""
+    """Rewrite small files. Returns the new files and those they replace, for a commit."""
     table.refresh()
     groups = choose_files(table.data_files(), table.spec.compact_file_bytes)
     rewritten = run_tasks(spark, RewriteTask(table.reader(), table.writer()), groups)

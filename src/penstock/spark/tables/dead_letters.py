@@ -1,6 +1,6 @@
-"""Records that could not be decoded, on their way to a topic or table of their own: as they were stored, with where they stood
-and why. They are committed before the batch that leaves them out, together with how far in their topics they are: a batch that is
-repeated after a failure, even one that is cut otherwise, hands on only those beyond that."""
+"""Writes records that could not be decoded to a topic or table of dead letters, as they were stored, with their origin and the
+error. They are committed before their batch, together with their offsets: a batch that is repeated after a failure, even with
+other bounds, adds only later ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReport:
-    """What became of the dead letters of a task."""
+    """The dead letters written by a task."""
 
     rows: int = 0
     first: str = ""
@@ -44,28 +44,28 @@ class DeadLetterReport:
 
 
 class DeadLetterTarget(Protocol):
-    """What a task does with dead letters. It is pickled to tasks."""
+    """Where a task writes dead letters. It is pickled to tasks."""
 
     def begin(self, name: str, number: int) -> DeadLetterSink:
-        """Make ready for those of one task."""
+        """Open a sink for one task."""
         ...
 
 
 class DeadLetterSink(Protocol):
-    """Takes the dead letters of a task."""
+    """Receives the dead letters of a task."""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Some letters, as DEAD_SCHEMA has them."""
+        """Add letters in DEAD_SCHEMA."""
         ...
 
     def finish(self) -> DeadLetterReport:
-        """All were given."""
+        """Complete the sink."""
         ...
 
 
 @dataclass(frozen=True)
 class StopAtDeadLetter:
-    """Any dead letter ends the pipeline."""
+    """Fails the pipeline at the first dead letter."""
 
     def begin(self, name: str, number: int) -> DeadLetterSink:
         return _DeadLetterCounter(lambda rows: None)
@@ -90,7 +90,7 @@ class _DeadLetterCounter:
 
 @dataclass(frozen=True)
 class DeadLetterTopic:
-    """Letters go to a topic, in a transaction that the driver commits."""
+    """Writes letters to a topic, in a transaction that the driver commits."""
 
     options: WriteOptions
     fence: tuple[str, str]
@@ -124,7 +124,7 @@ class _DeadLetterTopicSink:
 
 @dataclass(frozen=True)
 class DeadLetterTable:
-    """Letters go to a table, in files that the driver commits."""
+    """Writes letters to a table, in files that the driver commits."""
 
     writer: TaskWriter
     known: Offsets = field(default_factory=dict)
@@ -149,7 +149,7 @@ class _DeadLetterTableSink:
 
 
 class DeadLetters:
-    """The driver's side: where letters have come to, and their commit."""
+    """The driver's side: tracks the offsets of committed letters, and commits new ones."""
 
     def __init__(self, spec: PipelineSpec, fence: Fence) -> None:
         self._spec = spec
@@ -160,7 +160,7 @@ class DeadLetters:
         self._form = format_digest(spec)
 
     def start(self, client: BlockingClient, ids: Mapping[str, str], record: Mapping[str, Any]) -> None:
-        """See how far the letters are that were committed."""
+        """Read the offsets of committed letters."""
         where = self._spec.dead_letters
         if where.table is not None:
             self._table = table_of(self._spec, where.table)
@@ -181,7 +181,7 @@ class DeadLetters:
                 self._take(positions_from_json(kept.get("offsets", {})), kept.get("ids", {}), ids)
 
     def task(self) -> DeadLetterTarget:
-        """What tasks of the next batch do with letters."""
+        """The dead letter target for tasks of the next batch."""
         where = self._spec.dead_letters
         if where.topic is not None:
             return DeadLetterTopic(
@@ -192,7 +192,7 @@ class DeadLetters:
         return StopAtDeadLetter()
 
     def commit(self, done: Sequence[DeadLetterReport], after: Offsets, ids: Mapping[str, str]) -> int:
-        """Make the letters of a batch seen; how many they were. `after` is where the batch ends."""
+        """Commit the letters of a batch that ends at `after`. Returns their number."""
         rows = sum(report.rows for report in done)
         if not rows:
             return 0
@@ -216,7 +216,7 @@ class DeadLetters:
         return rows
 
     def _take(self, offsets: Offsets, known: Mapping[str, str], now: Mapping[str, str]) -> None:
-        """Only what is known of the topics there are: one that was made again has other records at the same offsets."""
+        """Keep only offsets of the current topics: a recreated topic has other records at the same offsets."""
         same = {
             topic_partition.topic
             for topic_partition in offsets
@@ -226,13 +226,13 @@ class DeadLetters:
 
 
 def format_digest(spec: PipelineSpec) -> str:
-    """By what a record was found to be dead: under another schema, other records are."""
+    """A digest of the value format: with another schema, other records are dead letters."""
     text = repr((spec.source.value, sorted(spec.source.values.items())))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def beyond(rows: pa.RecordBatch, known: Offsets) -> pa.RecordBatch:
-    """The letters of one partition that were not handed on before."""
+    """The letters of one partition that are not committed yet."""
     if not rows.num_rows:
         return rows
     topic_partition = TopicPartition(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())

@@ -1,12 +1,12 @@
 """Delta tables, by delta-rs. A commit holds the files and, as application transactions, the pipeline's progress:
 
     penstock/PIPELINE                   the number of the commit
-    penstock/PIPELINE/run               whose it is
+    penstock/PIPELINE/run               the run that made it
     penstock/PIPELINE/topics            which of the properties penstock.PIPELINE.N names the topics
     penstock/PIPELINE/TOPIC-PARTITION   the next offset
 
-The log keeps such numbers for ever and takes no text, so the names and ids of topics are in a property of the table. It is set
-before the first commit that points to it.
+The log keeps such numbers for ever and cannot hold text, so the names and ids of topics are in a property of the table. It is set
+before the first commit that refers to it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Delta(Table):
         return len(self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing to close."""
 
     def _partition_names(self) -> list[str]:
         assert self._table is not None, "there is a table"
@@ -164,7 +164,7 @@ class Delta(Table):
         versions |= {f"/{topic_partition}": offset for topic_partition, offset in progress.offsets.items()}
         properties = CommitProperties(
             custom_metadata={"penstock": json.dumps({"pipeline": self.pipeline, **progress.to_json()})},
-            # A commit that finds another in its place is refused, and this run looks whether it is still its own turn.
+            # A commit that conflicts with another is refused, and this run checks whether it is fenced.
             max_commit_retries=0,
             app_transactions=[Transaction(f"penstock/{self.pipeline}{name}", version) for name, version in versions.items()],
         )
@@ -176,7 +176,7 @@ class Delta(Table):
         self._sync()
 
     def _name_topics(self, progress: Progress) -> int:
-        """The number of the property that names the topics of a commit, set now if there is none that does."""
+        """The number of the property with the topics of a commit; it is set now if there is none."""
         assert self._table is not None, "there is a table"
         topics: dict[str, dict[str, Any]] = {}
         for topic, partition in sorted(progress.offsets):
@@ -212,8 +212,8 @@ class Delta(Table):
         return None if isinstance(self.store, LocalStore) else object_options(self.spec.options)
 
     def _sync(self) -> None:
-        """delta-rs leaves its log to the system's cache. Until this is done, a power cut may leave an empty entry: readers take
-        it for a commit of nothing, and as offsets are in it too, the batch is written again."""
+        """Sync the log, which delta-rs leaves in the page cache. Before this, a power cut may leave an empty entry: readers see
+        an empty commit, and since the offsets are lost with it, the batch is written again."""
         if not isinstance(self.store, LocalStore) or self._table is None:
             return
         log = Path(self.store.directory, LOG)

@@ -1,4 +1,4 @@
-"""What a table can answer: each error says what happened and what to do about it."""
+"""Errors of tables: each says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from penstock.core.errors import ConfigError, CorruptionError, UnavailableError
 
 
 class TableSchemaError(ConfigError):
-    """A table's columns or partitions are not those that the pipeline writes."""
+    """The table's columns or partitions differ from those that the pipeline writes."""
 
     code = "table_schema"
 
 
 class TableOptionError(ConfigError):
-    """A table cannot be had as it is described."""
+    """The table options are invalid."""
 
     code = "table_option"
 
 
 class TableLogError(CorruptionError):
-    """An entry of a table's log is not what was written."""
+    """An entry of a table's log is damaged."""
 
     code = "table_log"
 
 
 class TableConflictError(UnavailableError):
-    """Somebody else has changed the table at the same moment; what was to be committed is not in it."""
+    """A concurrent change of the table won; this commit is not in it."""
 
     code = "table_conflict"
 

@@ -1,5 +1,5 @@
-"""The kind export: topics to a table, each record once. A batch is a range of offsets in each partition; its files and where it
-ends are one commit of the table, so the table tells where to go on."""
+"""The kind export: topics to a table, exactly once. A batch is a range of offsets in each partition; its files and end offsets
+are one commit of the table, from which the next batch continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ExportJob(TableJob):
         self._rows: ExportRows | None = None
 
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
         table = self.spec.target.table
         assert table is not None, "the target is a table"
         lines = plan_lines(self.spec)
@@ -49,18 +49,18 @@ class ExportJob(TableJob):
         return lines
 
     def prepare(self, spark: SparkSession) -> pa.Schema:
-        """As `TableJob` says."""
+        """See `TableJob`."""
         self._rows = ExportRows(self.spec, spark)
         return self._rows.schema
 
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
-        """As `TableJob` says."""
+        """See `TableJob`."""
         assert self._rows is not None, "it was prepared"
         return self._rows.write(ranges, self.target.table.writer(), self.dead_letters.task(), name)
 
 
 class ExportRows:
-    """The rows of an export: records as they are, or what a query makes of them."""
+    """The rows of an export: the records themselves, or the result of a query."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
         table = spec.target.table
@@ -87,7 +87,7 @@ class ExportRows:
         if self._query is None:
             done = run_tasks(self._spark, ExportTask(self._reads, writer, dead, name), ranges)
             return WrittenFiles(done, [file for task in done for file in task.files])
-        # A query may read its input more than once, so what cannot be decoded is looked for apart.
+        # A query may read its input more than once, so dead letters are collected separately.
         reports = run_tasks(self._spark, ExportTask(self._reads, None, dead, name), ranges)
         frame = self._query.apply({view.name: view.frame(self._query.session, ranges) for view in self._views})
         return WrittenFiles(reports, write_frame(frame, writer, name))

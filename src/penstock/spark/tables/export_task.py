@@ -1,4 +1,4 @@
-"""What a task of an export does: stored batches to Arrow to Parquet, without a row of Java on the way."""
+"""The task of an export: stored batches to Arrow to Parquet, without Java rows in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What a task has made of its range."""
+    """The result of a task."""
 
     files: tuple[DataFile, ...]
     rows_read: int
@@ -30,7 +30,7 @@ class ExportReport:
 
 @dataclass(frozen=True)
 class ExportTask:
-    """Reads a range and writes its rows, and hands on what cannot be decoded. It is pickled to tasks."""
+    """Reads a range and writes its rows and dead letters. It is pickled to tasks."""
 
     reads: Mapping[str, TopicRead]
     writer: TaskWriter | None
@@ -56,7 +56,7 @@ class ExportTask:
 
 
 class _Rows:
-    """The rows of a range, counted as they go by."""
+    """The rows of a range, counted as they are read."""
 
     def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadLetterSink, needs_key: bool) -> None:
         self._read = read
@@ -80,7 +80,7 @@ class _Rows:
                 yield self._read.rows(good)
 
     def _without_key(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """As dead letters: their values as text, as what was stored is decoded by now."""
+        """Records without a key as dead letters, with their values as text, because they are decoded already."""
         count = records.num_rows
         value = records.column(VALUE)
         if self._read.layout.value_type is not None:

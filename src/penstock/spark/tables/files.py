@@ -1,5 +1,5 @@
-"""Where the files of a table are: a local directory, or a prefix in an S3 store. What a call has written is there for good when
-it returns: a power cut after that loses nothing."""
+"""The files of a table: in a local directory, or under a prefix in an S3 store. When a call returns, its writes are durable, even
+across a power cut."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class FileStore(Protocol):
 
     @property
     def root(self) -> str:
-        """The root as other libraries are told it."""
+        """The root as a URL for other libraries."""
         ...
 
     def create(self, path: str, data: bytes) -> bool:
-        """Make a file that is not there yet, all of it or nothing; False if there is one."""
+        """Create a file atomically. Returns False if it exists."""
         ...
 
     def read(self, path: str) -> bytes | None:
@@ -50,11 +50,11 @@ class FileStore(Protocol):
         ...
 
     def open_output(self, path: str) -> IO[bytes]:
-        """A file to write to; it is there when it is closed."""
+        """Open a file for writing; it exists once it is closed."""
         ...
 
     def open_input(self, path: str) -> IO[bytes]:
-        """A file to read at any place."""
+        """Open a file for random access."""
         ...
 
     def list(self, prefix: str) -> list[FileEntry]:
@@ -62,11 +62,11 @@ class FileStore(Protocol):
         ...
 
     def move(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Give files other paths, in place of whatever is there; those that are not there count as moved."""
+        """Move files, replacing existing ones; missing files count as moved."""
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Remove files; those that are not there count as removed."""
+        """Delete files; missing files are ignored."""
         ...
 
 
@@ -82,7 +82,7 @@ class LocalStore:
 
     def create(self, path: str, data: bytes) -> bool:
         target = self._make_room(path)
-        # A link is made or refused at once; the file it points to is whole by then.
+        # A link is created atomically, and its file is complete by then.
         whole = target.with_name(f".{target.name}.{uuid4().hex}")
         with whole.open("xb") as file:
             file.write(data)
@@ -148,7 +148,7 @@ class LocalStore:
 
 
 class _SyncedFile:
-    """A new file whose content and name are on the disk once it is closed."""
+    """A new file whose content and name are synced when it is closed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -167,7 +167,7 @@ class _SyncedFile:
 
 
 def sync_directory(path: Path) -> None:
-    """Until the names in a directory are on the disk."""
+    """Sync the names in a directory."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -176,7 +176,7 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, for good."""
+    """Create a directory and its parents durably."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -188,7 +188,7 @@ def make_directory(path: Path) -> None:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A prefix of a bucket, with the options by which the store is found: as the environment names them, AWS_…"""
+    """A prefix of a bucket; options are named like the environment variables, AWS_…"""
 
     bucket: str
     prefix: str
@@ -205,7 +205,7 @@ class ObjectStore:
         try:
             obstore.put(self._store, path, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
-            # Our own attempt may have got through before its answer was lost and it was sent again.
+            # Our own first attempt may have succeeded, with its answer lost and the request retried.
             return self.read(path) == data
         return True
 
@@ -262,7 +262,7 @@ class ObjectStore:
 
 
 class _Upload:
-    """What Arrow expects of a file, on an upload."""
+    """A file-like object for Arrow over a multipart upload."""
 
     def __init__(self, upload: Any) -> None:
         self._upload = upload
@@ -279,7 +279,7 @@ class _Upload:
         return self._written
 
     def flush(self) -> None:
-        """Parts go out when they are full; all is there when it is closed."""
+        """Does nothing: parts are sent when they are full, the rest when it is closed."""
 
     def writable(self) -> bool:
         return True
@@ -297,7 +297,7 @@ class _Upload:
 
 
 class _Download(io.RawIOBase):
-    """An object, of which only the parts that are read are fetched."""
+    """An object, of which only the ranges that are read are fetched."""
 
     def __init__(self, store: Any, path: str, size: int) -> None:
         super().__init__()
@@ -372,7 +372,7 @@ def object_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def file_store(location: str, options: Mapping[str, str]) -> FileStore:
-    """The place that a location names."""
+    """The store of a location."""
     parsed = urlparse(location)
     if parsed.scheme in SCHEMES:
         if not parsed.netloc:

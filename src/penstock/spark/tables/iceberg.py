@@ -1,4 +1,4 @@
-"""Iceberg tables, by pyiceberg and any catalog of its; without one, a SQLite file beside the data. A commit is one change of the
+"""Iceberg tables, by pyiceberg with any of its catalogs; by default a SQLite file beside the data. A commit is one change of the
 table: a snapshot with the files, and the pipeline's progress in the property `penstock.PIPELINE`.
 
 pyiceberg would retry a commit that lost a race on top of the winner's: with our rows in both, that doubles them. So tables are
@@ -162,7 +162,7 @@ class Iceberg(Table):
             transaction = table.transaction()
             transaction.set_properties({self._property: json.dumps(progress.to_json())})
             update = transaction.update_snapshot(snapshot_properties={"penstock.pipeline": self.pipeline})
-            # Even a commit of no files makes a snapshot: it is by the last snapshot that a stale commit is found out.
+            # Even a commit without files makes a snapshot: stale commits are detected by the last snapshot.
             with update.overwrite() if leaving else update.fast_append() as change:
                 for file in added:
                     change.append_data_file(self._described(table, file))
@@ -197,7 +197,7 @@ class Iceberg(Table):
         return [task.file for task in self._table.scan().plan_files()]
 
     def _values_of(self, file: IcebergFile) -> tuple[str | None, ...]:
-        """The partition of a file as text; Iceberg has times as numbers of units since 1970."""
+        """The partition of a file as text; Iceberg stores times as numbers of units since 1970."""
         values: list[str | None] = []
         assert self._table is not None, "there is a table"
         for number, field in enumerate(self._table.spec().fields):
@@ -235,7 +235,7 @@ class Iceberg(Table):
         return self._catalog
 
     def _has_catalog(self) -> bool:
-        """Whether the default one is there; who only looks does not make it."""
+        """Whether the default catalog exists; readers do not create it."""
         return Path(self._local_directory(), CATALOG).exists()
 
     def _default_catalog(self) -> dict[str, str]:
@@ -263,6 +263,6 @@ def _moment(unit: str, value: Any) -> datetime:
 
 
 def _known_types(schema: pa.Schema) -> pa.Schema:
-    """Iceberg knows no integers below 32 bits."""
+    """Widen small integers: Iceberg has none below 32 bits."""
     small = (pa.int8(), pa.int16())
     return pa.schema([field.with_type(pa.int32()) if field.type in small else field for field in schema])

@@ -1,4 +1,4 @@
-"""Iceberg's own files on a local disk, there for good before a commit points to them."""
+"""Syncs Iceberg's own files on a local disk before a commit refers to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.spark.tables.files import sync_directory
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """As pyiceberg reads and writes files, except that what is written to a local disk is waited for."""
+    """pyiceberg's file access, with a sync of files written to a local disk."""
 
     def new_output(self, location: str) -> PyArrowFile:
         scheme, netloc, path = self.parse_location(location, self.properties)
@@ -27,7 +27,7 @@ class _SyncedFile(PyArrowFile):
 
 
 class _SyncedStream:
-    """A stream that ends on the disk."""
+    """A stream that is synced when it is closed."""
 
     def __init__(self, stream: Any, path: Path) -> None:
         self._stream = stream

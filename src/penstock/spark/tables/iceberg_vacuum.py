@@ -1,4 +1,4 @@
-"""Files of an Iceberg table that no snapshot names any more: pyiceberg forgets snapshots, and leaves their files."""
+"""Deletes files of an Iceberg table that no snapshot refers to: pyiceberg expires snapshots, but leaves their files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def remove_orphans(table: Table, store: FileStore, before_ms: int) -> int:
-    """Remove what is older than a time and in no snapshot; how many files that were."""
+    """Delete files older than a time that are in no snapshot. Returns their number."""
     kept = _named(table)
     root = table.location().rstrip("/") + "/"
     old = [

@@ -1,5 +1,5 @@
-"""Tables of plain Parquet files, for readers that know directories only: each row is in one file that they see, once. The log
-that makes it so is drawn in `parquet_log`."""
+"""Tables of plain Parquet files, for readers that only know directories: they see each row in exactly one file. The log behind it
+is described in `parquet_log`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Parquet(Table):
         return len(old)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing to close."""
 
     def _partition_names(self) -> list[str]:
         assert self._last is not None, "there is a table"
@@ -103,7 +103,7 @@ class Parquet(Table):
         )
 
     def _append(self, entry: LogEntry) -> None:
-        """Commit, and let readers see it."""
+        """Commit, and publish the files to readers."""
         files = dict(self._files or {})
         for path in entry.removed:
             files.pop(path, None)
@@ -113,7 +113,7 @@ class Parquet(Table):
         if not self.store.create(entry_path(entry.number), entry.to_bytes()):
             raise TableConflictError(f"{self} has an entry {entry.number} by somebody else")
         if entry_numbers(self.store)[-1] > entry.number:
-            # We slept so long that our number came and went: vacuum has removed the entry that would have refused ours.
+            # This run slept so long that vacuum deleted the entry that would have conflicted with ours.
             self.store.delete([entry_path(entry.number)])
             self._last = self._files = None
             raise TableConflictError(f"{self} has had an entry {entry.number} by somebody else")
@@ -121,8 +121,7 @@ class Parquet(Table):
         self._publish(entry)
 
     def _publish(self, entry: LogEntry) -> None:
-        """Give readers the files of a commit. What is done already is left as it is; files of one path give way to the new one
-        without a moment between."""
+        """Move the files of a commit to where readers see them. Idempotent; a file of the same path is replaced atomically."""
         new = {file.path for file in entry.added}
         self.store.delete(path for path in entry.removed if path not in new)
         self.store.move([(file.staged, file.path) for file in entry.added if file.staged])

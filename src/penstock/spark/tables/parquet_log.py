@@ -1,9 +1,9 @@
-"""The log of a table of plain Parquet files: one entry a commit, made only if there is none of its number.
+"""The log of a table of plain Parquet files: one entry per commit, created only if its number is free.
 
     LOCATION/
-        _penstock/log/00000000000000000000.json   how the table began: its columns and partitions
+        _penstock/log/00000000000000000000.json   the initial columns and partitions
         _penstock/log/00000000000000000001.json   the first commit, …
-        _penstock/staged/NAME                     files of commits to come; no reader looks here
+        _penstock/staged/NAME                     files that are not published yet
         day=2026-11-15/NAME.parquet               what readers see
 
     entry   first line  {"magic": "penstock-table", "version": 1, "bytes": N, "crc32c": C}
@@ -55,7 +55,7 @@ class LogEntry:
     files: tuple[DataFile, ...] | None = None
 
     def to_bytes(self) -> bytes:
-        """The form in the log."""
+        """The serialized entry."""
         body = {
             "number": self.number,
             "schema": base64.b64encode(self.schema.serialize()).decode(),
@@ -71,7 +71,7 @@ class LogEntry:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> LogEntry:
-        """Read it back; TableLogError if it is not whole."""
+        """Parse an entry. Raises TableLogError if it is damaged."""
         first, _, text = data.partition(b"\n")
         try:
             head = json.loads(first)
@@ -100,13 +100,13 @@ def entry_path(number: int) -> str:
 
 
 def entry_numbers(store: FileStore) -> list[int]:
-    """The entries there are."""
+    """The numbers of all entries."""
     names = [file.path.removeprefix(LOG) for file in store.list(LOG)]
     return sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
 
 def read_entry(store: FileStore, number: int) -> LogEntry:
-    """One entry; TableLogError if it is not there."""
+    """Read an entry. Raises TableLogError if it is missing."""
     data = store.read(entry_path(number))
     if data is None:
         raise TableLogError(f"{entry_path(number)} is missing in {store.root}; the table cannot be told without it")

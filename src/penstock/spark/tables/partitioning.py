@@ -1,4 +1,4 @@
-"""How a table is cut: by a column, or by the year, month, day or hour of a time."""
+"""Partitioning of a table: by a column, or by the year, month, day or hour of a timestamp."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Values = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One level of partitioning: a column as it is, or a `unit` of the time in it."""
+    """One level of partitioning: a column, or a `unit` of its timestamp."""
 
     source: str
     unit: str | None = None
@@ -34,23 +34,23 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """The column of the partition. Readers skip directories that begin with an underscore, so no name of a unit does."""
+        """The name of the partition column. Readers skip directories that begin with an underscore, so no derived name does."""
         return self.source if self.unit is None else f"{self.source.lstrip('_')}_{self.unit}"
 
     @property
     def derived_type(self) -> pa.DataType:
-        """The type of the column that a unit makes."""
+        """The type of the column derived by a unit."""
         return {"year": pa.int32(), "day": pa.date32()}.get(self.unit or "", pa.string())
 
     def values(self, column: pa.Array) -> pa.DictionaryArray:
-        """The partition of each row, as text; it is written out only once for each."""
+        """The partition of each row, as dictionary-encoded text."""
         encoded = (column if self.unit is None else pc.floor_temporal(column, unit=self.unit)).dictionary_encode()
         kinds = encoded.dictionary
         text = pc.cast(kinds, pa.string()) if self.unit is None else pc.strftime(kinds, format=UNITS[self.unit])
         return pa.DictionaryArray.from_arrays(encoded.indices, text)
 
     def check(self, schema: pa.Schema) -> None:
-        """Whether a table of this schema can be cut so."""
+        """Check that a table of this schema can be partitioned so."""
         if self.source not in schema.names:
             raise TableSchemaError(f"partition_by names {self}, but the table has no column {self.source!r}: {schema.names}")
         kind = schema.field(self.source).type
@@ -64,7 +64,7 @@ class PartitionField:
 
 
 def parse_cuts(given: Sequence[str]) -> tuple[PartitionField, ...]:
-    """Read `day(ts)` and `country`."""
+    """Parse expressions such as `day(ts)` and `country`."""
     fields = []
     for text in given:
         matched = _FORM.fullmatch(text)
@@ -100,15 +100,15 @@ def split(batch: pa.RecordBatch, cuts: Sequence[PartitionField]) -> Iterator[tup
 
 
 def hive_folder(cuts: Sequence[PartitionField], values: Values) -> str:
-    """The directory of a partition, as readers of plain directories understand it."""
+    """The directory of a partition in Hive's form."""
     return "".join(
         f"{cut.name}={NO_VALUE if value is None else quote(value, safe=' ')}/" for cut, value in zip(cuts, values, strict=True)
     )
 
 
 def plain_folder(cuts: Sequence[PartitionField], values: Values) -> str:
-    """The directory of a partition for people only: the format keeps the values itself, and characters that it might encode in
-    its own way are left out."""
+    """The directory of a partition, informational only: the format stores the values itself, and characters that it might encode
+    are left out."""
     return "".join(
         f"{_UNSAFE.sub('_', cut.name)}={'null' if value is None else _UNSAFE.sub('_', value)[:80]}/"
         for cut, value in zip(cuts, values, strict=True)

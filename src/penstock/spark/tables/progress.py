@@ -1,4 +1,4 @@
-"""How far a pipeline has come, as its target's own last commit tells it."""
+"""The progress of a pipeline, as stored in the last commit of its target."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RUN_DIGITS = 15  # of a run's id: a number that fits where formats keep 63 bits
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The next offset of each partition and the ids of their topics, who committed it, and the number of that commit. `query` is
-    the streaming query that made it, where there is one."""
+    """The next offset of each partition, the ids of their topics, the run that committed it, and the number of the commit.
+    `query` is the id of the streaming query, if there is one."""
 
     run: int
     batch: int
@@ -25,7 +25,7 @@ class Progress:
     query: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form kept in tables."""
+        """The stored form."""
         offsets: dict[str, dict[str, int]] = {}
         for (topic, partition), offset in sorted(self.offsets.items()):
             offsets.setdefault(topic, {})[str(partition)] = offset
@@ -39,7 +39,7 @@ class Progress:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Progress:
-        """Read it back."""
+        """Parse the stored form."""
         try:
             offsets = {
                 TopicPartition(topic, int(partition)): int(offset)

@@ -1,5 +1,5 @@
-"""Records of topics as rows of a table: what a record carries beside its value under names with an underscore, the fields of a
-decoded value under their own."""
+"""Maps records of topics to rows of a table: metadata of a record under names with an underscore, the fields of a decoded value
+under their own names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUE: Final = "value"
 
 @dataclass(frozen=True)
 class TopicRead:
-    """How the records of one topic are read, and which columns they become. It is pickled to tasks."""
+    """How the records of one topic are read and mapped to columns. It is pickled to tasks."""
 
     options: ReadOptions
     layout: Layout
@@ -48,8 +48,7 @@ class TopicRead:
 def topic_reads(
     spec: PipelineSpec, topics: Sequence[str], metadata: Sequence[str], also: Sequence[str] = ()
 ) -> dict[str, TopicRead]:
-    """How each topic is read; `also` is read and no column of the table. Needs a session of Spark, which knows how schemas are
-    written."""
+    """How each topic is read; `also` is read but not a column of the table. Needs a Spark session to parse schemas."""
     by_format: dict[tuple[str, str | None], TopicRead] = {}
     reads = {}
     wanted = (*metadata, *(["headers"] if spec.source.headers and "headers" not in metadata else []))
@@ -64,7 +63,7 @@ def topic_reads(
 
 def _read(spec: PipelineSpec, topic: str, metadata: tuple[str, ...], also: Sequence[str]) -> TopicRead:
     given = source_options(spec, spec.source.value_of(topic))
-    # Keys of records that cannot be decoded go with them.
+    # Dead letters keep their keys.
     options = replace(given, columns=tuple(dict.fromkeys((*metadata, *also, "key", "offset", VALUE))))
     kind = value_type_of(options.value_format, options.value_schema)
     read = StructType.fromDDL(default_schema(options, kind))

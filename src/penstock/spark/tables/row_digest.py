@@ -1,5 +1,5 @@
-"""Digests of rows, a column at a time and without an object a row: the same values give the same digest whatever files, batches
-or order they come in. They find accidents, not forgeries."""
+"""Digests of rows, a column at a time and without an object per row: equal values have equal digests, independent of files,
+batches and order. They detect accidents, not forgeries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _octets(column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def _summed(items: Digests, starts: NDArray[np.int64]) -> Digests:
-    """A digest of each run of items, in which their places count."""
+    """A digest of each list of items, which depends on their order."""
     sizes = np.diff(starts)
     digests = np.zeros(len(sizes), np.uint64)
     if len(items):
@@ -84,7 +84,7 @@ def _combined(parts: list[Digests], rows: int) -> Digests:
 
 
 def _mixed(values: Digests) -> Digests:
-    """Every bit of a number spread over all of it."""
+    """Mix the bits of a number."""
     digests = values.astype(np.uint64) + _NULL
     digests = (digests ^ (digests >> np.uint64(30))) * _ONE
     digests = (digests ^ (digests >> np.uint64(27))) * _TWO

@@ -1,4 +1,4 @@
-"""The columns of a table against those that a pipeline writes: what must change, and whether it can."""
+"""Compares the columns of a table with those that a pipeline writes: what must change, and whether it can."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SchemaChange(NamedTuple):
 
 
 def plan_change(current: pa.Schema, wanted: pa.Schema, table: str, *, evolves: bool, widens: Widens) -> SchemaChange:
-    """What makes a table of one schema take rows of another. TableSchemaError names the first column for which nothing does."""
+    """The change that lets a table accept rows of another schema. Raises TableSchemaError with the first impossible column."""
     change = SchemaChange([], [])
     by_case = {name.lower(): name for name in current.names}
     for field in wanted:
@@ -49,7 +49,7 @@ def plan_change(current: pa.Schema, wanted: pa.Schema, table: str, *, evolves: b
 
 
 def same_type(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether two types hold the same values; how their parts are called inside Arrow does not matter."""
+    """Whether two types hold the same values, ignoring the names of nested fields in Arrow."""
     return bool(plain_type(left) == plain_type(right))
 
 
@@ -69,7 +69,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def small_offsets(field: pa.Field) -> pa.Field:
-    """A field with 32-bit offsets throughout, its parts otherwise as they are: ids included."""
+    """A field with 32-bit offsets throughout; everything else, ids included, is unchanged."""
     kind = field.type
     if pa.types.is_large_string(kind):
         kind = pa.string()
@@ -85,7 +85,7 @@ def small_offsets(field: pa.Field) -> pa.Field:
 
 
 def is_wider(has: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type is one of the other: numbers with more room."""
+    """Whether every value of one type fits the other: wider numbers."""
     if pa.types.is_integer(has) and pa.types.is_integer(wanted):
         return bool(wanted.bit_width > has.bit_width)
     if pa.types.is_decimal(has) and pa.types.is_decimal(wanted):
@@ -98,7 +98,7 @@ def _fits(written: pa.DataType, held: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch as a table's schema has it: columns by name, null where there is none."""
+    """Convert a batch to a table's schema: columns by name, null where one is missing."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = []

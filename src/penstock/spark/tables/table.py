@@ -1,4 +1,4 @@
-"""A table as a pipeline sees it, whatever its format: files and the pipeline's progress are committed as one, or not at all."""
+"""The interface of tables of all formats: files and the pipeline's progress are committed atomically."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _log = logging.getLogger(__name__)
 
 
 class TableFencedError(FencedError):
-    """The table holds what this run has not written: another copy of the pipeline is at work."""
+    """The table holds a commit of another run: another instance of the pipeline is running."""
 
     code = "table_fenced"
 
 
 @dataclass(frozen=True)
 class TableReader:
-    """How the rows of files are read, columns of their partitions included. It is pickled to tasks."""
+    """Reads rows of files, partition columns included. It is pickled to tasks."""
 
     store: FileStore
     schema: pa.Schema
@@ -51,7 +51,7 @@ class TableReader:
     """For each level of partitioning the column that it is of; None where it is of no column."""
 
     def read(self, file: DataFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, with some columns or all; null where the file is older than a column."""
+        """The rows of one file, with some columns or all; null for columns newer than the file."""
         names = list(self.schema.names if columns is None else columns)
         fixed = {level: value for level, value in zip(self.levels, file.values, strict=True) if level is not None}
         with closing(self.store.open_input(file.path)) as source, pq.ParquetFile(source) as parquet:
@@ -72,7 +72,7 @@ class TableReader:
 
 @dataclass
 class Table(ABC):
-    """One table, for one pipeline. What it knows of the table is as of `refresh`."""
+    """One table, for one pipeline. Its view of the table is that of the last `refresh`."""
 
     spec: TableSpec
     pipeline: str
@@ -93,50 +93,50 @@ class Table(ABC):
 
     @abstractmethod
     def every_progress(self) -> dict[str, Progress]:
-        """How far each pipeline that writes the table has come, by its name, as the table's own commits say."""
+        """The progress of each pipeline that writes the table, by name."""
 
     def progress(self) -> Progress | None:
-        """How far this pipeline's last commit says it has come; None if it has made none."""
+        """The progress in this pipeline's last commit; None if it has made none."""
         return self.every_progress().get(self.pipeline)
 
     @abstractmethod
     def schema(self) -> pa.Schema | None:
-        """The columns of the table, without those that only partitions have; None if there is no table."""
+        """The columns of the table, without those derived for partitions; None if there is no table."""
 
     @abstractmethod
     def data_files(self) -> list[DataFile]:
-        """The files that make up the table now."""
+        """The current files of the table."""
 
     @abstractmethod
     def writer(self) -> TaskWriter:
-        """What tasks write files of this table with."""
+        """The writer that tasks use for files of this table."""
 
     @abstractmethod
     def vacuum(self, after_s: float) -> int:
-        """Remove files that no reader of the last `after_s` seconds can be at, and that no task can be writing; how many."""
+        """Delete files that have been unused for `after_s` seconds and that no task is writing. Returns their number."""
 
     @abstractmethod
     def _partition_names(self) -> list[str]:
-        """The columns by which the table is partitioned, as it says itself."""
+        """The partition columns of the stored table."""
 
     @abstractmethod
     def _make(self, schema: pa.Schema) -> None:
-        """Make the table; TableConflictError if there is one by now."""
+        """Create the table. Raises TableConflictError if it exists by now."""
 
     @abstractmethod
     def _change(self, change: SchemaChange, schema: pa.Schema) -> None:
-        """Add and widen columns; TableConflictError if somebody else changed the table meanwhile."""
+        """Add and widen columns. Raises TableConflictError after a concurrent change."""
 
     @abstractmethod
     def _widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
-        """Whether the format can make a column of one type one of the other, with the files there are."""
+        """Whether the format can widen a column from one type to the other without rewriting files."""
 
     @abstractmethod
     def _try_commit(self, added: Sequence[DataFile], removed: Sequence[DataFile], progress: Progress, rewrites: bool) -> None:
-        """One attempt on the table as of the last `refresh`; TableConflictError if it is no longer that."""
+        """Try to commit once on the table as of the last `refresh`. Raises TableConflictError if it has changed."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Whether rows of this schema can be written; nothing is changed."""
+        """Check that rows of this schema can be written. Changes nothing."""
         for cut in self.cuts:
             cut.check(schema)
         self.refresh()
@@ -145,7 +145,7 @@ class Table(ABC):
             self._plan(current, schema)
 
     def prepare(self, schema: pa.Schema) -> None:
-        """Make the table, or bring its columns up to those of the pipeline."""
+        """Create the table, or add the pipeline's columns to it."""
         for cut in self.cuts:
             cut.check(schema)
         for attempt in range(COMMIT_TRIES):
@@ -172,9 +172,8 @@ class Table(ABC):
         *,
         rewrites: bool = False,
     ) -> None:
-        """Put files into the table and take others out, together with the progress; with `rewrites` the rows stay the same.
-        TableFencedError if the table's progress is not what is expected. It can be called again after any error: what it has done
-        already is not done again."""
+        """Add and remove files together with the progress; with `rewrites` the rows stay the same. Raises TableFencedError if the
+        table's progress is not the expected one. Idempotent: it can be called again after any error."""
         for attempt in range(COMMIT_TRIES):
             self.refresh()
             committed = self.progress()
@@ -195,7 +194,7 @@ class Table(ABC):
         """Close connections, if there are any; the table can still be used."""
 
     def reader(self) -> TableReader:
-        """What tasks read files of this table with."""
+        """The reader that tasks use for files of this table."""
         schema = self.schema()
         if schema is None:
             raise TableOptionError(f"there is no {self}; make it first")
@@ -223,7 +222,7 @@ class Table(ABC):
 
 
 def table_of(spec: PipelineSpec, table: TableSpec) -> Table:
-    """A table that a pipeline's file names; its location is as of that file."""
+    """A table of a pipeline's file; relative locations are relative to that file."""
     return open_table(table if table.location is None else replace(table, location=spec.path(table.location)), spec.name)
 
 

@@ -1,4 +1,4 @@
-"""What the kinds that write topics to a table have in common: where they stand, one batch at a time, and the order of commits."""
+"""The common part of kinds that write topics to a table: progress, batches, and the order of commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WrittenFiles(NamedTuple):
-    """The files of a batch, not committed yet: what tasks found, files to add, and files that those replace."""
+    """The uncommitted files of a batch: counts of the tasks, files to add, and files they replace."""
 
     found: list[ExportReport]
     added: list[DataFile]
@@ -33,7 +33,7 @@ class WrittenFiles(NamedTuple):
 
 
 class TableJob(ABC):
-    """A `Job` from topics to a table. A kind says which columns its rows have and how a batch becomes files."""
+    """A `Job` from topics to a table. Subclasses define the columns and how a batch becomes files."""
 
     compacts_small_files = True
 
@@ -46,11 +46,11 @@ class TableJob(ABC):
 
     @abstractmethod
     def plan(self) -> list[str]:
-        """As `Job` says."""
+        """See `Job`."""
 
     @abstractmethod
     def prepare(self, spark: SparkSession) -> pa.Schema:
-        """Make ready to write; the columns of the rows."""
+        """Prepare to write. Returns the columns of the rows."""
 
     @abstractmethod
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
@@ -58,12 +58,12 @@ class TableJob(ABC):
 
     @property
     def decodes(self) -> bool:
-        """Whether values are decoded, so that some may turn out to be dead letters."""
+        """Whether values are decoded, so that there may be dead letters."""
         source = self.spec.source
         return source.value.is_decoded or any(value.is_decoded for value in source.values.values())
 
     def check(self, spark: SparkSession) -> None:
-        """Check that the table takes the rows and that the topics are those of before; changes nothing."""
+        """Check that the table accepts the rows and that the topics were not recreated. Changes nothing."""
         try:
             self.target.table.check(self.prepare(spark))
         except TableSchemaError as error:
@@ -71,7 +71,7 @@ class TableJob(ABC):
         self._begin(self.target.table.progress())
 
     def start(self, spark: SparkSession) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self._spark = spark
         record = self.target.open(self.prepare(spark))
         self._begin(self.target.progress)
@@ -80,7 +80,7 @@ class TableJob(ABC):
         self.target.follow(sorted({topic_partition.topic for topic_partition in self.source.positions}))
 
     def step(self) -> BatchResult | None:
-        """As `Job` says. Files first, then dead letters, then the commit of the table."""
+        """See `Job`. Files first, then dead letters, then the commit of the table."""
         spark, source, target = self._spark, self.source, self.target
         assert spark is not None, "it was started"
         ranges = source.next_ranges(self.spec.rows_max, tasks_at_once(spark))
@@ -102,16 +102,16 @@ class TableJob(ABC):
         )
 
     def lag_rows(self) -> int:
-        """As `Job` says."""
+        """See `Job`."""
         return self.source.lag_rows()
 
     def close(self) -> None:
-        """As `Job` says."""
+        """See `Job`."""
         self.source.close()
         self.target.close()
 
     def _begin(self, progress: Progress | None) -> None:
-        """Stand where the table's last commit says."""
+        """Start from the table's last commit."""
         if progress is None:
             self.source.begin(None)
         else:

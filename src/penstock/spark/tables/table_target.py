@@ -1,5 +1,5 @@
-"""A table as the target of a pipeline: the table's own last commit is where the pipeline stands, and the pipeline's record in the
-broker says whose turn it is."""
+"""A table as the target of a pipeline: the table's last commit holds the progress, and the pipeline's record in the broker holds
+the current run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Files = tuple[Sequence[DataFile], Sequence[DataFile], bool]
 
 
 def commit_fenced(table: Table, fence: Fence, files: Files, progress: Progress, expected: Progress | None) -> None:
-    """Commit while the pipeline's record says that it is our turn; FencedError if it is another's, TableConflictError if the
-    table is ahead of us nevertheless."""
+    """Commit if the pipeline's record names this run. Raises FencedError if it names another, TableConflictError if the table is
+    ahead nevertheless."""
     added, removed, rewrites = files
     fence.check()
     refused: TableFencedError | None = None
@@ -47,7 +47,7 @@ def commit_fenced(table: Table, fence: Fence, files: Files, progress: Progress, 
     fence.check()
     if not fence.content:
         raise refused
-    # The record is ours: it was the last commit of a run that we have taken over from, on its way as we began.
+    # The record is ours: this is the last commit of the run that we fenced, which was in flight when we started.
     raise TableConflictError(f"{table} was written by the run before this one as it ended; looking again")
 
 
@@ -65,11 +65,11 @@ class TableTarget:
 
     @property
     def next_batch(self) -> int:
-        """The number of the commit to come."""
+        """The number of the next commit."""
         return 1 if self.progress is None else self.progress.batch + 1
 
     def open(self, schema: pa.Schema) -> Mapping[str, Any]:
-        """Make the table fit, take the pipeline over, and see where it stands; what its record held."""
+        """Prepare the table, fence other runs, and read the progress. Returns the previous record."""
         self.table.prepare(schema)
         before = self.fence.take()
         self.table.refresh()
@@ -86,22 +86,22 @@ class TableTarget:
         query: str = "",
         rewrites: bool = False,
     ) -> None:
-        """Commit files together with where the topics are read up to; with `rewrites` the rows stay the same."""
+        """Commit files together with the end offsets; with `rewrites` the rows stay the same."""
         progress = Progress(run_number(self.fence.run), self.next_batch, dict(offsets), dict(ids), query)
         commit_fenced(self.table, self.fence, (added, removed, rewrites), progress, self.progress)
         self.progress = progress
 
     def follow(self, topics: Sequence[str]) -> None:
-        """Have trimming wait for this pipeline, if it is vital."""
+        """Register the pipeline as a vital consumer, if it is one."""
         if self.spec.vital:
             keep_until_read(self.client, topics, self.spec.consumer)
 
     def note_positions(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let the consumer's positions follow the table."""
+        """Commit the consumer's offsets to the broker."""
         self.client.commit(self.spec.consumer, offsets)
 
     def maintain(self, spark: SparkSession, *, compacts: bool = True) -> None:
-        """Compact small files and remove old ones, when it is time for that."""
+        """Compact small files and vacuum, when due."""
         spec, now = self.table.spec, time.monotonic()
         if self.progress is None:
             return
@@ -118,6 +118,6 @@ class TableTarget:
             _log.info("%s: %d old files are removed", self.table, count)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self.client.close()
         self.table.close()

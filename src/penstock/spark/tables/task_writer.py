@@ -1,5 +1,5 @@
-"""What a task does with the rows of a table: Parquet files, by partition, of about one size. Their names are unique to the
-attempt, so that what an attempt leaves behind that no commit names is nothing but rubbish."""
+"""Writes rows of a table in tasks: Parquet files of about one size, by partition. Their names are unique to the attempt, so that
+files of failed attempts are never part of a commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATS_TEXT_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that a task has made: where it is, where it belongs once it is committed, and what is in it."""
+    """A file written by a task: its path, its path after the commit, and its statistics."""
 
     path: str
     rows: int
@@ -42,7 +42,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class TaskWriter:
-    """How files of one table are written. It is pickled to tasks."""
+    """Writes files of one table. It is pickled to tasks."""
 
     store: FileStore
     schema: pa.Schema
@@ -57,8 +57,7 @@ class TaskWriter:
     compression: str = "snappy"
 
     def write(self, batches: Iterable[pa.RecordBatch], name: str, *, path: str | None = None) -> list[DataFile]:
-        """Write rows; the files are on the disk or in the store when this returns. `path` is for a file that takes the place of
-        another: then there is one file, however large."""
+        """Write rows; the files are durable when this returns. With `path`, all rows go to one file that replaces another."""
         files = OpenFiles(self, name, path)
         try:
             for batch in batches:
@@ -69,7 +68,7 @@ class TaskWriter:
             raise
 
     def begin(self, name: str) -> OpenFiles:
-        """Files to add rows to as they come."""
+        """Open files to add rows to."""
         return OpenFiles(self, name, None)
 
     @property
@@ -86,7 +85,7 @@ class TaskWriter:
 
 
 class OpenFiles:
-    """One file a partition, and rows that wait for enough of them to come together."""
+    """One open file per partition, with buffered rows."""
 
     def __init__(self, writer: TaskWriter, name: str, path: str | None) -> None:
         self._writer = writer
@@ -97,7 +96,7 @@ class OpenFiles:
         self._buffered = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows of any partitions."""
+        """Add rows of any partitions."""
         for values, part in split(conform(rows, self._writer.schema), self._writer.cuts):
             self._add(values, part)
 
@@ -114,13 +113,13 @@ class OpenFiles:
             self._buffered -= max(self._open.values(), key=lambda open_file: open_file.buffered).write_group()
 
     def finish(self) -> list[DataFile]:
-        """Close all; what was made."""
+        """Close all files and return them."""
         while self._open:
             self._close(next(iter(self._open)))
         return self._done
 
     def abandon(self) -> None:
-        """Something failed: what was begun is left for vacuum to find."""
+        """Called after a failure: unfinished files are left for vacuum."""
         for file in self._open.values():
             file.abandon()
 
@@ -131,7 +130,7 @@ class OpenFiles:
 
 
 class _OpenFile:
-    """A Parquet file in the making."""
+    """A Parquet file being written."""
 
     def __init__(self, writer: TaskWriter, values: Values, name: str, path: str | None) -> None:
         unique = f"{name}-{uuid4().hex[:16]}"
@@ -158,11 +157,11 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes of it that are written."""
+        """Bytes written so far."""
         return self._sink.tell()
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Take rows; by how much what is kept in memory has grown."""
+        """Buffer rows. Returns the growth of the buffer in bytes."""
         before = self.buffered
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
@@ -172,7 +171,7 @@ class _OpenFile:
         return self.buffered - before
 
     def write_group(self) -> int:
-        """Write what waits; how much that was."""
+        """Write the buffered rows. Returns their size in bytes."""
         freed = self.buffered
         if self._waiting:
             rows = pa.Table.from_batches(self._waiting).select(self._schema.names)
@@ -182,7 +181,7 @@ class _OpenFile:
         return freed
 
     def finish(self) -> DataFile:
-        """Close it; what it is."""
+        """Close the file and return its description."""
         self.write_group()
         self._parquet.close()
         size = self._sink.tell()
@@ -204,7 +203,7 @@ class _OpenFile:
 
 
 def statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """What readers skip files by, as Delta's log has it: rows, nulls, and the least and greatest of plain columns."""
+    """Statistics for file skipping in the form of Delta's log: rows, nulls, minimum and maximum of plain columns."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -226,7 +225,7 @@ def statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _bound(value: Any, *, up: bool) -> Any:
-    """A bound as the log has it, or None where there is none that holds: times are kept in milliseconds."""
+    """A bound in the form of the log; None if it cannot be represented, such as times finer than milliseconds."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Work for Spark's tasks that is not rows: each piece is done by one task, and answered with one small value."""
+"""Runs work that is not rows in Spark's tasks: one task per item, with one small result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ R = TypeVar("R")
 
 
 def run_tasks(spark: SparkSession, work: Callable[[int, T], R], items: Sequence[T]) -> list[R]:
-    """`work` on every item with its number, in Spark's tasks; the answers in the order of the items. It may be done more than
-    once for an item, and only one answer counts."""
+    """Run `work` on every item with its number in Spark's tasks. Returns the results in order. An item may run more than once;
+    only one result counts."""
     if not items:
         return []
     packed = [pickle.dumps(item) for item in items]
@@ -34,6 +34,6 @@ def run_tasks(spark: SparkSession, work: Callable[[int, T], R], items: Sequence[
 
 
 def tasks_at_once(spark: SparkSession) -> int:
-    """How many tasks a session runs at a time; two where it does not tell."""
+    """How many tasks a session runs at a time; 2 if it does not say."""
     context = getattr(spark, "sparkContext", None)
     return max(int(context.defaultParallelism), 1) if context is not None else 2

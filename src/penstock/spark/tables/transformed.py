@@ -1,4 +1,4 @@
-"""Rows that a query has made, on their way into files of a table."""
+"""Writes the result of a query to files of a table."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def frame_schema(frame: DataFrame) -> pa.Schema:
-    """The columns of a DataFrame, as tables have them."""
+    """The columns of a DataFrame as an Arrow schema for tables."""
     return pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema, timezone="UTC")])
 
 
 def query_schema(query: Query, views: Sequence[View]) -> pa.Schema:
-    """The columns that a query makes."""
+    """The columns of a query's result."""
     return frame_schema(query.apply({view.name: view.frame(query.session, ()) for view in views}))
 
 
