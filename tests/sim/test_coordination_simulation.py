@@ -65,7 +65,8 @@ class SimNode:
             if change.after is None:
                 del self.state[change.key]
             else:
-                assert change.after.revision > self.state.get(change.key, 0)
+                is_newer = change.after.revision > self.state.get(change.key, 0)
+                assert is_newer or self.coordination.identity.recoveries > 0
                 self.state[change.key] = change.after.revision
 
     async def count(self, rng: random.Random) -> None:
@@ -119,6 +120,25 @@ async def break_things(store: SimCoordination, names: list[str], rng: random.Ran
     store.faults = CoordinationFaults()
 
 
+async def roll_back(store: SimCoordination, nodes: list[SimNode], rng: random.Random) -> None:
+    """Restore an old copy of the store, and bring it up to date some time after."""
+    old = store.table.image()
+    revision = store.table.revision
+    async with asyncio.timeout(60):
+        while store.table.revision < revision + 10:  # noqa: ASYNC110 - until it is clearly older
+            await asyncio.sleep(0.1)
+    newest = max(nodes, key=lambda node: node.coordination.mark.position.revision).coordination.mark
+    store.restore(old)
+    await asyncio.sleep(rng.uniform(0, 20))
+    mender = Coordination(store.client("mender"), now=sim_loop().time)
+    while True:
+        try:
+            await mender.recover_cluster(IDENTITY, newest, {})
+            return
+        except PenstockError:
+            await asyncio.sleep(0.1)
+
+
 async def story(seed: int) -> None:
     loop = sim_loop()
     rng = loop.fork_random("story")
@@ -130,6 +150,10 @@ async def story(seed: int) -> None:
     tasks += [asyncio.ensure_future(node.rival(rng)) for node in nodes]
     tasks.append(asyncio.ensure_future(watch_belief(store, nodes)))
     await break_things(store, [node.name for node in nodes], rng)
+    if rng.random() < 0.5:
+        await roll_back(store, nodes, rng)
+        for node in nodes:
+            node.done = 0
     await asyncio.sleep(CALM_S)
     for task in tasks:
         if task.done():
@@ -142,11 +166,12 @@ async def story(seed: int) -> None:
     assert entry is not None, f"nothing was counted in seed {seed}"
     # Some counts were done without an answer, none was answered without being done.
     assert int(entry.value) >= sum(node.done for node in nodes) > 0
+    leaders = [node.coordination.leadership for node in nodes if node.coordination.leadership is not None]
+    assert [leader.revision for leader in leaders] == [entries["leader"]]
     for node in nodes:
         assert node.state == entries
         assert node.coordination.status.state is StoreState.CONNECTED
         assert node.coordination.is_registered
-    assert sum(node.coordination.leadership is not None for node in nodes) == 1
     for node in nodes:
         await node.coordination.close()
     await store.inner.close()
@@ -202,6 +227,32 @@ def test_a_restored_store_is_not_changed_until_it_was_brought_up_to_date() -> No
         assert coordination.leadership.revision == leader.revision  # and not the one of the time before
         assert coordination.identity.recoveries == 1
         assert (await coordination.change_group(9, b"1", 0)).outcome is Outcome.DONE
+        await coordination.close()
+        await store.inner.close()
+
+    run_simulation(scenario(), seed=1)
+
+
+def test_a_restored_store_is_recognized_by_its_keys_when_others_have_raised_its_revision() -> None:
+    async def scenario() -> None:
+        store = SimCoordination(random.Random(1))
+        node = SimNode(store, 1)
+        await node.start()
+        coordination = node.coordination
+        await asyncio.sleep(1)
+        first = await coordination.change_group(1, b"1", 0)
+        old = store.table.image()
+        assert (await coordination.change_group(1, b"2", first.revision)).outcome is Outcome.DONE
+        store.stop()
+        await asyncio.sleep(3)
+        store.restore(old)
+        store.table.revision += 1000  # other users of the same etcd
+        store.start()
+        await asyncio.sleep(5)
+        assert coordination.status.state is StoreState.ROLLED_BACK
+        assert "restored from an old copy" in coordination.status.message
+        with pytest.raises((RolledBackError, NotLeaderError)):
+            await coordination.change_group(9, b"1", 0)
         await coordination.close()
         await store.inner.close()
 

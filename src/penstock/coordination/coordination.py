@@ -75,6 +75,7 @@ class Coordination:
         self._session: Session | None = None
         self._record: MemberRecord | None = None
         self._candidate: Candidate | None = None
+        self._owners: OwnerMap | None = None  # as last seen; None if a range changed since it was made
 
     # The cluster.
 
@@ -300,7 +301,9 @@ class Coordination:
 
     def owner_of(self, tablet_id: int) -> int | None:
         """The node that should own a tablet, as last seen."""
-        return OwnerMap(self._mirror.scan(OWNERS)).owner_of(tablet_id)
+        if self._owners is None:
+            self._owners = OwnerMap(self._mirror.scan(OWNERS))
+        return self._owners.owner_of(tablet_id)
 
     async def read_owners(self) -> OwnerMap:
         """All owners as they are now."""
@@ -323,5 +326,7 @@ class Coordination:
         self._listeners.append(callback)
 
     def _tell(self, changes: list[KeyChange]) -> None:
+        if any(change.key.startswith(OWNERS) for change in changes):
+            self._owners = None
         for listener in self._listeners:
             listener(changes)

@@ -16,7 +16,6 @@ from penstock.coordination.port import (
     CompactedError,
     CoordinationRefusedError,
     CoordinationUnavailableError,
-    Entry,
     RolledBackError,
     Snapshot,
 )
@@ -62,6 +61,7 @@ class Follower:
                 self._must_list = True
             except RolledBackError as error:
                 log.error("%s", error)
+                self._store.note_rolled_back(str(error))
                 await self._wait_for_recovery()
             except (CoordinationUnavailableError, CoordinationRefusedError) as error:
                 log.debug("the watch ended: %s", error)
@@ -82,55 +82,58 @@ class Follower:
         if self._must_list:
             await self.list_all()
         else:
-            # No watch tells that the store was replaced while the connection was broken.
-            self._note_identity((await self._store.get(IDENTITY)).entry)
+            await self._check_resume()
         async with aclosing(self._store.watch("", self._mirror.revision)) as watch:
             async for events in watch:
                 self._tell(self._mirror.apply_events(events))
 
+    async def _check_resume(self) -> None:
+        """Check that the changes after those we saw are of the same history: the watch itself would not tell that the store was
+        restored and has come past that revision again."""
+        snapshot = await self._store.scan("")
+        identity = self._check_identity(snapshot)
+        if identity.recoveries > self.identity.recoveries:
+            self._accept(snapshot)
+        else:
+            self._mirror.check_listing(snapshot)
+
     async def _wait_for_recovery(self) -> None:
         """Wait until the store is back as it was, or was brought up to date on purpose."""
         while True:
-            await asyncio.sleep(RETRY_S_MAX)
             try:
                 snapshot = await self._store.inner.scan("")
-            except (CoordinationUnavailableError, CoordinationRefusedError):
-                continue
-            entry = next((entry for entry in snapshot.entries if entry.key == IDENTITY), None)
-            if entry is None:
-                continue
-            identity = decode_identity(entry)
-            if identity.cluster_id != self.identity.cluster_id:
-                continue
-            if identity.recoveries <= self.identity.recoveries:
-                try:
+                if self._check_identity(snapshot).recoveries <= self.identity.recoveries:
                     if self._store.position is not None:
                         check_position(snapshot.position, self._store.position)
                     self._mirror.check_listing(snapshot)
-                except RolledBackError:
-                    continue
-            self._store.accept(snapshot.position)
-            self._on_accepted()
-            self._apply_listing(snapshot)
-            return
+                return self._accept(snapshot)
+            except PenstockError as error:
+                log.debug("still waiting: %s", error)
+            await asyncio.sleep(RETRY_S_MAX)
+
+    def _accept(self, snapshot: Snapshot) -> None:
+        """Use the store as it is from now on; what was known of its revisions is forgotten."""
+        self._store.accept(snapshot.position)
+        self._on_accepted()
+        self._apply_listing(snapshot)
 
     def _apply_listing(self, snapshot: Snapshot) -> None:
         """Take over a listing, unless it shows that the store no longer holds our cluster: then the copy stays as it was."""
-        self._note_identity(next((entry for entry in snapshot.entries if entry.key == IDENTITY), None))
+        self.identity = self._check_identity(snapshot)
         self.listings += 1
         self._must_list = False
         self._tell(self._mirror.apply_listing(snapshot))
 
-    def _note_identity(self, entry: Entry | None) -> None:
-        """Check that the store still holds our cluster, and keep its feature level."""
+    def _check_identity(self, snapshot: Snapshot) -> ClusterIdentity:
+        """The identity in a listing, which must be that of our cluster."""
+        entry = next((entry for entry in snapshot.entries if entry.key == IDENTITY), None)
         identity = decode_identity(entry) if entry is not None else None
-        if identity is None or identity.cluster_id != self.identity.cluster_id:
-            held = "no cluster of this name" if identity is None else f"cluster {identity.cluster_id}"
-            self._store.refuse(
-                f"the store held cluster {self.identity.cluster_id} and now holds {held}: it was emptied or replaced"
-            )
-        else:
-            self.identity = identity
+        if identity is not None and identity.cluster_id == self.identity.cluster_id:
+            return identity
+        held = "no cluster of this name" if identity is None else f"cluster {identity.cluster_id}"
+        raise self._store.note_rolled_back(
+            f"the store held cluster {self.identity.cluster_id} and now holds {held}: it was emptied or replaced"
+        )
 
     def _tell(self, changes: list[KeyChange]) -> None:
         if changes:

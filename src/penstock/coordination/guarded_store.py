@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from penstock.coordination.identity import check_position
 from penstock.coordination.port import (
@@ -37,6 +38,7 @@ class GuardedStore:
         self._now = now
         self._floor: Position | None = None
         self._answered_at = now()
+        self._rolled_back = asyncio.Event()
         self.status = CoordinationStatus(StoreState.AWAY, now(), "the store was not asked yet")
 
     @property
@@ -47,13 +49,14 @@ class GuardedStore:
     def accept(self, position: Position) -> None:
         """Take the store as it is from now on, also if that is older than what was seen."""
         self._floor = position
+        self._rolled_back.clear()
         self._note(StoreState.CONNECTED)
 
-    def refuse(self, reason: str) -> NoReturn:
-        """The store turned out not to be ours any more."""
+    def note_rolled_back(self, reason: str) -> RolledBackError:
+        """Stop all changes: the store turned out to be an older copy, or not ours any more. Returns the error to raise."""
         error = RolledBackError(reason)
         self._note_error(error)
-        raise error
+        return error
 
     async def get(self, key: str) -> Snapshot:
         """Read one key."""
@@ -83,7 +86,7 @@ class GuardedStore:
         try:
             while True:
                 try:
-                    events = await anext(stream)
+                    events = await self._next(stream)
                 except (RolledBackError, CoordinationUnavailableError, CoordinationRefusedError) as error:
                     self._note_error(error)
                     raise
@@ -92,6 +95,19 @@ class GuardedStore:
                 yield events
         finally:
             await stream.aclose()
+
+    async def _next(self, stream: AsyncGenerator[tuple[Event, ...], None]) -> tuple[Event, ...]:
+        """The next events; RolledBackError as soon as another call shows that the store was rolled back."""
+        reading, rolled_back = asyncio.ensure_future(anext(stream)), asyncio.ensure_future(self._rolled_back.wait())
+        try:
+            await asyncio.wait({reading, rolled_back}, return_when=asyncio.FIRST_COMPLETED)
+            if rolled_back.done():
+                raise RolledBackError(self.status.reason)
+            return await reading
+        finally:
+            reading.cancel()
+            rolled_back.cancel()
+            await asyncio.gather(reading, rolled_back, return_exceptions=True)
 
     async def grant(self, ttl_s: float) -> Lease:
         """Create a lease."""
@@ -155,5 +171,7 @@ class GuardedStore:
         now = self._now()
         if state is StoreState.AWAY and now - self._answered_at < AWAY_S:
             return  # one endpoint failed, and others are asked
+        if state is StoreState.ROLLED_BACK:
+            self._rolled_back.set()
         since = self.status.since if state is self.status.state else now
         self.status = CoordinationStatus(state, since, reason)

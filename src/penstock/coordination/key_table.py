@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from penstock.coordination.limits import check_transaction
@@ -88,9 +89,9 @@ class KeyTable:
             raise RolledBackError(f"a watch continues after revision {revision}, and the store is at {self.revision}")
         if revision < self._compacted:
             raise CompactedError(f"the changes after revision {revision} are gone; those after {self._compacted} are kept")
-        newer = (events for events in self._history if events[0].revision > revision)
-        chosen = (tuple(event for event in events if event.key.startswith(prefix)) for events in newer)
-        return [events for events in chosen if events]
+        newer = takewhile(lambda events: events[0].revision > revision, reversed(self._history))
+        chosen = [tuple(event for event in events if event.key.startswith(prefix)) for events in newer]
+        return [events for events in reversed(chosen) if events]
 
     def compact(self, revision: int) -> None:
         """Forget the changes up to a revision."""

@@ -99,6 +99,7 @@ class SimCoordination:
 
     def restore(self, image: TableImage) -> None:
         """Become an old copy of itself, as etcd does when a snapshot is restored under the same name."""
+        self.lost_leases |= set(self.table.leases) - image.leases.keys()
         self.table.restore(image, self.now())
 
     def is_reachable(self, name: str) -> bool:
