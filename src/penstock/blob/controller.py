@@ -22,12 +22,13 @@ from typing import NamedTuple
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig
-from penstock.blob.local_group import LocalGroup, OnFormed
+from penstock.blob.local_group import LocalGroup
 from penstock.blob.placement import PlacedDisk, choose_disks, choose_spare
 from penstock.blob.quorum import fits_fail_model
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage
 from penstock.blob.topology import Erasure
+from penstock.blob.vdisk_host import OnFormed
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, UnavailableError
 

@@ -116,7 +116,7 @@ class GetOperation:
                 else:
                     unknown &= ~(1 << index)
             if len(parts) >= codec.data_parts:
-                self._group.disorders += 1
+                self._group.note_disorder()
                 whole = memoryview(codec.join(self._size, parts))
                 return GetResult(Status.OK, whole[self._offset : self._offset + self._length])
         result = self._absent_or_unknown(held, unknown, reasons)

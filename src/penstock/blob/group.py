@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from penstock.blob.erasure import Codec, codec_for
 from penstock.blob.link import DiskLink
 from penstock.blob.topology import Erasure, VDiskId, blob_hash, subgroup
 
+log = logging.getLogger(__name__)
+
 PACE_WEIGHT = 0.1
 PACE_FLOOR_S = 0.002
+NOTICE_S = 1.0  # between two notices of disorder to a disk
+HEDGE_S = 0.05  # how long a command waits for more answers once it has enough
+DRAIN_S = 30.0  # longer than any call to a disk or over a link takes
+
+Answer = TypeVar("Answer")
 
 
 class ResponseTimes:
@@ -53,6 +61,73 @@ class Group:
         self.paces = [ResponseTimes() for _ in links]
         self.disorders = 0  # how often a disk was seen to lack a part or to hold one too many
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._notices: dict[int, asyncio.Task[None]] = {}  # to disks on other nodes, by order number
+        self._generation_waiters: set[asyncio.Future[None]] = set()
+        self.on_race: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def set_generation(self, generation: int) -> None:
+        """Take a newer membership; commands that were answered RACE and wait for it go on."""
+        self.generation = generation
+        for waiter in self._generation_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_newer(self, generation: int, timeout_s: float) -> None:
+        """Wait until the group is in another generation than this one, or until the time is over."""
+        if self.generation != generation:
+            return
+        self.note_race()
+        waiter = asyncio.get_running_loop().create_future()
+        self._generation_waiters.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=timeout_s)
+        finally:
+            self._generation_waiters.discard(waiter)
+
+    def note_race(self) -> None:
+        """A disk is in another generation: look for the newer configuration, unless that is being done."""
+        if self.on_race is not None and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = self.spawn(self.on_race())
+
+    def note_disorder(self) -> None:
+        """Some disk lacks a part or holds one too many: the disks of this process compare themselves with the others, and those
+        on other nodes are told to. A notice that is lost does no harm: its link is broken, and mends with a notice."""
+        self.disorders += 1
+        for order, link in enumerate(self.links):
+            if link is not None and link.is_remote and order not in self._notices:
+                self._notices[order] = asyncio.get_running_loop().create_task(self._notice(order, link))
+
+    async def _notice(self, order: int, link: DiskLink) -> None:
+        """Tell a disk on another node of disorders, at most once in a while, until it has heard of all."""
+        try:
+            told = -1
+            while told != self.disorders:
+                told = self.disorders
+                await link.note_disorder(self.generation)
+                await asyncio.sleep(NOTICE_S)
+        finally:
+            del self._notices[order]
+
+    async def ask(
+        self,
+        asks: Mapping[int, Coroutine[Any, Any, Answer]],
+        suffices: Callable[[dict[int, Answer]], bool],
+        *,
+        hedge_s: float = HEDGE_S,
+    ) -> dict[int, Answer]:
+        """Run requests to several disks at once, given by order number. Returns the answers as soon as they suffice, with those
+        that come within the hedge; the other requests go on, and their answers are dropped."""
+        pending = {self.spawn(work): order for order, work in asks.items()}
+        answers: dict[int, Answer] = {}
+        while pending:
+            is_enough = suffices(answers)
+            when = asyncio.ALL_COMPLETED if is_enough else asyncio.FIRST_COMPLETED
+            done, _ = await asyncio.wait(pending, timeout=hedge_s if is_enough else None, return_when=when)
+            answers.update((pending.pop(task), task.result()) for task in done)
+            if is_enough:
+                break
+        return answers
 
     def vdisk_id(self, order: int) -> VDiskId:
         """The id of the disk with this order number."""
@@ -85,6 +160,16 @@ class Group:
         return task
 
     async def drain(self) -> None:
-        """Wait for all requests in flight; each ends in time, since every call to a disk does."""
+        """Wait for all requests in flight. Each ends in time, as every call to a disk does; one that does not is cancelled."""
+        notices = list(self._notices.values())
+        for notice in notices:
+            notice.cancel()
+        await asyncio.gather(*notices, return_exceptions=True)
+        overdue = asyncio.get_running_loop().time() + DRAIN_S
         while self._tasks:
-            await asyncio.wait(list(self._tasks))
+            left = overdue - asyncio.get_running_loop().time()
+            _, late = await asyncio.wait(list(self._tasks), timeout=max(0.0, left))
+            if late and left <= 0:
+                log.error("group %08x: %d requests did not end within %g s and are cancelled", self.id, len(late), DRAIN_S)
+                for task in late:
+                    task.cancel()

@@ -1,6 +1,6 @@
 """What the disks of a group say to its proxy and to each other: requests, replies, and the calls that carry them.
 
-A VDisk in this process answers these calls itself; one on another node would be behind a stub with the same calls.
+A VDisk in this process answers these calls itself; one on another node is behind a stub with the same calls, in a BoundedLink.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
 from penstock.blob.meta import BlockItem, DiskState, MetaItem
 from penstock.blob.sisters import SisterMark
@@ -16,12 +17,14 @@ from penstock.blob.vector import Content
 
 
 class DiskReply(NamedTuple):
-    """A VDisk's answer. `written` tells a part stored now from one that was there; `conflict`, that other bytes are."""
+    """A VDisk's answer. `written` tells a part stored now, at `place` in the log, from one that was there; `conflict`, that other
+    bytes are."""
 
     status: Status
     reason: str = ""
     written: bool = False
     conflict: bool = False
+    place: tuple[int, int] = (0, 0)  # chunk and offset; not told by a group's only disk, which takes nothing back
 
 
 class PartsReply(NamedTuple):
@@ -61,7 +64,7 @@ class ChannelsReply(NamedTuple):
 
 class PullReply(NamedTuple):
     """Metadata for a sister disk, and where it stands afterwards in this disk's sync log; `state` is FRESH if it knows none.
-    `known` is what the disk knew of the sister before this call."""
+    `known` is what the disk knew of the sister before this call, and `disorders` the number of the last disorder it heard of."""
 
     status: Status
     incarnation: int = 0
@@ -69,6 +72,7 @@ class PullReply(NamedTuple):
     items: tuple[MetaItem, ...] = ()
     state: DiskState = DiskState.FRESH
     known: SisterMark | None = None
+    disorders: int = 0
 
 
 class CollectRequest(NamedTuple):
@@ -84,7 +88,13 @@ class CollectRequest(NamedTuple):
 
 
 class DiskLink(Protocol):
-    """The calls of a VDisk. `generation` is the group's: a disk of another one answers RACE."""
+    """The calls of a VDisk. `generation` is the group's: a disk of another one answers RACE. A call ends in time and raises
+    nothing: a disk that fails and a link that breaks give a status."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the VDisk is on another node."""
+        ...
 
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
@@ -137,6 +147,19 @@ class DiskLink(Protocol):
         the sister says of itself; a fresh one has nothing to say."""
         ...
 
-    async def drop(self, blob_id: bytes) -> DiskReply:
-        """Drop a part, because its main place holds it or because its put is undone."""
+    async def drop(self, generation: int, blob_id: bytes, place: tuple[int, int]) -> DiskReply:
+        """Drop a part, because its put is undone. The place is the one that the put was answered with: a call that comes late
+        drops no part that was stored since."""
+        ...
+
+    async def configure(self, offered: Configuration) -> ConfigurationReply:
+        """Take a configuration of the group, if it is newer than the one that the disk is in; the answer names the newer one."""
+        ...
+
+    async def form(self, generation: int) -> DiskReply:
+        """Begin as an empty disk of a group that its configuration calls new; nothing is served yet."""
+        ...
+
+    async def note_disorder(self, generation: int) -> DiskReply:
+        """Some disk of the group lacks a part or holds one too many: this one compares itself with the others."""
         ...

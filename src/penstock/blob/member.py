@@ -41,7 +41,7 @@ class Member:
         self._write_trouble = FailureLog(log, f"VDisk {vdisk.id}: writing", clock)
         self._failures_told = 0
         self._ends_noted_at = float("-inf")
-        self._disorders_seen = -1
+        self._disorders_seen = (-1, -1)  # of this process, and of those that the disk was told of
         self._replicated_at = float("-inf")
         self._healing: asyncio.Task[None] | None = None
         self._scrubbing: asyncio.Task[None] | None = None
@@ -88,7 +88,7 @@ class Member:
             self.vdisk.answers = True
         await self.syncer.round()
         is_due = self._clock.monotonic() - self._replicated_at >= replication_interval
-        is_disordered = is_due and self._disorders_seen != self._group.disorders
+        is_disordered = is_due and self._disorders_seen != (self._group.disorders, self.vdisk.disorders)
         if self.lacks_parts or self.vdisk.repair_wanted.is_set() or is_disordered:
             _ = self.heal()
         await self.tend()
@@ -102,9 +102,11 @@ class Member:
 
     async def replicate(self) -> None:
         """One round of replication."""
-        self._disorders_seen = self._group.disorders
+        self._disorders_seen = (self._group.disorders, self.vdisk.disorders)
         self._replicated_at = self._clock.monotonic()
         report = await self.replicator.round()
+        if not report.complete:
+            self._disorders_seen = (-1, -1)  # it was not compared with all: once more when it is due
         self._probe.note_round(self.vdisk.order, report)
         if report.restored or report.dropped or report.failed:
             log.info("VDisk %s: %s", self.vdisk.id, report)

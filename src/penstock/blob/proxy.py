@@ -309,16 +309,20 @@ class GroupProxy:
         return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, tuple(blobs))
 
     async def _blocked_generation(self, tablet: bytes) -> int:
-        async def ask(link: DiskLink | None) -> tuple[Status, int]:
-            return (Status.ERROR, -1) if link is None else await link.blocked_generation(self.group.generation, tablet)
+        erasure, links = self.group.erasure, self.group.links
 
-        replies = await asyncio.gather(*map(ask, self.group.links))
-        if any(status is Status.RACE for status, _ in replies):
+        def failed(replies: dict[int, tuple[Status, int]]) -> int:
+            return sum(1 << order for order in range(len(links)) if order not in replies or replies[order][0] is not Status.OK)
+
+        asks = {
+            order: link.blocked_generation(self.group.generation, tablet) for order, link in enumerate(links) if link is not None
+        }
+        replies = await self.group.ask(asks, lambda replies: fits_fail_model(erasure, failed(replies)))
+        if any(status is Status.RACE for status, _ in replies.values()):
             raise ListingError(Status.RACE, "the group changed")
-        failed = sum(1 << order for order, (status, _) in enumerate(replies) if status is not Status.OK)
-        if not fits_fail_model(self.group.erasure, failed):
+        if not fits_fail_model(erasure, failed(replies)):
             raise ListingError(Status.ERROR, f"too few disks of group {self.group.id:08x} answer")
-        return max(blocked for _, blocked in replies)
+        return max(blocked for _, blocked in replies.values())
 
     async def _give_out(self, seen: ListedBlob, *, with_data: bool) -> Given | None:
         """A blob as it is reported: written in full first if it is not. None if it was collected since it was listed."""

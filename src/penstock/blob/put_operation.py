@@ -37,7 +37,7 @@ class PutOperation:
         self._held = [0] * len(self._orders)
         self._lost = 0
         self._pending: dict[asyncio.Task[DiskReply], Assignment] = {}
-        self._written: list[Assignment] = []
+        self._written: list[tuple[Assignment, tuple[int, int]]] = []  # with the place in the log
         self._reasons: list[str] = []
         self._out_of_space = False
         self._collected = False
@@ -125,7 +125,7 @@ class PutOperation:
         if reply.status is Status.OK:
             self._held[index] |= 1 << part - 1
             if reply.written:
-                self._written.append((index, part))
+                self._written.append(((index, part), reply.place))
             return None
         if reply.status in (Status.BLOCKED, Status.RACE):
             return Reply(reply.status, reply.reason)
@@ -145,11 +145,11 @@ class PutOperation:
     def _watch_stragglers(self) -> None:
         """Watch writes beyond the quorum: if one fails, replication restores its part."""
         if self._lost or self._detoured:
-            self._group.disorders += 1
+            self._group.note_disorder()
 
         def check(task: asyncio.Task[DiskReply]) -> None:
             if not task.cancelled() and task.exception() is None and task.result().status is not Status.OK:
-                self._group.disorders += 1
+                self._group.note_disorder()
 
         for task in self._pending:
             task.add_done_callback(check)
@@ -159,13 +159,13 @@ class PutOperation:
         while self._pending:
             done, _ = await asyncio.wait(self._pending)
             for task in done:
-                index, part = self._pending.pop(task)
+                assignment = self._pending.pop(task)
                 if task.result().written:
-                    self._written.append((index, part))
-        for index, part in self._written:
+                    self._written.append((assignment, task.result().place))
+        for (index, part), place in self._written:
             link = self._group.links[self._orders[index]]
             if link is not None:
-                await link.drop(self._prefix + (self._size << 4 | part).to_bytes(4, "big"))
+                await link.drop(self._generation, self._prefix + (self._size << 4 | part).to_bytes(4, "big"), place)
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from penstock.blob.blob_id import BlobId
-from penstock.blob.group import Group
+from penstock.blob.group import HEDGE_S, Group
 from penstock.blob.link import IndexedBlob, Page
 from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_excluded, recoverable
 from penstock.blob.status import Status
@@ -40,15 +40,19 @@ class ListingError(Exception):
 class MergedListing:
     """The blobs of one channel over all disks of a group, in order of key."""
 
-    def __init__(self, group: Group, channel_key: bytes, *, reverse: bool, may_miss: bool = False) -> None:
+    def __init__(
+        self, group: Group, channel_key: bytes, *, reverse: bool, may_miss: bool = False, hedge_s: float = HEDGE_S
+    ) -> None:
         """With `may_miss`, blobs that only `silent` disks hold may be missing: who asks minds that himself."""
         self._group = group
         self._generation = group.generation
         self._channel_key = channel_key
         self._reverse = reverse
         self._may_miss = may_miss
+        self._hedge_s = hedge_s
         self._failed = 0
         self._unproven = 0
+        self._late = 0  # disks that did not answer in time: they are not asked again
 
     @property
     def silent(self) -> int:
@@ -77,25 +81,45 @@ class MergedListing:
                 begin = bound + b"\0"
 
     async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, Sequence[IndexedBlob]]:
-        async def ask(order: int) -> Page:
-            link = self._group.links[order]
-            if link is None:
-                return Page(Status.ERROR)
-            return await link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=PAGE)
-
-        orders = range(len(self._group.links))
-        replies = [await ask(0)] if len(orders) == 1 else await asyncio.gather(*map(ask, orders))
+        links = self._group.links
+        asks = {
+            order: link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=PAGE)
+            for order, link in enumerate(links)
+            if link is not None and not self._late >> order & 1
+        }
+        if len(links) == 1:
+            replies = {order: await ask for order, ask in asks.items()}
+        else:
+            replies = await self._group.ask(asks, self._suffices, hedge_s=self._hedge_s)
         pages: dict[int, Sequence[IndexedBlob]] = {}
-        for order, page in enumerate(replies):
+        for order, page in replies.items():
             if page.status is Status.RACE:
                 raise ListingError(Status.RACE, "the group changed")
             if page.status is Status.OK:
                 pages[order] = page.blobs
-                self._unproven |= (not page.proves_absence) << order
-            else:
-                self._failed |= 1 << order
+        self._late |= sum(1 << order for order in asks if order not in replies)
+        self._failed, self._unproven = self._gone(replies)
         self._check_enough()
         return pages
+
+    def _gone(self, replies: dict[int, Page]) -> tuple[int, int]:
+        """The disks that gave no page by now, and those whose pages prove no absence."""
+        failed, unproven = self._failed, self._unproven
+        for order in range(len(self._group.links)):
+            page = replies.get(order)
+            if page is None or page.status is not Status.OK:
+                failed |= 1 << order
+            elif not page.proves_absence:
+                unproven |= 1 << order
+        return failed, unproven
+
+    def _suffices(self, replies: dict[int, Page]) -> bool:
+        """Whether the pages that have come would do without the others."""
+        if any(page.status is Status.RACE for page in replies.values()):
+            return True
+        failed, unproven = self._gone(replies)
+        erasure = self._group.erasure
+        return fits_fail_model(erasure, failed) and (self._may_miss or absence_shown(erasure, failed | unproven))
 
     def _check_enough(self) -> None:
         erasure = self._group.erasure

@@ -9,6 +9,7 @@ import operator
 from dataclasses import dataclass
 
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
+from penstock.blob.channel import place_of
 from penstock.blob.disk import Buffer
 from penstock.blob.group import Group
 from penstock.blob.link import ChannelsReply
@@ -20,6 +21,7 @@ from penstock.blob.topology import allowed_parts, main_part
 from penstock.blob.vdisk import VDisk
 
 AT_ONCE = 8
+PATIENCE_S = 5.0  # for a disk that is late: without its answer a refill may have to start again
 PARTIAL_MAX = 1000  # blobs that a refilling disk looks at twice before it gives this round up
 
 
@@ -70,7 +72,7 @@ class Replicator:
             report.failed += 1
             report.reason = error.reason
         if report.restored:
-            self._group.disorders += 1  # handoffs may hold what is in place now
+            self._group.note_disorder()  # handoffs may hold what is in place now
         return report
 
     async def _end_refill(self, report: RoundReport) -> None:
@@ -93,7 +95,7 @@ class Replicator:
             if self._is_partial(again):
                 part = self._part_to_hold(again)
                 await self._restore(again, part, report)
-                self._group.disorders += 1  # the disk to which the part belongs is to look for it
+                self._group.note_disorder()  # the disk to which the part belongs is to look for it
 
     def _is_partial(self, seen: ListedBlob) -> bool:
         """Whether the blob is there, this disk is a handoff of it, and its parts are not all that an acknowledged put leaves,
@@ -118,22 +120,23 @@ class Replicator:
         return max(allowed_parts(erasure, index), key=worth)
 
     async def _channels(self) -> list[bytes]:
-        found: dict[bytes, None] = {}
-        failed = 0
-        for order, link in enumerate(self._group.links):
-            reply = ChannelsReply(Status.ERROR) if link is None else await link.channels(self._group.generation)
-            if reply.status is Status.OK:
-                found.update(dict.fromkeys(reply.keys))
-            else:
-                failed |= 1 << order
-            self._silent |= (not reply.proves_absence) << order
-        if not fits_fail_model(self._group.erasure, failed):
+        generation, erasure, links = self._group.generation, self._group.erasure, self._group.links
+        everyone = (1 << len(links)) - 1
+        replies: dict[int, ChannelsReply] = {}
+
+        def failed(replies: dict[int, ChannelsReply]) -> int:
+            return everyone & ~sum(1 << order for order, reply in replies.items() if reply.status is Status.OK)
+
+        asks = {order: link.channels(generation) for order, link in enumerate(links) if link is not None}
+        replies = await self._group.ask(asks, lambda replies: fits_fail_model(erasure, failed(replies)), hedge_s=PATIENCE_S)
+        if not fits_fail_model(erasure, failed(replies)):
             raise ListingError(Status.ERROR, "too few disks answer")
-        return sorted(found)
+        self._silent |= everyone & ~sum(1 << order for order, reply in replies.items() if reply.proves_absence)
+        return sorted({key for reply in replies.values() for key in reply.keys})
 
     async def _mend_channel(self, channel_key: bytes, report: RoundReport) -> None:
         waiting: list[ListedBlob] = []
-        listing = MergedListing(self._group, channel_key, reverse=False, may_miss=True)
+        listing = MergedListing(self._group, channel_key, reverse=False, may_miss=True, hedge_s=PATIENCE_S)
         async for seen in listing.blobs(b"", None):
             waiting.append(seen)
             if len(waiting) == AT_ONCE:
@@ -208,7 +211,8 @@ class Replicator:
             return
         for part in range(1, self._group.codec.total_parts + 1):
             packed = seen.blob_id.pack_part(part)
-            if self._vdisk.index.entry_of(packed) is not None:
-                reply = await self._vdisk.drop(packed)
+            entry = self._vdisk.index.entry_of(packed)
+            if entry is not None:
+                reply = await self._vdisk.drop(self._group.generation, packed, place_of(entry)[:2])
                 if reply.status is Status.OK:
                     report.dropped += 1

@@ -15,17 +15,18 @@ from penstock.blob.disk import Disk, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
 from penstock.blob.local_disk import LocalDisk
-from penstock.blob.local_group import LocalGroup, OnFormed
+from penstock.blob.local_group import LocalGroup
 from penstock.blob.options import GroupOptions
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
 from penstock.blob.topology import Erasure
+from penstock.blob.vdisk_host import OnFormed
 from penstock.blob.vector import Content
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, ConfigError, InvalidRequestError, UnavailableError
 
 COUNTER_MAX = (1 << 32) - 1
-RACES_MAX = 8  # retries of one command when the group changes under it
+RACE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 2.0)  # how long a command answered RACE waits for the newer membership
 
 OpenVDisk = Callable[[GroupConfig, int], Awaitable[Disk]]
 Answer = TypeVar("Answer", Reply, GetResult, RangeResult, DiscoverResult)
@@ -156,7 +157,7 @@ class TabletStorage:
         """Start a generation: block all older ones in every group the tablet has written to."""
         for group_id in self.info.groups():
             proxy = await self._proxy(group_id)
-            reply = await _through_races(functools.partial(proxy.block, self.info.tablet, generation, issuer))
+            reply = await through_races(proxy, functools.partial(proxy.block, self.info.tablet, generation, issuer))
             if reply.status is not Status.OK:
                 return reply
         return OK
@@ -184,7 +185,7 @@ class TabletStorage:
         reply = await proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve)
         if reply.status is not Status.RACE:
             return reply
-        return await _through_races(lambda: proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve))
+        return await through_races(proxy, lambda: proxy.put(blob_id, data, deadline_s=deadline_s, from_reserve=from_reserve))
 
     async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
         """Write several blobs at the same time; each has an answer of its own."""
@@ -202,7 +203,7 @@ class TabletStorage:
     ) -> GetResult:
         """Read a blob, or a range of it."""
         proxy = await self._proxy(self._group_of(blob_id))
-        return await _through_races(lambda: proxy.get(blob_id, offset, length, deadline_s=deadline_s))
+        return await through_races(proxy, lambda: proxy.get(blob_id, offset, length, deadline_s=deadline_s))
 
     async def collect_garbage(
         self,
@@ -231,7 +232,7 @@ class TabletStorage:
                 keep=[blob for blob in keep if history.group(blob.generation) == group_id],
                 do_not_keep=[blob for blob in do_not_keep if history.group(blob.generation) == group_id],
             )
-            reply = await _through_races(send)
+            reply = await through_races(proxy, send)
             if reply.status is not Status.OK:
                 return reply
         return OK
@@ -252,7 +253,7 @@ class TabletStorage:
             proxy = await self._proxy(interval.group)
             bounds = (end, begin) if reverse else (begin, end)
             asked = functools.partial(proxy.range, *bounds, with_data=with_data, with_unreadable=with_unreadable)
-            part = await _through_races(asked)
+            part = await through_races(proxy, asked)
             if part.status is not Status.OK:
                 return part
             found.extend(part.blobs)
@@ -271,7 +272,7 @@ class TabletStorage:
             asked = functools.partial(
                 proxy.discover, self.info.tablet, min_generation=min_generation, limit=rest, with_data=with_data
             )
-            part = await _through_races(asked)
+            part = await through_races(proxy, asked)
             if part.status not in (Status.OK, Status.NODATA):
                 return part
             blocked = max(blocked, part.blocked_generation)
@@ -299,14 +300,17 @@ class TabletStorage:
         return proxy
 
 
-async def _through_races(send: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Retry a command while the group changes under it."""
-    answer = await send()
-    for _ in range(RACES_MAX):
-        if answer.status is not Status.RACE:
-            break
+async def through_races(proxy: GroupProxy, send: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Send a command again while the group changes under it, each time after this node has heard of the change or a while has
+    passed: the disk that said RACE may be ahead of this node, or behind it."""
+    group = proxy.group
+    for pause_s in RACE_PAUSES_S:
+        generation = group.generation
         answer = await send()
-    return answer
+        if answer.status is not Status.RACE:
+            return answer
+        await group.wait_newer(generation, pause_s)
+    return await send()
 
 
 async def open_local_vdisk(config: GroupConfig, order: int, *, durable: bool, timeout_s: float = DISK_TIMEOUT_S) -> Disk:

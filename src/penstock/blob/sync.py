@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from penstock.blob.group import Group
@@ -25,9 +24,12 @@ class Syncer:
         self._introduced = 0  # the sisters that have heard of this opening, as a mask
         self._went_back = False
         self._lives = -1  # the latest that any sister has known this disk in
+        self._in_flight = 0  # the sisters that have not answered yet, as a mask
+        self._epoch = 0
         self._forget_cursors()
 
     def _forget_cursors(self) -> None:
+        self._epoch += 1  # an answer to what was asked before counts no more
         # Where this disk stands in each sister's sync log: (incarnation, position).
         self._cursors = [(0, -1)] * len(self._group.links)
         # While this disk doubts its own Keep flags: those that sisters know, and the sisters that have told all of theirs.
@@ -69,7 +71,18 @@ class Syncer:
         self._forget_cursors()
 
     async def _pull_all(self) -> dict[int, DiskState | None]:
-        return dict(zip(self._orders, await asyncio.gather(*map(self._pull, self._orders)), strict=True))
+        """Pull from the sisters; what they answered. One that is late is not waited for once enough have answered: its answer is
+        taken in when it comes, and until then it is not asked again."""
+        erasure, own = self._group.erasure, 1 << self._vdisk.order
+        asks = {order: self._pull(order, self._epoch) for order in self._orders if not self._in_flight >> order & 1}
+        for order in asks:
+            self._in_flight |= 1 << order
+
+        def suffices(states: dict[int, DiskState | None]) -> bool:
+            heard = sum(1 << order for order, state in states.items() if state not in (None, DiskState.FRESH))
+            return group_quorum(erasure, heard | (0 if self._vdisk.index.state == DiskState.FRESH else own))
+
+        return await self._group.ask(asks, suffices)
 
     def _mark(self, order: int) -> SisterMark | None:
         """What this disk says of itself to a sister; nothing while it is fresh."""
@@ -79,21 +92,30 @@ class Syncer:
         place = vdisk.journal.reached if self._introduced >> order & 1 else vdisk.recovered.last
         return vdisk.sisters.own._replace(place=place if vdisk.disk.outlives_power_loss else UNTOLD)
 
-    async def _pull(self, order: int) -> DiskState | None:
+    async def _pull(self, order: int, epoch: int) -> DiskState | None:
+        try:
+            return await self._pull_from(order, epoch)
+        finally:
+            self._in_flight &= ~(1 << order)
+
+    async def _pull_from(self, order: int, epoch: int) -> DiskState | None:
         link, vdisk = self._group.links[order], self._vdisk
         if link is None:
             return None
         incarnation, position = self._cursors[order]
         mark = self._mark(order)
         reply = await link.pull(self._group.generation, vdisk.order, incarnation, position, mark)
-        if reply.status is not Status.OK:
+        if reply.status is Status.RACE:
+            self._group.note_race()
+        if reply.status is not Status.OK or epoch != self._epoch or vdisk.closed:
             return None
         if reply.known is not None:
             self._lives = max(self._lives, reply.known.life)
             self._went_back |= mark is not None and went_back(mark, reply.known)
         self._introduced |= (mark is not None) << order
+        vdisk.disorders = max(vdisk.disorders, reply.disorders)
         absorbed = await vdisk.absorb(reply.items)
-        if absorbed.status is not Status.OK:
+        if absorbed.status is not Status.OK or epoch != self._epoch:
             return None
         self._cursors[order] = (reply.incarnation, reply.position)
         if vdisk.doubts_keeps and reply.incarnation:

@@ -21,9 +21,8 @@ from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
-from penstock.blob.link import ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.link import ChannelsReply, CollectRequest, DiskReply, Page, PartsReply
 from penstock.blob.meta import (
-    HEARSAY,
     BarrierItem,
     BlockItem,
     DiskState,
@@ -37,7 +36,8 @@ from penstock.blob.options import VDiskOptions
 from penstock.blob.part_reader import part_piece, read_part
 from penstock.blob.record import NO_ID, RecordKind, record_size
 from penstock.blob.recovery import Recovery, recover
-from penstock.blob.sisters import SisterMark, Sisters
+from penstock.blob.sister_sync import SisterSync
+from penstock.blob.sisters import Sisters
 from penstock.blob.status import Status
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
@@ -52,7 +52,7 @@ _PRESENT = DiskReply(Status.OK)
 _KNOWN = DiskReply(Status.OK, "to be compared with what is stored")
 
 
-class VDisk:
+class VDisk(SisterSync):
     """One VDisk over one Disk. Make it with `open`; `close` it when done."""
 
     def __init__(
@@ -76,6 +76,7 @@ class VDisk:
         self.full = False
         self.space: DiskSpace | None = None  # as upkeep saw it last
         self.closed = False
+        self._init_sync()
         self.answers = True  # whether its disk answered when upkeep looked last
         self.repair_wanted = asyncio.Event()
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
@@ -124,6 +125,8 @@ class VDisk:
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
         (reply,) = await self.put_all(generation, [(blob_id, body)], from_reserve=from_reserve)
+        if reply is _WRITTEN and (entry := self.index.entry_of(blob_id)) is not None:
+            return DiskReply(Status.OK, "", True, False, place_of(entry)[:2])
         return reply
 
     async def put_all(
@@ -275,71 +278,13 @@ class VDisk:
         keys = [channel_key for channel_key, channel in self.index.channels.items() if channel.blobs]
         return ChannelsReply(Status.OK, keys, self.proves_absence)
 
-    async def pull(
-        self, generation: int, order: int, incarnation: int, position: int, mark: SisterMark | None = None
-    ) -> PullReply:
-        """Metadata that sister disk `order` has not heard, given where it stood in which incarnation of this disk. `mark` is what
-        the sister says of itself; a fresh one has nothing to say."""
+    async def drop(self, generation: int, blob_id: bytes, place: tuple[int, int]) -> DiskReply:
+        """Drop the part at this place, because its main place holds it or because its put is undone."""
         if generation != self.id.generation:
-            return PullReply(Status.RACE)
-        if self.closed:
-            return PullReply(Status.ERROR)
-        index, sisters = self.index, self.sisters
-        known = sisters.known(order) if mark is None else sisters.hear(mark)
-        if not self.in_step:
-            # It may be an old copy, and bring back what the others have deleted and forgotten.
-            return PullReply(Status.OK, 0, 0, tuple(index.blocks.values()), index.state, known)
-        if self.doubts_keeps:
-            # Its flags follow later with a full sync, because no disk knows incarnation 0.
-            told = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
-            return PullReply(Status.OK, 0, 0, told, index.state, known)
-        items = index.sync_since(position) if incarnation == self._incarnation else None
-        if items is not None:
-            # A sister that asks from `position` on has stored everything before it.
-            self._synced_to[order] = position
-            index.drop_tombstones(min(to for sister, to in enumerate(self._synced_to) if sister != self.order))
-        else:
-            items = index.sync_all()
-        return PullReply(Status.OK, self._incarnation, index.sync_end, tuple(items), index.state, known)
-
-    def save_marks(self) -> None:
-        """Log what is known of the sisters, if it has changed, without waiting for the write."""
-        if not self.sisters.is_saved:
-            self.sisters.is_saved = True
-            self.journal.append(RecordKind.SISTERS, NO_ID, self.sisters.encode())
-
-    async def begin_life(self, life: int, state: DiskState) -> DiskReply:
-        """A quorum of sisters has told what this disk must know, and that it had fewer lives than this."""
-        self.sisters.begin_life(self._random.randbytes(16), life)
-        self.journal.append(RecordKind.SISTERS, NO_ID, self.sisters.encode())
-        return await self.reach(state)
-
-    async def start_over(self) -> DiskReply:
-        """Called when this disk is an older copy of itself: keeps its parts, but trusts no metadata until synced by a quorum."""
-        self.in_step = self.proves_absence = False
-        self.doubts_keeps = True
-        return await self.reach(DiskState.FRESH)
-
-    async def absorb(self, items: tuple[MetaItem, ...]) -> DiskReply:
-        """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
-        flags = [item for item in items if isinstance(item, FlagsItem)]
-        others: list[MetaItem] = [item._replace(issuer=HEARSAY) for item in items if isinstance(item, BlockItem)]
-        for item in items:
-            if isinstance(item, BarrierItem):
-                others += (item, item._replace(holder=self.order))
-        news = [item for item in (*flags, *others) if self.index.is_news(item)]
-        reply = await (self._record(news) if news else self._settle())
-        if reply.status is Status.OK and self._forgetful_since > self.failures_covered:
-            return DiskReply(Status.ERROR, f"VDisk {self.id} has metadata in memory only, until its next checkpoint")
-        return reply
-
-    def believe_keeps(self, confirmed: set[bytes]) -> None:
-        """Called when a quorum of sisters has said which blobs are kept: what only this disk keeps is garbage."""
-        self.index.forget_keeps(confirmed)
-        self.doubts_keeps = False
-
-    async def drop(self, blob_id: bytes) -> DiskReply:
-        """Drop a part, because its main place holds it or because its put is undone."""
+            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+        entry = self.index.entry_of(blob_id)
+        if entry is None or place_of(entry)[:2] != place:
+            return DiskReply(Status.NODATA, f"{_named(blob_id)} is not at this place of VDisk {self.id} any more")
         return await self._record([DropItem(blob_id)])
 
     async def reach(self, state: DiskState) -> DiskReply:
@@ -448,7 +393,7 @@ class VDisk:
         entry = index.add_part(blob_id, chunk, offset)
         self.journal.undo_on_failure(partial(index.take_back, blob_id, entry, before))
         error = await self.journal.commit()
-        return _WRITTEN if error is None else self._failure(error)
+        return DiskReply(Status.OK, written=True, place=(chunk, offset)) if error is None else self._failure(error)
 
     async def _read(self, blob_id: bytes, entry: Entry, offset: int, length: int, *, whole: bool) -> Buffer | None:
         """A range of the part at an entry; None if it is damaged or the disk fails."""

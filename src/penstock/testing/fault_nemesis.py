@@ -274,18 +274,22 @@ class Nemesis:
         raise InvariantError(f"disk {order} is not complete again after {REPAIR_ROUNDS_MAX} rounds")
 
     def _is_sound(self, vdisk: VDisk) -> bool:
-        """Whether the disk holds all that it should, and knows that it does. Only then it no longer counts as failed: handoffs
-        may have stood in for it, and may be the next to go."""
-        if vdisk.full:
-            return False
-        if self._world.erasure is Erasure.NONE:
-            return True  # no other disk can restore what it has lost
-        if vdisk.index.state != DiskState.COMPLETE or not vdisk.proves_absence:
-            return False
-        for channel, fate in self._ledger.fates():
-            if fate.acked and not fate.rotten and not channel.may_be_over(fate):
-                index = self._world.life.group.subgroup(fate.blob_id.pack()[:PREFIX_SIZE]).index(vdisk.order)
-                part = main_part(self._world.erasure, index)
-                if part and vdisk.index.entry_of(fate.blob_id.pack_part(part)) is None:
-                    return False
-        return True
+        return is_sound(self._world, self._ledger, vdisk)
+
+
+def is_sound(world: World, ledger: Ledger, vdisk: VDisk) -> bool:
+    """Whether the disk holds all that it should, and knows that it does. Only then it no longer counts as failed: handoffs may
+    have stood in for it, and may be the next to go."""
+    if vdisk.full:
+        return False
+    if world.erasure is Erasure.NONE:
+        return True  # no other disk can restore what it has lost
+    if vdisk.index.state != DiskState.COMPLETE or not vdisk.proves_absence:
+        return False
+    for channel, fate in ledger.fates():
+        if fate.acked and not fate.rotten and not channel.may_be_over(fate):
+            index = world.life.group.subgroup(fate.blob_id.pack()[:PREFIX_SIZE]).index(vdisk.order)
+            part = main_part(world.erasure, index)
+            if part and vdisk.index.entry_of(fate.blob_id.pack_part(part)) is None:
+                return False
+    return True

@@ -12,11 +12,15 @@ import sys
 from collections.abc import Sequence
 
 from penstock.blob import Erasure
-from penstock.testing import simulate_blob, simulate_partition
+from penstock.testing import simulate_blob, simulate_nodes, simulate_partition
 from penstock.testing.seed_runs import RunSeed, replay, search
 
 KINDS = {erasure.value: erasure for erasure in Erasure}
-WORLDS: dict[str, RunSeed] = {"blob": simulate_blob.run_seed, "partition": simulate_partition.run_seed}
+WORLDS: dict[str, RunSeed] = {
+    "blob": simulate_blob.run_seed,
+    "nodes": simulate_nodes.run_seed,
+    "partition": simulate_partition.run_seed,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay this one seed")
     parser.add_argument("--erasure", choices=KINDS, help="the kind of group, instead of the one the seed chooses")
     parser.add_argument("--verbose", action="store_true", help="show what the simulated parts log")
-    parser.add_argument("--world", choices=WORLDS, default="blob", help="what to simulate: storage, or queues on it")
+    parser.add_argument("--world", choices=WORLDS, default="blob", help="storage, storage over nodes, or queues on it")
     asked = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
     erasure = None if asked.erasure is None else KINDS[asked.erasure]

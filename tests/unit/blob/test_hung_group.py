@@ -13,8 +13,8 @@ import pytest
 
 from penstock.blob import BlobId, BlobStorage, Erasure, GroupConfig, GroupOptions, Status, group_state
 from penstock.blob.journal import RETRY_MAX_S
-from penstock.blob.local_group import REOPEN_S
 from penstock.blob.meta import DiskState
+from penstock.blob.vdisk_host import REOPEN_S
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.testing.sim_disk import TIMEOUT_S

@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, local_disk
-from penstock.blob.local_group import OnFormed
 from penstock.blob.meta import DiskState
+from penstock.blob.vdisk_host import OnFormed
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from tests.sim_group import BY_HAND, GROUP_ID, payload

@@ -1,0 +1,289 @@
+"""The stage of the fault simulation over nodes: one group whose VDisks are on several nodes, and tablets on a node of their own.
+
+Each node is a process with the VDisks that the group's configuration seats on it. It starts with the configuration it is told,
+which may be an old one. All that nodes say to each other goes over routes, one for each direction between two nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from random import Random
+from typing import Any, TypeVar, cast
+
+from penstock.blob import BlobId, Disk, Erasure, GetResult, GroupOptions, Status
+from penstock.blob.bounded_link import BoundedLink
+from penstock.blob.configuration import Configuration, Seat
+from penstock.blob.link import DiskLink
+from penstock.blob.membership import Membership
+from penstock.blob.quorum import group_quorum
+from penstock.blob.storage import through_races
+from penstock.blob.vdisk import VDisk
+from penstock.blob.vdisk_host import VDiskHost
+from penstock.testing.fault_ledger import InvariantError
+from penstock.testing.fault_world import GROUP_ID, World
+from penstock.testing.sim_carrier import RouteFaults, ServedDisk, SimCarrier
+from penstock.testing.sim_disk import SimDisk, SimPlatter
+from penstock.testing.sim_loop import SimClock, SimLoop, SimProcess
+
+T = TypeVar("T")
+
+CLIENT = 0  # the node of the tablets, which has no disks
+LINK_TIMEOUT_S = 2.0
+WATCH_S_MAX = 20.0
+LAYOUTS = {  # how many VDisks each node has, by order of the VDisks
+    Erasure.MIRROR_3: ((1, 1, 1),),
+    Erasure.BLOCK_4_2: ((2, 2, 2, 2), (1,) * 8),
+    Erasure.MIRROR_3_DC: ((3, 3, 3), (1,) * 9),
+}
+
+
+class Node:
+    """A node: one process after another, with the membership of the group and a host of the VDisks that are seated on it."""
+
+    def __init__(self, world: NodeWorld, number: int) -> None:
+        self._world = world
+        self.number = number
+        self._lives = 0
+        self.process: SimProcess | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and not self.process.crashed
+
+    async def start(self, configuration: Configuration) -> None:
+        """Start a process that knows this configuration, unless its disks know a newer one."""
+        world = self._world
+        self._lives += 1
+        self.process = process = SimProcess(world.loop, f"node-{self.number}-{self._lives}")
+        self.membership = Membership(configuration, self._connect, SimClock(world.loop))
+        self.host = VDiskHost.of_node(
+            self.number,
+            self.membership,
+            self._open_disk,
+            clock=SimClock(world.loop),
+            random=world.disk_random,
+            options=world.options,
+        )
+        await process.call(self.host.start())
+        self._watching = process.spawn(self._watch())
+
+    async def _watch(self) -> None:
+        """Hear of the configuration where it is decided, some time after the start and then now and then."""
+        while True:
+            await asyncio.sleep(self._world.watch_random.uniform(0, WATCH_S_MAX))
+            self.membership.learn(self._world.configuration)
+
+    def hear(self, configuration: Configuration) -> None:
+        """Learn a configuration where it is decided, if the process lives."""
+
+        async def learn() -> None:
+            self.membership.learn(configuration)
+
+        if self.process is not None and self.is_up:
+            _ = self.process.spawn(learn())
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self.process is not None:
+            self.process.crash()
+
+    def _connect(self, configuration: Configuration, order: int) -> DiskLink | None:
+        number = configuration.seats[order].node
+        return None if number == self.number else self._world.link(self.number, number, order)
+
+    async def _open_disk(self, order: int) -> Disk:
+        seat = self.membership.configuration.seats[order]
+        if seat.node != self.number:
+            raise OSError(errno.ENODEV, f"VDisk {order} is on node {seat.node}")
+        return SimDisk(self._world.platter(seat), self._world.disk_random, self._world.faults[order])
+
+
+class GroupOfNodes:
+    """The group as the tablets use it, and rounds by hand on all of its nodes; takes the place of a LocalGroup."""
+
+    def __init__(self, world: NodeWorld) -> None:
+        self._world = world
+        self.membership = world.nodes[CLIENT].membership
+        self.group = self.membership.group
+
+    @property
+    def proxy(self) -> Any:
+        """The proxy of the tablets' node, which sends a command again when it is told RACE."""
+        return _RaceProxy(self.membership)
+
+    @property
+    def vdisks(self) -> dict[int, VDisk]:
+        """The VDisks that are open where the configuration seats them."""
+        found: dict[int, VDisk] = {}
+        for order, seat in enumerate(self._world.configuration.seats):
+            node = self._world.nodes[seat.node]
+            if node.is_up and (vdisk := node.host.vdisks.get(order)) is not None:
+                found[order] = vdisk
+        return found
+
+    async def sync(self) -> None:
+        """A round of sync on every node."""
+        await self._on_all(lambda host: host.sync())
+
+    async def replicate(self) -> None:
+        """A round of replication on every node."""
+        await self._on_all(lambda host: host.replicate())
+
+    async def tend(self) -> None:
+        """A step of upkeep on every node."""
+        await self._on_all(lambda host: host.tend())
+
+    async def scrub(self) -> int:
+        """Verify everything that is stored, once; the number of damaged parts found."""
+        return sum(await self._on_all(lambda host: host.scrub()))
+
+    async def _on_all(self, run: Callable[[VDiskHost], Coroutine[Any, Any, T]]) -> list[T]:
+        nodes = [node for node in self._world.nodes.values() if node.is_up]
+        return [await node.process.call(run(node.host)) for node in nodes if node.process is not None]
+
+
+class _RaceProxy:
+    """The commands of a proxy, as a tablet gets them."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._proxy = membership.proxy
+
+    async def get_many(self, queries: Sequence[tuple[BlobId, int, int | None]]) -> list[GetResult]:
+        """Read several ranges at once."""
+        return list(await asyncio.gather(*(self.get(*query) for query in queries)))
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        command = getattr(self._proxy, name)
+
+        async def send(*args: Any, **kwargs: Any) -> Any:
+            return await through_races(self._proxy, lambda: command(*args, **kwargs))
+
+        return send
+
+
+class NodeWorld(World):
+    """One group over nodes and all that can be wrong with it. The world decides on configurations, one after another."""
+
+    def __init__(self, loop: SimLoop, erasure: Erasure, options: GroupOptions, rng: Random) -> None:
+        super().__init__(loop, erasure, options)
+        layout = rng.choice(LAYOUTS[erasure])
+        seats = [Seat(node, f"disk-{disk}") for node, disks in enumerate(layout, start=1) for disk in range(disks)]
+        self.configurations = [Configuration(GROUP_ID, 1, erasure, tuple(seats), is_formed=False)]
+        self._platters = dict(zip(seats, self.platters, strict=True))
+        self.storage_nodes = range(1, len(layout) + 3)  # two of them have no VDisk at first
+        self.watch_random = loop.fork_random("watches")
+        self._link_random = loop.fork_random("links")
+        self._routes: dict[tuple[int, int], RouteFaults] = {}
+        self.nodes = {number: Node(self, number) for number in (CLIENT, *self.storage_nodes)}
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration that was decided on last."""
+        return self.configurations[-1]
+
+    def orders_on(self, node: int) -> list[int]:
+        """The VDisks that are seated on a node."""
+        return [order for order, seat in enumerate(self.configuration.seats) if seat.node == node]
+
+    def route(self, source: int, target: int) -> RouteFaults:
+        """The way from one node to another."""
+        return self._routes.setdefault((source, target), RouteFaults(jitter_s=0.001))
+
+    def platter(self, seat: Seat) -> SimPlatter:
+        """The medium of a seat, which is empty at first."""
+        return self._platters.setdefault(seat, SimPlatter())
+
+    def link(self, source: int, target: int, order: int) -> DiskLink:
+        """A link from one node to a VDisk of another."""
+
+        def serve() -> ServedDisk | None:
+            node = self.nodes[target]
+            vdisk = node.host.vdisks.get(order) if node.is_up else None
+            return None if vdisk is None else ServedDisk(vdisk, node.process)
+
+        there, back = self.route(source, target), self.route(target, source)
+        carrier = cast("DiskLink", SimCarrier(serve, there, back, self._link_random))
+        return BoundedLink(carrier, f"VDisk {order} on node {target}", timeout_s=LINK_TIMEOUT_S)
+
+    async def form(self) -> None:
+        """Start all nodes, let the empty disks of the new group begin, and decide that it serves."""
+        for number in self.storage_nodes:
+            await self.nodes[number].start(self.configuration)
+        await self.start()
+        links = [self.link(CLIENT, seat.node, order) for order, seat in enumerate(self.configuration.seats)]
+        replies = [await self.do(link.form(1)) for link in links]
+        begun = sum(1 << order for order, reply in enumerate(replies) if reply.status is Status.OK)
+        if not group_quorum(self.erasure, begun):
+            raise InvariantError(f"the new group does not form: {replies}")
+        await self.decide(self.configuration.formed(), range(len(links)))
+        await self.wait(lambda: all(vdisk.in_step for vdisk in self.vdisks().values()), 10.0, "the new group does not serve")
+
+    async def decide(self, configuration: Configuration, told: range | list[int]) -> None:
+        """Take a configuration as decided, and tell some VDisks of it; the others hear of it from these."""
+        self.configurations.append(configuration)
+        self.platters = [self.platter(seat) for seat in configuration.seats]
+        client = self.nodes[CLIENT]
+        for order in told:
+            link = self.link(CLIENT, configuration.seats[order].node, order)
+            if client.is_up:
+                await self.do(link.configure(configuration))
+
+    async def move_vdisk(self, order: int, node: int, told: list[int]) -> None:
+        """Let a VDisk live on another node. Its new node is told, as by its watch, and some VDisks."""
+        seat = Seat(node, f"moved-{self.configuration.generation}")
+        self._moves += 1
+        for interval in self._intervals:
+            interval.moved = True
+        await self.decide(self.configuration.moved(order, seat), [other for other in told if other != order])
+        self.nodes[node].hear(self.configuration)
+
+    def end_move(self) -> None:
+        """From now on no command may be told RACE."""
+        self._moves -= 1
+
+    def mend(self, node: int) -> None:
+        """Let everything to and from a node pass again. Both ends see that a connection was broken."""
+        for (source, target), route in self._routes.items():
+            if node in (source, target):
+                route.mend()
+        for other in self.nodes.values():
+            if other.is_up:
+                other.host.note_broken_link()
+
+    async def start(self, crash_after: int | None = None) -> None:
+        """Start the node of the tablets, which may know of an old configuration only."""
+        node = self.nodes[CLIENT]
+        known = self._life_random.choice(self.configurations[-2:])
+        await node.start(known)
+        if node.process is None:
+            raise InvariantError("the node of the tablets does not start")
+        self.process = node.process
+        self.life = cast("Any", GroupOfNodes(self))
+        self.process.on_crash(self._went_down)
+        self.down.clear()
+        self.up.set()
+
+    async def stop(self) -> None:
+        """End all processes as on a shutdown."""
+        self.up.clear()
+        for node in self.nodes.values():
+            if node.is_up and node.process is not None:
+                await node.process.call(node.host.stop())
+                node.kill()
+
+    def check_tasks(self) -> None:
+        """No journal may have ended by itself."""
+        for vdisk in self.vdisks().values():
+            if not vdisk.closed and vdisk.journal._task.done():
+                raise InvariantError(f"the journal of {vdisk.id} has ended")
+
+    async def wait(self, ready: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Wait until something is so."""
+        deadline = self.loop.time() + timeout_s
+        while not ready():
+            if self.loop.time() > deadline:
+                raise InvariantError(f"{what} within {timeout_s:g} s")
+            await asyncio.sleep(0.1)

@@ -1,0 +1,263 @@
+"""The fault simulation of a group over nodes: `python -m penstock.testing.simulate --world nodes`.
+
+A run is one group of a kind that the seed chooses, with VDisks on several nodes, a few tablets on another node, and a nemesis:
+nodes are killed, frozen with requests in their buffers, cut off one way or both, made slow or lossy, wiped; VDisks move to other
+nodes while some of the others do not hear of it; processes start with an old configuration. Every answer is judged, and so is the
+whole group whenever it has healed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+from penstock.blob import Erasure, GroupOptions
+from penstock.blob.quorum import fits_fail_model
+from penstock.testing.fault_checks import check_settled, settle
+from penstock.testing.fault_ledger import InvariantError, Ledger
+from penstock.testing.fault_nemesis import is_sound
+from penstock.testing.fault_tablet import Tablet
+from penstock.testing.fault_world import draw_options
+from penstock.testing.node_world import CLIENT, NodeWorld
+from penstock.testing.seed_runs import Run, simulate
+from penstock.testing.sim_loop import current_loop
+
+CHANNELS = (0, 1, 2)
+TIME_S_MAX = 3600.0
+REPAIR_S = 120.0
+KINDS = (Erasure.MIRROR_3, Erasure.MIRROR_3, Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC)
+
+Fault = Callable[[int], Coroutine[Any, Any, None]]
+
+
+def run_seed(seed: int, erasure: Erasure | None = None) -> Run:
+    """Run one simulation; SeedFailedError if anything is not as promised."""
+    run = Run(seed, erasure or KINDS[seed % len(KINDS)])
+    return simulate(run, _main(run, f"nodes/{run.erasure.value}"), world="nodes", time_s_max=TIME_S_MAX)
+
+
+async def _main(run: Run, name: str) -> None:
+    loop = current_loop()
+    rng = loop.fork_random(name)
+    vdisk = draw_options(rng).vdisk
+    options = GroupOptions(
+        vdisk=vdisk, sync_interval=rng.choice([0.1, 0.4]), replication_interval=rng.choice([0.2, 1.0]), scrub_interval=None
+    )
+    world = NodeWorld(loop, run.erasure, options, rng)
+    ledger = Ledger(run.erasure, range(1, rng.randint(2, 3)), CHANNELS)
+    run.counts, run.faults = ledger.counts, world.log
+    nemesis = NodeNemesis(world, ledger, loop.fork_random(f"{name}/nemesis"))
+    tablets = [Tablet(world, ledger, tablet, loop.fork_random(f"{name}/{tablet}")) for tablet in ledger.tablets]
+    await world.form()
+    for _ in range(rng.randint(1, 2)):
+        await _epoch(world, nemesis, tablets, bursts=rng.randint(5, 20))
+        await settle(world)
+        await check_settled(world, ledger)
+        run.crashes = world.crashes
+    await nemesis.restart_all(rng)
+    await settle(world)
+    await check_settled(world, ledger)
+    await world.stop()
+
+
+async def _epoch(world: NodeWorld, nemesis: NodeNemesis, tablets: Sequence[Tablet], *, bursts: int) -> None:
+    """Work and faults together until the work is done, then healing."""
+    loop = world.loop
+    work = [loop.create_task(tablet.run(bursts), name="tablet") for tablet in tablets]
+    torment = loop.create_task(nemesis.torment(), name="torment")
+    pending: set[asyncio.Task[None]] = set(work)
+    while pending:
+        done, _ = await asyncio.wait([*pending, torment], timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        pending -= done
+        nemesis.raise_failures()
+    torment.cancel()
+    await asyncio.gather(torment, return_exceptions=True)
+    await nemesis.heal()
+
+
+class NodeNemesis:
+    """Injects faults into nodes and the routes between them, until told to stop; `heal` waits until none is left.
+
+    A node with a fault, and whatever it has to repair afterwards, counts as failed. Mostly no more fails at once than the group
+    must bear; now and then much more does, but then nothing is wiped, and only what is answered must still be right.
+    """
+
+    def __init__(self, world: NodeWorld, ledger: Ledger, rng: Random) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._random = rng
+        self._calm = rng.choice([0.1, 0.4, 1.5])
+        faults: list[Fault] = [self._kill, self._freeze, self._cut, self._cut_one_way, self._slow, self._lossy, self._wipe]
+        self._kinds = rng.sample(faults, rng.randint(2, len(faults)))
+        self._moves = rng.random() < 0.7
+        self._faults: dict[asyncio.Task[None], int] = {}
+
+    async def torment(self) -> None:
+        """One fault after another, for as long as the task lives."""
+        world = self._world
+        while True:
+            await asyncio.sleep(self._random.expovariate(1 / self._calm))
+            draw = self._random.random()
+            node = self._random.choice(world.storage_nodes)
+            if draw < 0.05:
+                self._start(self._restart_client, CLIENT)
+            elif draw < 0.15 and self._moves and not world.impaired:
+                self._start(self._move, node)
+            elif draw < 0.25:
+                for victim in self._random.sample(world.storage_nodes, self._random.randint(1, len(world.storage_nodes))):
+                    self._start(self._random.choice([self._kill, self._freeze, self._cut, self._cut_one_way]), victim)
+            elif world.may_impair(*world.orders_on(node)):
+                self._start(self._random.choice(self._kinds), node)
+
+    async def heal(self) -> None:
+        """Wait until all faults have passed and what they did is repaired."""
+        while self._faults:
+            await asyncio.wait(self._faults, return_when=asyncio.FIRST_COMPLETED)
+            self.raise_failures()
+        await self._world.up.wait()
+
+    def raise_failures(self) -> None:
+        """Raise what went wrong in the course of a fault."""
+        for task in list(self._faults):
+            if task.done():
+                del self._faults[task]
+                task.result()
+
+    async def restart_all(self, rng: Random) -> None:
+        """Kill or stop every node, and start them in any order, each with a configuration that may be old."""
+        world = self._world
+        numbers = rng.sample(list(world.nodes), len(world.nodes))
+        for number in numbers:
+            node = world.nodes[number]
+            if rng.random() < 0.5 and node.process is not None:
+                await node.process.call(node.host.stop())
+            node.kill()
+        world.note("all nodes start again")
+        for number in numbers:
+            if number != CLIENT:
+                await world.nodes[number].start(rng.choice(world.configurations[1:]))
+        await world.start()
+        for order in world.orders:
+            await self._until_sound(order)
+
+    # What can happen to a node. Each coroutine is the whole story of one fault, to its end.
+
+    async def _kill(self, node: int) -> None:
+        self._world.nodes[node].kill()
+        self._world.crashes += 1
+        await self._last(0.0, 3.0)
+
+    async def _freeze(self, node: int) -> None:
+        thaw = asyncio.Event()
+        for there, back in self._routes(node):
+            there.held = back.held = thaw
+        await self._last(0.1, 8.0)
+
+    async def _cut(self, node: int) -> None:
+        for there, back in self._routes(node):
+            there.lost = back.lost = True
+        await self._last(0.1, 8.0)
+
+    async def _cut_one_way(self, node: int) -> None:
+        is_out = self._random.random() < 0.5
+        for there, back in self._routes(node):
+            if self._random.random() < 0.7:
+                (back if is_out else there).lost = True
+        await self._last(0.1, 8.0)
+
+    async def _slow(self, node: int) -> None:
+        delay_s = self._random.choice([0.02, 0.2, 3.0])
+        for there, back in self._routes(node):
+            there.delay_s = back.delay_s = delay_s
+            there.jitter_s = delay_s
+        await self._last(0.1, 5.0)
+
+    async def _lossy(self, node: int) -> None:
+        for there, back in self._routes(node):
+            there.loss_rate, back.loss_rate = self._random.choice([(0.3, 0.3), (0.0, 0.5), (0.5, 0.0)])
+        await self._last(0.1, 5.0)
+
+    async def _wipe(self, node: int) -> None:
+        world = self._world
+        orders = world.orders_on(node)
+        if not world.may_impair(*orders):
+            return
+        world.nodes[node].kill()
+        for order in orders:
+            if self._random.random() < 0.7:
+                world.platters[order].wipe()
+                world.note(f"VDisk {order} is empty")
+
+    async def _move(self, node: int) -> None:
+        world = self._world
+        orders = [order for order in world.orders if world.configuration.seats[order].node != node]
+        taken = {seat.node for seat in world.configuration.seats}
+        if not orders or node in taken:
+            return
+        order = self._random.choice(orders)
+        told = self._random.sample(world.orders, self._random.randint(0, len(world.orders)))
+        world.impair(order)
+        world.note(f"VDisk {order} moves to node {node}, VDisks {told} are told")
+        await world.move_vdisk(order, node, told)
+        await self._until_sound(order)
+        world.end_move()
+
+    async def _restart_client(self, node: int) -> None:
+        world = self._world
+        if not world.nodes[node].is_up:
+            return
+        world.nodes[node].kill()
+        await self._last(0.0, 1.0)
+        await world.start()
+
+    # The course of a fault.
+
+    def _routes(self, node: int) -> list[tuple[Any, Any]]:
+        others = [other for other in self._world.nodes if other != node]
+        return [(self._world.route(other, node), self._world.route(node, other)) for other in others]
+
+    def _start(self, fault: Fault, node: int) -> None:
+        world = self._world
+        if node in self._faults.values():
+            return
+        for order in world.orders_on(node):
+            world.impair(order)
+        world.note(f"{fault.__name__.strip('_')} {node}")
+        task = world.loop.create_task(self._tell(fault, node), name=f"fault{fault.__name__}-{node}")
+        self._faults[task] = node
+
+    async def _tell(self, fault: Fault, node: int) -> None:
+        world = self._world
+        await fault(node)
+        if node == CLIENT:
+            return
+        world.mend(node)
+        while not world.nodes[node].is_up:
+            await world.nodes[node].start(self._random.choice(world.configurations[-2:]))
+        for order in world.orders_on(node):
+            await self._until_sound(order)
+        world.note(f"repaired {node}")
+
+    async def _last(self, seconds_min: float, seconds_max: float) -> None:
+        await asyncio.sleep(self._random.uniform(seconds_min, seconds_max))
+
+    async def _until_sound(self, order: int) -> None:
+        """Wait until a VDisk holds all that it should by itself; others may be out so that it cannot, which is waited for too."""
+        world = self._world
+        deadline = world.loop.time() + REPAIR_S
+        while True:
+            vdisk = world.vdisks().get(order) if world.up.is_set() else None
+            if vdisk is not None and vdisk.in_step and is_sound(world, self._ledger, vdisk):
+                world.impaired.discard(order)
+                return
+            others = sum(1 << other for other in world.impaired if other != order)
+            if not fits_fail_model(world.erasure, others | 1 << order):
+                deadline = world.loop.time() + REPAIR_S
+            if world.loop.time() > deadline:
+                state = None if vdisk is None else (vdisk.id, vdisk.index.state, vdisk.in_step, vdisk.proves_absence)
+                raise InvariantError(f"VDisk {order} is not sound {REPAIR_S:g} s after its fault: {state}")
+            await asyncio.sleep(0.1)

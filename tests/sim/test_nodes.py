@@ -1,0 +1,117 @@
+"""A group whose VDisks are on several nodes: configurations that only some have heard of, and runs of the fault simulation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.blob import BlobId, Erasure, GroupOptions, Status, VDiskOptions
+from penstock.blob.configuration import Seat
+from penstock.blob.meta import DiskState
+from penstock.testing.node_world import CLIENT, NodeWorld
+from penstock.testing.sim_loop import current_loop, run_simulation
+from penstock.testing.simulate_nodes import run_seed
+
+SMALL = VDiskOptions(chunk_size=1 << 16, space_reserve=0, checkpoint_bytes=1 << 18, checkpoint_records=500)
+OPTIONS = GroupOptions(vdisk=SMALL, sync_interval=0.2, replication_interval=0.5, scrub_interval=None)
+SEEDS = {Erasure.MIRROR_3: range(8), Erasure.BLOCK_4_2: range(1), Erasure.MIRROR_3_DC: range(1)}
+A, B, C, D, OTHER_CLIENT = 1, 2, 3, 4, 5  # nodes; the VDisks 0, 1 and 2 begin on A, B and C
+
+
+def run_mirror(scenario: Callable[[NodeWorld], Coroutine[Any, Any, None]]) -> None:
+    """Run a scenario on a new mirror-3 group over nodes A, B and C."""
+
+    async def run() -> None:
+        world = NodeWorld(current_loop(), Erasure.MIRROR_3, OPTIONS, Random(0))
+        await world.form()
+        await scenario(world)
+        await world.stop()
+
+    run_simulation(run(), seed=0)
+
+
+def _cut(world: NodeWorld, these: set[int], those: set[int]) -> None:
+    for one in these:
+        for other in those:
+            world.route(one, other).lost = world.route(other, one).lost = True
+
+
+def _late(step: int) -> BlobId:
+    return BlobId(1, 0, 5, step, 0, 4)
+
+
+def test_s3_a_configuration_that_only_the_new_disk_and_one_sister_know_makes_no_second_quorum() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        old_side = world.life.proxy
+        assert (await world.do(old_side.block(1, 5, issuer=1))).status is Status.OK
+        # B and D hear of the new configuration, in which D takes the place of C; A and C do not.
+        moved = world.configuration.moved(2, Seat(D, "new"))
+        _cut(world, {A, C, CLIENT}, {B, D, OTHER_CLIENT})
+        world.configurations.append(moved)
+        for node in (B, D, OTHER_CLIENT):
+            world.nodes[node].hear(moved)
+        new_side = world.nodes[OTHER_CLIENT]
+        await world.wait(lambda: 2 in world.nodes[D].host.vdisks, 10.0, "D has no VDisk")
+        await asyncio.sleep(5.0)  # D hears from B, many times
+        assert new_side.process is not None
+        assert (await new_side.process.call(new_side.membership.proxy.block(1, 6, issuer=2))).status is Status.ERROR
+        assert world.nodes[D].host.vdisks[2].index.state is DiskState.FRESH
+        assert (await world.do(old_side.put(_late(1), b"late"))).status is Status.OK
+        # Together again, all are in the new configuration, with what the old one acknowledged.
+        for node in (A, B, C, D):
+            world.mend(node)
+        await world.wait(lambda: set(world.vdisks()) == {0, 1, 2}, 30.0, "not all VDisks are open")
+        ready = {DiskState.COMPLETE}
+        await world.wait(lambda: {disk.index.state for disk in world.vdisks().values()} == ready, 60.0, "D is not refilled")
+        assert {disk.id.generation for disk in world.vdisks().values()} == {moved.generation}
+        assert 2 not in world.nodes[C].host.vdisks
+        found = await world.do(world.life.proxy.get(_late(1)))
+        assert (found.status, bytes(found.data)) == (Status.OK, b"late")
+        assert (await new_side.process.call(new_side.membership.proxy.block(1, 7, issuer=2))).status is Status.OK
+        assert (await world.do(world.life.proxy.put(_late(2), b"late"))).status is Status.BLOCKED
+
+    run_mirror(scenario)
+
+
+def test_s3_a_vdisk_never_goes_back_to_an_older_configuration_and_refuses_another_of_the_same_number() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        first = world.configuration
+        await world.decide(first.moved(2, Seat(D, "new")), [0, 1])
+        world.nodes[D].hear(world.configuration)
+        second = world.configuration
+        for node in (A, B):
+            world.nodes[node].kill()
+            await world.nodes[node].start(first)
+        assert {world.nodes[node].membership.configuration for node in (A, B)} == {second}
+        vdisk = world.nodes[A].host.vdisks[0]
+        rival = first.moved(1, Seat(OTHER_CLIENT, "new"))
+        process = world.nodes[A].process
+        assert process is not None
+        for offered in (rival, first):
+            reply = await process.call(vdisk.configure(offered))
+            assert (reply.status, reply.current) == (Status.ERROR, second), reply
+        several = second._replace(generation=second.generation + 1, seats=first.seats[1:] + first.seats[:1])
+        assert "one at a time" in (await process.call(vdisk.configure(several))).reason
+
+    run_mirror(scenario)
+
+
+def test_a_command_that_is_told_race_waits_for_the_newer_configuration() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        client = world.nodes[CLIENT].membership
+        await world.decide(world.configuration.moved(2, Seat(D, "new")), [0, 1])
+        assert client.configuration != world.configuration
+        assert (await world.do(world.life.proxy.put(_late(1), b"late"))).status is Status.OK
+        assert client.configuration == world.configuration
+
+    run_mirror(scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("erasure", "seed"), [(erasure, seed) for erasure, seeds in SEEDS.items() for seed in seeds])
+def test_promises_hold_over_nodes_under_faults(erasure: Erasure, seed: int) -> None:
+    assert run_seed(seed, erasure).counts["put OK"]
