@@ -28,6 +28,8 @@ KEPT: Final = {
     "penstock/kafka/client/asyncio_network.py": "the client of nodes that talk to each other, which come next",
     "penstock/blob/controller.py": "the controller of dynamic groups, as the seed of BlobStorage has it; a cluster starts it",
     "penstock/coordination": "what the nodes of a cluster agree by; nodes that form one come next",
+    "penstock/blob/remote_link.py": "VDisks on other nodes; a group over nodes has them among its links",
+    "penstock/blob/vdisk_service.py": "the other side of it",
     "penstock/interconnect": "the calls between nodes; VDisks on other nodes are behind it, and a cluster starts it",
     "penstock/minitoolstream/__init__.py": "the messages of MiniToolStream, complete",
     "penstock/testing": "for simulations and tests",

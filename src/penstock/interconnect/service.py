@@ -15,9 +15,10 @@ CALL_COST = 256  # what a call takes beside its body
 
 
 class ServedCall:
-    """A call, as its handler gets it. The handler is cancelled when the caller goes away, gives up, or `deadline` has passed."""
+    """A call, as its handler gets it. The handler is cancelled when the caller goes away, gives up, or `deadline` has passed,
+    unless its destination was registered otherwise."""
 
-    __slots__ = ("body", "call", "cost", "deadline", "destination", "method", "peer", "reply_bytes_max")
+    __slots__ = ("body", "call", "cost", "deadline", "destination", "is_abandoned", "method", "peer", "reply_bytes_max")
 
     def __init__(self, frame: Frame, destination: Destination, cost: int, peer: Peer) -> None:
         self.call = frame.call
@@ -26,6 +27,7 @@ class ServedCall:
         self.destination = destination
         self.cost = cost
         self.peer = peer
+        self.is_abandoned = False  # its caller is gone; the handler runs to its end without a reply
         self.body: Buffer | None = None  # while its pieces arrive
         self.deadline = 0.0  # by the monotonic clock of this node
 
@@ -38,9 +40,10 @@ Handler = Callable[[ServedCall], Parts | Awaitable[Parts]]
 class Destination:
     """Something that can be called, for example a VDisk, and the bytes of the calls in flight to it."""
 
-    __slots__ = ("bytes_held", "handlers", "number")
+    __slots__ = ("bytes_held", "cancels", "handlers", "number")
 
-    def __init__(self, number: int, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, number: int, handlers: Mapping[int, Handler], *, cancels: bool) -> None:
+        self.cancels = cancels
         self.number = number
         self.handlers = handlers
         self.bytes_held = 0
@@ -55,11 +58,12 @@ class Service:
         self.probe = ServiceProbe()
         self._destinations: dict[int, Destination] = {}
 
-    def register(self, destination: int, handlers: Mapping[int, Handler]) -> None:
-        """Serve calls to a destination, by method."""
+    def register(self, destination: int, handlers: Mapping[int, Handler], *, cancels: bool = True) -> None:
+        """Serve calls to a destination, by method. Handlers that must not be cancelled run to their end after their
+        caller is gone, and count for the window until then."""
         if destination in self._destinations:
             raise ValueError(f"destination {destination} is registered already")
-        self._destinations[destination] = Destination(destination, handlers)
+        self._destinations[destination] = Destination(destination, handlers, cancels=cancels)
 
     def unregister(self, destination: int) -> None:
         """Refuse new calls to a destination; those in flight go on."""

@@ -164,6 +164,8 @@ class CallerConnection:
             self._answer(served, result)
 
     def _finished(self, served: ServedCall, task: asyncio.Future[Parts]) -> None:
+        if served.is_abandoned:
+            self._service.release(served)
         if task.cancelled():
             self._answer_error(served, PenstockError("the handler was cancelled"))
         elif (error := task.exception()) is not None:
@@ -219,9 +221,13 @@ class CallerConnection:
         served = self._calls.get(call)
         if served is None:
             return
-        task = self._tasks.get(call)
-        self._end(served)
         self._service.probe.cancelled += 1
+        task = self._tasks.pop(call, None)
+        if task is not None and not served.destination.cancels:
+            del self._calls[call]
+            served.is_abandoned = True
+            return
+        self._end(served)
         if task is not None:
             task.cancel()
         else:

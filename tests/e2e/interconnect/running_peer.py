@@ -30,11 +30,18 @@ class RunningPeer:
 @contextmanager
 def running_peer(node_id: int, address: str, *, tls: Path | None = None, log: Path | None = None) -> Iterator[RunningPeer]:
     """A node in a process of its own, killed at the end."""
-    argv = [sys.executable, "-m", "tests.e2e.interconnect.node_program", str(node_id), address]
+    argv = ["tests.e2e.interconnect.node_program", str(node_id), address]
     if tls is not None:
         argv += ["--tls", str(tls)]
+    with running_module(argv, log) as peer:
+        yield peer
+
+
+@contextmanager
+def running_module(argv: list[str], log: Path | None = None) -> Iterator[RunningPeer]:
+    """A module that says its address in its first line, in a process of its own, killed at the end."""
     with open(log or "/dev/null", "ab") as errors:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT)
+        process = subprocess.Popen([sys.executable, "-m", *argv], stdout=subprocess.PIPE, stderr=errors, cwd=ROOT)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

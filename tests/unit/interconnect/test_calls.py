@@ -262,3 +262,25 @@ async def test_a_closed_link_answers_that_it_is_closed(network: SimNetwork) -> N
     assert (await hanging).status is CallStatus.BROKEN
     reply = await call(link, ECHO)
     assert (reply.status, reply.reason) == (CallStatus.UNREACHABLE, "the link to node 2 is closed")
+
+
+@simulated
+async def test_a_handler_that_must_not_be_cancelled_runs_on_and_counts_until_it_ends(network: SimNetwork) -> None:
+    _, second, link = await pair(network, InterconnectOptions(window_bytes=10_000))
+    ended: list[bytes] = []
+
+    async def write(served: ServedCall) -> tuple[bytes]:
+        await asyncio.sleep(2.0)
+        ended.append(bytes(served.body or b""))
+        return (b"done",)
+
+    service = second.interconnect.service
+    service.register(2, {ECHO: write}, cancels=False)
+    assert (await link.call(ECHO, 2, (bytes(8000),), timeout_s=0.5)).status is CallStatus.EXPIRED
+    await asyncio.sleep(0.1)
+    assert (service.probe.cancelled, service.probe.in_flight, ended) == (1, 1, [])
+    # The caller has forgotten the call, the node has not.
+    assert (await link.call(ECHO, 2, (bytes(8000),), timeout_s=0.5)).status is CallStatus.OVERLOADED
+    await asyncio.sleep(2.0)
+    assert (service.probe.in_flight, ended) == (0, [bytes(8000)])
+    assert (await link.call(ECHO, 2, (bytes(8000),), timeout_s=5.0)).body == b"done"

@@ -1,0 +1,99 @@
+"""Serves a VDisk of this node to other nodes over the interconnect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.blob.link import DiskLink
+from penstock.blob.vdisk_calls import (
+    REQUESTS,
+    Method,
+    pack,
+    pack_parts,
+    pack_pull,
+    unpack,
+    unpack_put,
+    unpack_put_all,
+)
+from penstock.interconnect import Handler, Parts, ServedCall, Service
+
+FOREGROUND: Final = 0
+BACKGROUND: Final = 1
+
+
+def destination_of(group_id: int, order: int, traffic: int = FOREGROUND) -> int:
+    """The number by which a VDisk is called. Sync and replication have another one, and so a window of their own: a disk
+    that is being refilled still takes puts."""
+    return group_id << 16 | order << 1 | traffic
+
+
+class VDiskService:
+    """The handlers of one VDisk. They are not cancelled: a disk ends what it has begun, whether or not a caller waits."""
+
+    def __init__(self, service: Service, group_id: int, order: int, vdisk: DiskLink) -> None:
+        self._service = service
+        self._vdisk = vdisk
+        self._destinations = [destination_of(group_id, order, traffic) for traffic in (FOREGROUND, BACKGROUND)]
+        handlers: dict[int, Handler] = {
+            Method.PUT: self._put,
+            Method.PUT_ALL: self._put_all,
+            Method.PUT_REPLICA: self._put_replica,
+            Method.GET: self._get,
+            Method.BLOCK: self._block,
+            Method.COLLECT: self._collect,
+            Method.BLOCKED_GENERATION: self._blocked_generation,
+            Method.LISTING: self._listing,
+            Method.CHANNELS: self._channels,
+            Method.PULL: self._pull,
+            Method.DROP: self._drop,
+        }
+        for destination in self._destinations:
+            service.register(destination, handlers, cancels=False)
+
+    def close(self) -> None:
+        """Refuse new calls; those in flight go on."""
+        for destination in self._destinations:
+            self._service.unregister(destination)
+
+    async def _put(self, call: ServedCall) -> Parts:
+        generation, from_reserve, blob_id, body = unpack_put(call.body or b"")
+        return (pack(await self._vdisk.put(generation, blob_id, body, from_reserve=from_reserve)),)
+
+    async def _put_all(self, call: ServedCall) -> Parts:
+        generation, from_reserve, parts = unpack_put_all(call.body or b"")
+        return (pack(await self._vdisk.put_all(generation, parts, from_reserve=from_reserve)),)
+
+    async def _put_replica(self, call: ServedCall) -> Parts:
+        generation, _, blob_id, body = unpack_put(call.body or b"")
+        return (pack(await self._vdisk.put_replica(generation, blob_id, body)),)
+
+    async def _get(self, call: ServedCall) -> Parts:
+        generation, blob_id, offset, length = unpack(REQUESTS[Method.GET], call.body or b"")
+        return pack_parts(await self._vdisk.get(generation, blob_id, offset, length))
+
+    async def _block(self, call: ServedCall) -> Parts:
+        generation, item = unpack(REQUESTS[Method.BLOCK], call.body or b"")
+        return (pack(await self._vdisk.block(generation, item)),)
+
+    async def _collect(self, call: ServedCall) -> Parts:
+        generation, request = unpack(REQUESTS[Method.COLLECT], call.body or b"")
+        return (pack(await self._vdisk.collect(generation, request)),)
+
+    async def _blocked_generation(self, call: ServedCall) -> Parts:
+        generation, tablet = unpack(REQUESTS[Method.BLOCKED_GENERATION], call.body or b"")
+        return (pack(await self._vdisk.blocked_generation(generation, tablet)),)
+
+    async def _listing(self, call: ServedCall) -> Parts:
+        generation, channel_key, begin, end, reverse, limit = unpack(REQUESTS[Method.LISTING], call.body or b"")
+        return (pack(await self._vdisk.listing(generation, channel_key, begin, end, reverse=reverse, limit=limit)),)
+
+    async def _channels(self, call: ServedCall) -> Parts:
+        (generation,) = unpack(REQUESTS[Method.CHANNELS], call.body or b"")
+        return (pack(await self._vdisk.channels(generation)),)
+
+    async def _pull(self, call: ServedCall) -> Parts:
+        generation, order, incarnation, position, mark = unpack(REQUESTS[Method.PULL], call.body or b"")
+        return pack_pull(await self._vdisk.pull(generation, order, incarnation, position, mark))
+
+    async def _drop(self, call: ServedCall) -> Parts:
+        return (pack(await self._vdisk.drop(*unpack(REQUESTS[Method.DROP], call.body or b""))),)
