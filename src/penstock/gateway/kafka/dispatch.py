@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Call, Any], Awaitable[Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
-    keys.FETCH: fetch.fetch,
     keys.LIST_OFFSETS: list_offsets.list_offsets,
     keys.METADATA: metadata.metadata,
     keys.OFFSET_COMMIT: committed_offsets.commit,
@@ -129,8 +128,7 @@ class TaskCall(Call):
             log.exception("a request with api key %d version %d failed", self.request.api_key, self.version)
             self.hang_up()
             return
-        if self.request.api_key != keys.FETCH:  # which has set it already
-            self.is_refused = has_error(response)
+        self.is_refused = has_error(response)
         self.answer(response)
 
 
@@ -183,6 +181,7 @@ def token_request(frame: memoryview) -> Request:
 
 CALLS: Final[dict[int, type[Call]]] = {
     keys.PRODUCE: produce.ProduceCall,
+    keys.FETCH: fetch.FetchCall,
     keys.API_VERSIONS: ApiVersionsCall,
     **dict.fromkeys(_HANDLERS, TaskCall),
 }
