@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.kafka_peer import coordination_client, end_to_end, raw_load, under_compaction
+from bench.kafka_peer import coordination_client, end_to_end, raw_group, raw_load, under_compaction
 from bench.kafka_peer.window import Window, percentiles
 
 ANY_PARTITION = -1  # what librdkafka calls it when its partitioner decides
@@ -161,7 +161,7 @@ TASKS: dict[str, Any] = {
     "keyed_writes": under_compaction.keyed_writes,
     "groups": coordination_client.groups,
     "transactions": coordination_client.transactions,
-    "rebalance": coordination_client.rebalance,
+    "rebalance": raw_group.rebalance,
     "commits": coordination_client.commits,
     "compaction": coordination_client.compaction,
 }

@@ -17,7 +17,6 @@ def coordination(pair: Pair) -> list[Compared]:
     for broker in pair.brokers:
         broker.create_topic("grouped", GROUP_PARTITIONS)
         broker.create_topic("transactional", 4)
-        broker.create_topic("crowded", 2 * MEMBERS)
     return [
         *group_reads(pair),
         *transactions(pair),
@@ -72,7 +71,7 @@ def members(pair: Pair) -> list[Compared]:
     """A crowded group that loses a member, and a storm of commits."""
 
     def rebalanced(broker: BrokerProcess) -> Sample:
-        return load("rebalance", broker, topic="crowded", members=MEMBERS, broker_pid=broker.pid)
+        return load("rebalance", broker, members=MEMBERS, broker_pid=broker.pid)
 
     def committed(broker: BrokerProcess) -> float:
         return load("commits", broker, topic="grouped", connections=8, seconds=1.0 if pair.is_quick else 4.0)["rate"]

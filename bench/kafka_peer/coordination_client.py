@@ -6,10 +6,6 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
-from operator import gt
-from statistics import median
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -22,8 +18,6 @@ from penstock.kafka.protocol.offsets import OffsetCommitRequest, OffsetCommitReq
 IN_FLIGHT = 32
 COMMIT_VERSION = 8
 HEARTBEAT_MS = 300
-LEAVERS = 4
-REST_S = 1.0
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
@@ -70,28 +64,6 @@ def transactions(address: str, topic: str, *, count: int, each: int, size: int) 
 
     run(1)  # connects
     return {"s": run(count)}
-
-
-def rebalance(address: str, topic: str, *, members: int, broker_pid: int) -> dict[str, float]:
-    """A group in balance loses a member, several times; the usual seconds until all others have their new partitions. They learn
-    of it with their next heartbeats, so it leaves at different moments between two of them: a group that has formed at once
-    beats at once."""
-    settled = [0] * members
-    everyone = [_member(address, f"rebalance-{os.getpid()}") for _ in range(members)]
-    for number, consumer in enumerate(everyone):
-        consumer.subscribe([topic], on_assign=_note(settled, number))
-    _poll_until(everyone, lambda: all(consumer.assignment() for consumer in everyone))
-    seconds: list[float] = []
-    broker_us: list[float] = []
-    for leaver in range(LEAVERS):
-        rested_at = time.perf_counter() + REST_S + leaver / LEAVERS * HEARTBEAT_MS / 1000
-        _poll_until(everyone[leaver:], partial(_is_past, rested_at))
-        window = Window(broker_pid)
-        seconds.append(_lose(everyone, leaver, settled))
-        broker_us.append(window.close(1)["broker_us"])
-    for consumer in everyone[LEAVERS:]:
-        consumer.close()
-    return {"s": median(seconds), "broker_ms": sum(broker_us) / len(broker_us) / 1000}
 
 
 def commits(address: str, topic: str, *, connections: int, seconds: float) -> dict[str, float]:
@@ -149,38 +121,6 @@ def _member(address: str, group: str) -> Consumer:
             "fetch.queue.backoff.ms": 1,
         }
     )
-
-
-def _note(settled: list[int], number: int) -> Callable[[Consumer, list[TopicPartition]], None]:
-    def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        settled[number] += 1
-        consumer.assign(partitions)
-
-    return assigned
-
-
-def _lose(everyone: list[Consumer], leaver: int, settled: list[int]) -> float:
-    """A member leaves; the seconds until all after it have new partitions."""
-    started = time.perf_counter()
-    everyone[leaver].close()
-    before = list(settled)
-    others = slice(leaver + 1, None)
-    _poll_until(everyone[others], lambda: all(map(gt, settled[others], before[others])))
-    return time.perf_counter() - started
-
-
-def _is_past(moment: float) -> bool:
-    return time.perf_counter() > moment
-
-
-def _poll_until(consumers: list[Consumer], is_done: Callable[[], bool]) -> None:
-    deadline = time.perf_counter() + 120
-    while not is_done():
-        if time.perf_counter() > deadline:
-            raise RuntimeError("the group did not come to rest in two minutes")
-        for consumer in consumers:
-            consumer.poll(0)
-        time.sleep(0.005)
 
 
 async def _commit_all(address: str, topic: str, connections: int, seconds: float) -> float:
