@@ -252,10 +252,10 @@ class Access:
         if self._decided_at != self.rules.version or len(self._decisions) > DECISIONS_MAX:
             self._decisions.clear()
             self._decided_at = self.rules.version
-        asked = (principal, host, operation, kind, name)
-        decision = self._decisions.get(asked)
+        key = (principal, host, operation, kind, name)
+        decision = self._decisions.get(key)
         if decision is None:
-            decision = self._decisions[asked] = self._decide(*asked)
+            decision = self._decisions[key] = self._decide(*key)
         return decision
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
@@ -280,9 +280,9 @@ class Access:
 def _is_dominated(rule: AccessRule, denied: list[AccessRule]) -> bool:
     """Whether everything that a rule allows is denied by another."""
     if rule.pattern is RulePattern.LITERAL and rule.name != EVERY_NAME:
-        return any(one.is_about(rule.name) for one in denied)
+        return any(deny.is_about(rule.name) for deny in denied)
     return any(
-        one.pattern is RulePattern.PREFIXED and rule.name != EVERY_NAME and rule.name.startswith(one.name) for one in denied
+        deny.pattern is RulePattern.PREFIXED and rule.name != EVERY_NAME and rule.name.startswith(deny.name) for deny in denied
     )
 
 

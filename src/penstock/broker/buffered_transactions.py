@@ -138,12 +138,16 @@ class BufferedCommits:
         """Commit by this coordinator, which has just started, from now on. Transactions that earlier commits left open are
         settled in the background: those that were decided are carried out, the others aborted."""
         self._coordinator = coordinator
-        left = [one for one in coordinator.transactions() if one.transactional_id.startswith((ID_PREFIX, *OLD_PREFIXES))]
-        own = [one for one in left if one.transactional_id.startswith(ID_PREFIX)]
-        numbers = (int(one.transactional_id.removeprefix(ID_PREFIX)) for one in own)
+        left = [
+            transaction
+            for transaction in coordinator.transactions()
+            if transaction.transactional_id.startswith((ID_PREFIX, *OLD_PREFIXES))
+        ]
+        own = [transaction for transaction in left if transaction.transactional_id.startswith(ID_PREFIX)]
+        numbers = (int(transaction.transactional_id.removeprefix(ID_PREFIX)) for transaction in own)
         self._ids_made = max([self._ids_made, *numbers])
-        self._idle = [(one.transactional_id, None) for one in own if one.state not in _OPEN_STATES]
-        unsettled = [one.transactional_id for one in left if one.state in _OPEN_STATES]
+        self._idle = [(transaction.transactional_id, None) for transaction in own if transaction.state not in _OPEN_STATES]
+        unsettled = [transaction.transactional_id for transaction in left if transaction.state in _OPEN_STATES]
         self._settling = asyncio.create_task(self._settle(unsettled), name="settle-commits")
 
     async def stop(self) -> None:
@@ -271,14 +275,14 @@ class BufferedTransactions(Generic[W]):
     def find(self, transaction_id: str) -> BufferedTransaction[W]:
         """An open transaction, which lives on for its timeout."""
         self._forget_expired()
-        found = self._open.get(transaction_id)
-        if found is None or found.is_ending:
+        transaction = self._open.get(transaction_id)
+        if transaction is None or transaction.is_ending:
             raise NoSuchTransactionError(
                 f"No such transaction {transaction_id}: it was committed or aborted, took too long without a ping, or the node "
                 f"was started again"
             )
-        found.expires_s = self._clock.monotonic() + found.timeout_s
-        return found
+        transaction.expires_s = self._clock.monotonic() + transaction.timeout_s
+        return transaction
 
     def ping(self, transaction_id: str) -> None:
         """Keep a transaction open for its timeout."""
@@ -286,20 +290,20 @@ class BufferedTransactions(Generic[W]):
 
     def gather(self, transaction_id: str, changes: Changes[W]) -> None:
         """Add changes to those of an open transaction. TransactionLimitError if they are too many bytes; none is added then."""
-        found = self.find(transaction_id)
+        transaction = self.find(transaction_id)
         size = changes.size
-        if found.size + size > self._bytes_max_each:
+        if transaction.size + size > self._bytes_max_each:
             raise TransactionLimitError(f"a transaction has at most {self._bytes_max_each} bytes of messages; commit more often")
         if self._size + size > BYTES_MAX:
             raise TransactionLimitError(f"open transactions hold {self._size} bytes; commit or abort some first")
-        found.size += size
+        transaction.size += size
         self._size += size
         for queue, parts in changes.writes.items():
-            found.changes.add(queue, parts)
+            transaction.changes.add(queue, parts)
         for name, positions in changes.positions.items():
             for queue, position in positions.items():
-                found.changes.set_position(name, queue, position)
-        found.changes.checks += changes.checks
+                transaction.changes.set_position(name, queue, position)
+        transaction.changes.checks += changes.checks
 
     def abort(self, transaction_id: str) -> None:
         """Forget a transaction."""
@@ -307,9 +311,9 @@ class BufferedTransactions(Generic[W]):
 
     def discard(self, transaction_id: str) -> None:
         """Forget a transaction unless it is over, or being committed."""
-        found = self._open.get(transaction_id)
-        if found is not None and not found.is_ending:
-            self._forget(found)
+        transaction = self._open.get(transaction_id)
+        if transaction is not None and not transaction.is_ending:
+            self._forget(transaction)
 
     async def commit(self, transaction_id: str) -> None:
         """Carry a transaction out; it is durable and seen when this returns. Committed or failed, it is over."""
@@ -330,5 +334,7 @@ class BufferedTransactions(Generic[W]):
 
     def _forget_expired(self) -> None:
         now_s = self._clock.monotonic()
-        for late in [one for one in self._open.values() if one.expires_s < now_s and not one.is_ending]:
+        for late in [
+            transaction for transaction in self._open.values() if transaction.expires_s < now_s and not transaction.is_ending
+        ]:
             self._forget(late)

@@ -70,7 +70,7 @@ class BrokerReading:
         version = broker.catalog.version
         if self._probes[0] != version:
             probe_of, topics = broker._tablets.probe_of, broker.catalog.topics()
-            self._probes = (version, [(topic, [probe_of(one) for one in sorted(set(topic.tablets))]) for topic in topics])
+            self._probes = (version, [(topic, [probe_of(tablet) for tablet in sorted(set(topic.tablets))]) for topic in topics])
         return self._probes[1]
 
     def age_clock_behind_s(self) -> float:

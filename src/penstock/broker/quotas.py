@@ -150,17 +150,17 @@ class Quotas:
 
     def limit(self, kind: str, user: str, client: str) -> RateLimit | None:
         """The limit that a client of a user comes under; None if there is none."""
-        asked = (kind, user, client)
+        key = (kind, user, client)
         try:
-            return self._found[asked]
+            return self._found[key]
         except KeyError:
             pass
         if len(self._found) >= LIMITS_MAX:
             # Clients name themselves as they like; all start over.
             self._found.clear()
             self._limits.clear()
-        found = self._found[asked] = self._decide(kind, user, client)
-        return found
+        decided = self._found[key] = self._decide(kind, user, client)
+        return decided
 
     def draw(self, kind: str, user: str, client: str, amount: int) -> int:
         """Count `amount` against a client's quota. Returns the throttle time in milliseconds."""

@@ -69,10 +69,10 @@ class Registrations:
 
     async def unregister(self, queue: Ref, consumer: Ref) -> bool:
         """End a registration; whether there was one."""
-        found = self.registration(queue, consumer)
-        if found is None:
+        registration = self.registration(queue, consumer)
+        if registration is None:
             return False
-        key = _key(found)
+        key = _key(registration)
         await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
         self._by_queue.get(queue, {}).pop(consumer, None)
         self._by_consumer.get(consumer, {}).pop(queue, None)
@@ -99,7 +99,7 @@ class Registrations:
         return [consumer for consumer, queues in self._by_consumer.items() if queues]
 
     def __iter__(self) -> Iterator[Registration]:
-        return (one for consumers in self._by_queue.values() for one in consumers.values())
+        return (registration for consumers in self._by_queue.values() for registration in consumers.values())
 
     def _load(self, tablet: TableTablet) -> None:
         for key in tablet.keys(b"r", b"s"):
@@ -131,6 +131,6 @@ def _pack(registration: Registration) -> bytes:
 def _unpack(key: bytes, raw: bytes) -> Registration:
     check_version(raw[0] if raw else 0, VERSION, "a registration")
     _, vital, count = _VALUE.unpack_from(raw)
-    partitions = None if count == ALL_PARTITIONS else tuple(one for (one,) in _PARTITION.iter_unpack(raw[_VALUE.size :]))
+    partitions = None if count == ALL_PARTITIONS else tuple(number for (number,) in _PARTITION.iter_unpack(raw[_VALUE.size :]))
     queue_cluster, queue_path, consumer_cluster, consumer_path = (part.decode() for part in key[1:].split(b"\0"))
     return Registration(Ref(queue_cluster, queue_path), Ref(consumer_cluster, consumer_path), vital, partitions)

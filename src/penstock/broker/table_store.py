@@ -50,21 +50,21 @@ class TableStore:
     def chunks(self, table_id: str) -> list[Chunk]:
         """The chunks of a table by partition and offset: the order of its rows."""
         prefix = _prefix(table_id)
-        found: list[Chunk] = []
+        listed: list[Chunk] = []
         for key in self._tablet.keys(prefix, prefix[:-1] + b"\1"):
             raw = self._tablet.head(key) or b""
             check_version(raw[0] if raw else 0, VERSION, "a chunk of a static table")
             _, next_offset, rows, size = _HEAD.unpack_from(raw)
             partition, first = _PLACE.unpack(key[len(prefix) :])
-            found.append(Chunk(partition, first, next_offset, rows, size))
-        return found
+            listed.append(Chunk(partition, first, next_offset, rows, size))
+        return listed
 
     async def read(self, table_id: str, chunk: Chunk) -> memoryview:
         """The batches of a chunk."""
-        found = await self._tablet.latest.read(_key(table_id, chunk))
-        if found is None or len(found) != chunk.size:
+        value = await self._tablet.latest.read(_key(table_id, chunk))
+        if value is None or len(value) != chunk.size:
             raise CorruptionError(f"a chunk of table {table_id} is not there any more, or not whole; was it removed meanwhile?")
-        return memoryview(found)
+        return memoryview(value)
 
     async def delete(self, table_id: str) -> None:
         """Delete a table, some chunks at a time: a large one has more of them than one request can delete."""
@@ -74,13 +74,13 @@ class TableStore:
 
     def tables(self) -> set[str]:
         """Every table that has a chunk."""
-        found: set[str] = set()
+        ids: set[str] = set()
         begin = b"c"
         while (key := next(iter(self._tablet.keys(begin, b"d")), None)) is not None:
             name = key[1:].partition(b"\0")[0]
-            found.add(name.decode())
+            ids.add(name.decode())
             begin = b"c" + name + b"\1"
-        return found
+        return ids
 
 
 def _prefix(table_id: str) -> bytes:

@@ -106,10 +106,10 @@ def _split(token: str) -> tuple[bytes, bytes]:
 
 
 def _load(tablet: TableTablet) -> dict[str, int]:
-    found: dict[str, int] = {}
+    revoked: dict[str, int] = {}
     for key in tablet.keys(b"g", b"h"):
         fields = json.loads(tablet.head(key) or b"")
         if fields["version"] > VERSION:
             raise ConfigError(f"a revocation of tokens has format {fields['version']}; upgrade Penstock")
-        found[key[1:].decode()] = fields["generation"]
-    return found
+        revoked[key[1:].decode()] = fields["generation"]
+    return revoked

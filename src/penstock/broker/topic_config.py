@@ -60,10 +60,10 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def _policies(value: str) -> str:
-    asked = list(dict.fromkeys(name.strip() for name in value.split(","))) if value.strip() else []
-    if set(asked) - {COMPACT, DELETE}:
+    policies = list(dict.fromkeys(name.strip() for name in value.split(","))) if value.strip() else []
+    if set(policies) - {COMPACT, DELETE}:
         raise InvalidConfigError(f"{value!r} is not one of: {DELETE}, {COMPACT}, both with a comma between them, or nothing")
-    return ",".join(asked)
+    return ",".join(policies)
 
 
 def _ratio(value: str) -> str:

@@ -135,8 +135,8 @@ class Users:
 
     def credentials(self, user: str) -> list[Credential]:
         """The credentials by which a user can prove who it is."""
-        found = (self.credential(user, mechanism) for mechanism in Mechanism)
-        return [credential for credential in found if credential is not None]
+        candidates = (self.credential(user, mechanism) for mechanism in Mechanism)
+        return [credential for credential in candidates if credential is not None]
 
     def credential(self, user: str, mechanism: Mechanism) -> Credential | None:
         """One of them; None if the user does not have it."""
@@ -183,10 +183,10 @@ class Users:
 
     def _find_shapes(self) -> dict[Mechanism, list[tuple[int, int]]]:
         """Iterations and sizes of salts that credentials have, by mechanism."""
-        found: dict[Mechanism, set[tuple[int, int]]] = {mechanism: set() for mechanism in Mechanism}
+        shapes_of: dict[Mechanism, set[tuple[int, int]]] = {mechanism: set() for mechanism in Mechanism}
         for credential in (*self._credentials.values(), *self._admins.values()):
-            found[credential.mechanism].add((credential.iterations, len(credential.salt)))
-        return {mechanism: sorted(shapes) or [(ITERATIONS_USUAL, SALT_SIZE)] for mechanism, shapes in found.items()}
+            shapes_of[credential.mechanism].add((credential.iterations, len(credential.salt)))
+        return {mechanism: sorted(shapes) or [(ITERATIONS_USUAL, SALT_SIZE)] for mechanism, shapes in shapes_of.items()}
 
     def _derived(self, what: str, size: int) -> bytes:
         """Bytes derived from the secret and `what`: always the same, and not predictable without the secret."""
@@ -196,11 +196,11 @@ class Users:
 
 
 def _load(tablet: TableTablet) -> dict[tuple[str, Mechanism], Credential]:
-    found: dict[tuple[str, Mechanism], Credential] = {}
+    credentials: dict[tuple[str, Mechanism], Credential] = {}
     for key in tablet.keys(b"u", b"v"):
         credential = _unpack(Mechanism(key[1]), tablet.head(key) or b"")
-        found[key[2:].decode(), credential.mechanism] = credential
-    return found
+        credentials[key[2:].decode(), credential.mechanism] = credential
+    return credentials
 
 
 def _key(user: str, mechanism: Mechanism) -> bytes:

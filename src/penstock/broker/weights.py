@@ -115,7 +115,7 @@ class Weights:
 
     def sweep(self) -> None:
         """Forget partitions whose tablets have stopped."""
-        for partition in [one for one, (tablet, _) in self._after.items() if tablet.stopped.is_set()]:
+        for partition in [known for known, (tablet, _) in self._after.items() if tablet.stopped.is_set()]:
             del self._after[partition]
             self._added.pop(partition, None)
 
@@ -130,9 +130,9 @@ async def weight_before(partition: Partition, offset: int) -> int | None:
             return None
         base_offset = base_offset_of(batch)
         if not batch[KIND_BYTE] & CONTROL:
-            found = weights_of(batch, partition.origins.marked_from)
+            weights = weights_of(batch, partition.origins.marked_from)
             inside = max(offset, partition.start_offset) - base_offset
-            return None if found is None else found.before + int(found.rows[:inside].sum(dtype=np.int64))
+            return None if weights is None else weights.before + int(weights.rows[:inside].sum(dtype=np.int64))
         offset = next_offset_of(batch)  # a marker weighs nothing
     return None
 
@@ -145,9 +145,9 @@ async def _last_weight(partition: Partition) -> int:
         batch = await batch_at(partition, offset)
         if batch is None:
             break
-        found = weights_of(batch, partition.origins.marked_from)
-        if found is not None:
-            return found.after
+        weights = weights_of(batch, partition.origins.marked_from)
+        if weights is not None:
+            return weights.after
         offset = base_offset_of(batch) - 1
     return 0
 

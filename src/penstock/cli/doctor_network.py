@@ -55,15 +55,15 @@ def check_readiness(config: NodeConfig) -> Finding | None:
     if not config.http_port or config.tls_cert is not None:
         return None
     host = "127.0.0.1" if config.host in EVERYWHERE else config.host
-    asked = HTTPConnection(host, config.http_port, timeout=READY_S)
+    connection = HTTPConnection(host, config.http_port, timeout=READY_S)
     try:
-        asked.request("GET", "/readyz")
-        answer = asked.getresponse()
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
         text = answer.read(500).decode(errors="replace").strip()
     except (OSError, HTTPException):
         return None
     finally:
-        asked.close()
+        connection.close()
     if answer.status == HTTPStatus.OK:
         return ok("readiness", "the node reports ready")
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:

@@ -109,8 +109,8 @@ def positions(client: CommandClient, node: int, name: str) -> dict[Place, int]:
     """Every position of a group."""
 
     def ask() -> dict[Place, int]:
-        asked = offsets.OffsetFetchRequestGroup(group_id=name, topics=None)
-        request = offsets.OffsetFetchRequest(groups=[asked])
+        group_request = offsets.OffsetFetchRequestGroup(group_id=name, topics=None)
+        request = offsets.OffsetFetchRequest(groups=[group_request])
         (group,) = client.node_call(node, keys.OFFSET_FETCH, request, offsets.OffsetFetchResponse).groups
         if group.error_code:
             raise RequestRefusedError(f"group {name!r}", group.error_code)

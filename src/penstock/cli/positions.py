@@ -61,13 +61,13 @@ position.__name__ = "position"
 def find_offsets(client: CommandClient, topic: MetadataResponseTopic, wanted: Mapping[int, Position]) -> dict[int, int]:
     """The offset of a position in each partition; where nothing is as late as the time asked for, that is the end."""
     offsets = {number: place.offset for number, place in wanted.items() if place.offset is not None}
-    asked = {number: place.timestamp_ms for number, place in wanted.items() if place.timestamp_ms is not None}
-    answers = list_offsets(client, topic, asked)
+    timestamps = {number: place.timestamp_ms for number, place in wanted.items() if place.timestamp_ms is not None}
+    answers = list_offsets(client, topic, timestamps)
     late = {number: LATEST for number, offset in answers.items() if offset < 0}
     return offsets | answers | list_offsets(client, topic, late)
 
 
-def list_offsets(client: CommandClient, topic: MetadataResponseTopic, asked: Mapping[int, int]) -> dict[int, int]:
+def list_offsets(client: CommandClient, topic: MetadataResponseTopic, timestamps: Mapping[int, int]) -> dict[int, int]:
     """The offset at a timestamp in each partition, -1 where there is none."""
     from penstock.kafka.client import RequestRefusedError
     from penstock.kafka.protocol import keys, offsets
@@ -76,8 +76,8 @@ def list_offsets(client: CommandClient, topic: MetadataResponseTopic, asked: Map
 
     def ask(leader: int) -> dict[int, int]:
         partitions = [
-            offsets.ListOffsetsPartition(partition_index=number, timestamp=asked[number])
-            for number in asked
+            offsets.ListOffsetsPartition(partition_index=number, timestamp=timestamps[number])
+            for number in timestamps
             if leaders[number] == leader
         ]
         request = offsets.ListOffsetsRequest(
@@ -94,7 +94,7 @@ def list_offsets(client: CommandClient, topic: MetadataResponseTopic, asked: Map
         return answered
 
     result: dict[int, int] = {}
-    for leader in sorted({leaders[number] for number in asked}):
+    for leader in sorted({leaders[number] for number in timestamps}):
         result |= client.retry(partial(ask, leader))
     return result
 

@@ -198,9 +198,9 @@ def _follow(calls: Calls, arguments: argparse.Namespace, output: Output) -> None
     tries_end: float | None = None
     while True:
         began = time.monotonic()
-        asked = {"subject": arguments.subject, "from_sequence": begin, "limit": max(left, 0), "follow": True}
+        query = {"subject": arguments.subject, "from_sequence": begin, "limit": max(left, 0), "follow": True}
         try:
-            for message in calls.stream("EgressService/Read", "Message", **asked):
+            for message in calls.stream("EgressService/Read", "Message", **query):
                 _show(message, output)
                 sys.stdout.flush()
                 begin, left = message.sequence + 1, left - 1

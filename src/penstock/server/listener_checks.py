@@ -78,8 +78,8 @@ class ListenerChecks:
 
     async def _check_all(self) -> None:
         names = list(self._listeners)
-        found = await asyncio.gather(*(self._check(name) for name in names))
-        silent = {name: why for name, why in zip(names, found, strict=True) if why is not None}
+        reasons = await asyncio.gather(*(self._check(name) for name in names))
+        silent = {name: why for name, why in zip(names, reasons, strict=True) if why is not None}
         for name, why in silent.items():
             if name not in self.silent:
                 log.error("the %s listener does not answer: %s", name, why)

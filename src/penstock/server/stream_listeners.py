@@ -40,29 +40,29 @@ class StreamListeners(NamedTuple):
 
 async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> StreamListeners:
     """Start streams and their listeners, if there are to be any."""
-    asked = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
-    if not asked:
+    wanted = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
+    if not wanted:
         return StreamListeners(None, {}, [])
     try:
         # Only those who want it need what it is made with.
         from penstock.gateway.stream import Admission, StreamGateway, StreamHttp
     except ModuleNotFoundError as error:
         raise BadSettingError(
-            f"{asked[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set it to none"
+            f"{wanted[0]} is set, but {error.name} is not installed; run: pip install 'penstock[stream]', or set it to none"
         ) from error
     if config.stream_inline_bytes > INLINE_BYTES_MAX:
         raise BadSettingError(f"stream_inline_bytes is {config.stream_inline_bytes}; it is at most {INLINE_BYTES_MAX}")
     streams = await _open_engine(config, broker, random)
     closing.push_async_callback(streams.stop)
     admission = Admission(streams, broker, inline_bytes_max=config.stream_inline_bytes)
-    found: dict[str, int] = {}
+    ports: dict[str, int] = {}
     started: list[_Gateway] = []
     if config.stream_port is not None:
         tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
         gateway = StreamGateway(
             admission, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls
         )
-        found["stream"] = await _listen("stream_port", gateway, config.host, closing)
+        ports["stream"] = await _listen("stream_port", gateway, config.host, closing)
         started.append(gateway)
     if config.stream_http_port is not None:
         http = StreamHttp(
@@ -73,9 +73,9 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
             drain_timeout_s=config.drain_timeout_s,
             tls=tls_context(config),
         )
-        found["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
+        ports["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
         started.append(http)
-    return StreamListeners(streams, found, started)
+    return StreamListeners(streams, ports, started)
 
 
 async def _open_engine(config: NodeConfig, broker: Broker, random: Random) -> StreamEngine:

@@ -54,12 +54,12 @@ class BatchBuilder:
 
     def _rows_by_partition(self, rows: pa.RecordBatch, keys: BinaryColumn) -> Iterator[tuple[TopicPartition, NDArray[np.int64]]]:
         """Yield each partition with the numbers of its rows."""
-        asked = _column(rows, "partition")
+        explicit = _column(rows, "partition")
         for topic, row_numbers in self._topics(rows):
             chosen = self._partitions(topic, keys, rows.num_rows)
             chosen = chosen if row_numbers is None else chosen[row_numbers]
-            if asked is not None and asked.null_count < len(asked):
-                wanted = asked if row_numbers is None else asked.take(pa.array(row_numbers))
+            if explicit is not None and explicit.null_count < len(explicit):
+                wanted = explicit if row_numbers is None else explicit.take(pa.array(row_numbers))
                 chosen = _explicit_partitions(TopicPartition(topic, self._partitions_of(topic)), chosen, wanted)
             order = np.argsort(chosen, kind="stable")
             ordered = chosen[order]
@@ -142,10 +142,10 @@ def check_schema(names: list[str], topic: str | None) -> None:
         raise OptionError("say which topic to write to: option topic, or a column topic")
 
 
-def _explicit_partitions(end: TopicPartition, chosen: NDArray[np.int32], asked: pa.Array) -> NDArray[np.int32]:
+def _explicit_partitions(end: TopicPartition, chosen: NDArray[np.int32], explicit: pa.Array) -> NDArray[np.int32]:
     """Return `chosen`, overridden by the partitions that rows name; `end` is the one after the topic's last."""
-    wanted = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
-    named = asked.is_valid().to_numpy(zero_copy_only=False)
+    wanted = pc.fill_null(explicit.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+    named = explicit.is_valid().to_numpy(zero_copy_only=False)
     wrong = named & ((wanted < 0) | (wanted >= end.partition))
     if wrong.any():
         raise RowError(

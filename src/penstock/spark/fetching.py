@@ -147,10 +147,10 @@ class FetchSource:
         offset_range = self._range
         version = connection.version_of(keys.FETCH, limit=18 if offset_range.topic_id != ZERO_UUID else BY_NAME_MAX)
         bytes_max = self._bytes_wanted(position)
-        asked = FetchPartition(
+        requested = FetchPartition(
             partition=offset_range.topic_partition.partition, fetch_offset=position, partition_max_bytes=bytes_max
         )
-        topic = FetchTopic(topic=offset_range.topic_partition.topic, topic_id=offset_range.topic_id, partitions=[asked])
+        topic = FetchTopic(topic=offset_range.topic_partition.topic, topic_id=offset_range.topic_id, partitions=[requested])
         request = FetchRequest(
             max_wait_ms=self._options.fetch_wait_ms,
             min_bytes=1,

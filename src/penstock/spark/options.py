@@ -281,11 +281,11 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     if "columns" not in options:
         return COLUMNS if has_headers else COLUMNS[:-1]
     by_name = {name.lower(): name for name in COLUMNS}
-    asked = [name.strip() for name in options["columns"].split(",") if name.strip()]
-    for name in asked:
+    names = [name.strip() for name in options["columns"].split(",") if name.strip()]
+    for name in names:
         if name.lower() not in by_name:
             raise OptionError(f"columns names {name!r}; there are {', '.join(COLUMNS)}")
-    columns = tuple(dict.fromkeys(by_name[name.lower()] for name in asked))
+    columns = tuple(dict.fromkeys(by_name[name.lower()] for name in names))
     if not columns:
         raise OptionError(f"columns is empty; there are {', '.join(COLUMNS)}")
     return columns

@@ -129,10 +129,10 @@ class Planner:
         )
         subscription = self._options.subscription
         if known and subscription.pattern is None:
-            asked = set(subscription.names) | {topic_partition.topic for topic_partition in subscription.partitions}
-            if not known & asked:
+            names = set(subscription.names) | {topic_partition.topic for topic_partition in subscription.partitions}
+            if not known & names:
                 raise CheckpointError(
-                    f"the checkpoint belongs to a query on {_listed(known)}, this one reads {_listed(asked)}; use another "
+                    f"the checkpoint belongs to a query on {_listed(known)}, this one reads {_listed(names)}; use another "
                     "checkpointLocation, or the topic of before"
                 )
         self.report_replaced({name: id for name, id in start.topic_ids.items() if name in known & read})

@@ -108,9 +108,9 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int
         return None, files  # it has gone away; if not, it starts its process itself
 
 
-def is_same_start(given: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+def is_same_start(given: Mapping[str, str], requested: Mapping[str, str]) -> bool:
     """Whether a process that was started with the one environment is as good as one that is started with the other."""
-    return _early(given) == _early(asked)
+    return _early(given) == _early(requested)
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:

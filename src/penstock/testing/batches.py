@@ -70,7 +70,7 @@ def make_keyed_batch(
 
 def keyed_records_of(data: bytes | memoryview) -> list[KeyedRecord]:
     """Every record of some stored batches, whatever they are compressed with. ValueError if a batch is not as its header says."""
-    found: list[KeyedRecord] = []
+    records: list[KeyedRecord] = []
     view = memoryview(data)
     at = 0
     while at < len(view):
@@ -89,9 +89,9 @@ def keyed_records_of(data: bytes | memoryview) -> list[KeyedRecord]:
             raise ValueError(f"the batch says {header}, but its records are {own}")
         if header.max_ms != max((record.timestamp for record in own), default=-1):
             raise ValueError(f"the latest record of the batch at offset {base_offset} is not from {header.max_ms}")
-        found += own
+        records += own
         at = end
-    return found
+    return records
 
 
 def make_marker(*, commit: bool, producer_id: int, producer_epoch: int = 0, timestamp: int = 0) -> bytes:
@@ -104,7 +104,7 @@ def make_marker(*, commit: bool, producer_id: int, producer_epoch: int = 0, time
 
 def values_of(data: bytes | memoryview) -> list[tuple[int, bytes]]:
     """(offset, value) of every record in some uncompressed batches."""
-    found: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes]] = []
     view = memoryview(data)
     at = 0
     while at < len(view):
@@ -113,9 +113,9 @@ def values_of(data: bytes | memoryview) -> list[tuple[int, bytes]]:
         place = at + HEADER_SIZE
         while place < end:
             offset, _, value, _, place = _read_record(view, place)
-            found.append((header.base_offset + offset, value or b""))
+            records.append((header.base_offset + offset, value or b""))
         at = end
-    return found
+    return records
 
 
 def _read_record(view: memoryview, at: int) -> tuple[int, bytes | None, bytes | None, int, int]:

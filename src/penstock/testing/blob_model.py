@@ -93,8 +93,8 @@ class BlobModel:
     def discover(self, tablet: int, min_generation: int = 0, limit: int = 1) -> tuple[Status, int, list[tuple[BlobId, bytes]]]:
         """TEvDiscover."""
         log = [known for known in self.blobs.values() if known[0][:2] == (tablet, 0) and known[0].generation >= min_generation]
-        found = sorted(log, reverse=True)[:limit]
-        return Status.OK if found else Status.NODATA, self.blocked_generation(tablet), found
+        newest = sorted(log, reverse=True)[:limit]
+        return Status.OK if newest else Status.NODATA, self.blocked_generation(tablet), newest
 
     def blocked_generation(self, tablet: int) -> int:
         """The highest generation that may change nothing; -1 if none."""

@@ -189,17 +189,17 @@ class Ledger:
             forgiven = _may_not_list(channel, due_before, interval)
             self._judge_failure(f"range {first}..{last}", result, interval, forgiven=forgiven)
             return
-        found = [blob_id for blob_id, _ in result.blobs]
-        require(found == sorted(set(found), reverse=first > last), f"range {first}..{last} is out of order")
-        require(all(low <= blob_id <= high for blob_id in found), f"range {first}..{last} has blobs from outside")
-        missing = {blob_id for blob_id in due_before & channel.due() - set(found) if low <= blob_id <= high}
+        listed = [blob_id for blob_id, _ in result.blobs]
+        require(listed == sorted(set(listed), reverse=first > last), f"range {first}..{last} is out of order")
+        require(all(low <= blob_id <= high for blob_id in listed), f"range {first}..{last} has blobs from outside")
+        missing = {blob_id for blob_id in due_before & channel.due() - set(listed) if low <= blob_id <= high}
         missing = {blob_id for blob_id in missing if not channel.blobs[blob_id].rotten}
         require(not missing, f"range {first}..{last} does not list {_some(missing)}")
         self._take_listed(channel, result.blobs, with_data=with_data, told=f"range {first}..{last}")
 
     def judge_discover(
         self,
-        asked: tuple[int, int, int],
+        command: tuple[int, int, int],
         due_before: set[BlobId],
         blocked_before: int,
         result: DiscoverResult,
@@ -207,7 +207,7 @@ class Ledger:
     ) -> None:
         """A command of (tablet, least generation, limit)."""
         self._count("discover", result.status)
-        tablet, min_generation, limit = asked
+        tablet, min_generation, limit = command
         ledger = self.tablets[tablet]
         channel = ledger.channels[0]
         told = f"discover of tablet {tablet}"
@@ -216,17 +216,17 @@ class Ledger:
             return
         in_bounds = blocked_before <= result.blocked_generation <= ledger.block_tried
         require(in_bounds, f"{told} tells block {result.blocked_generation}, acknowledged was {blocked_before}")
-        found = [blob_id for blob_id, _ in result.blobs]
-        require(found == sorted(set(found), reverse=True) and len(found) <= limit, f"{told} is out of order: {_some(found)}")
-        reach = found[-1] if len(found) == limit else BlobId(tablet, 0, min_generation, 0, 0, 0)
-        missing = {blob_id for blob_id in due_before & channel.due() - set(found) if blob_id > reach}
+        listed = [blob_id for blob_id, _ in result.blobs]
+        require(listed == sorted(set(listed), reverse=True) and len(listed) <= limit, f"{told} is out of order: {_some(listed)}")
+        reach = listed[-1] if len(listed) == limit else BlobId(tablet, 0, min_generation, 0, 0, 0)
+        missing = {blob_id for blob_id in due_before & channel.due() - set(listed) if blob_id > reach}
         missing = {blob_id for blob_id in missing if not channel.blobs[blob_id].rotten}
-        require(not missing, f"{told} found {_some(found)} and not {_some(missing)}")
+        require(not missing, f"{told} found {_some(listed)} and not {_some(missing)}")
         self._take_listed(channel, result.blobs, with_data=True, told=told)
 
-    def judge_collect(self, asked: tuple[int, int, int], blocked_before: int, reply: Reply, interval: Interval) -> None:
+    def judge_collect(self, command: tuple[int, int, int], blocked_before: int, reply: Reply, interval: Interval) -> None:
         """A command of (tablet, channel, generation); what it tells of the blobs is noted by `acknowledge_collect`."""
-        tablet, channel, generation = asked
+        tablet, channel, generation = command
         told = f"collect of channel {channel} of tablet {tablet} in generation {generation}"
         self._count("collect", reply.status)
         if reply.status is Status.OK:
@@ -245,9 +245,9 @@ class Ledger:
         if barrier is not None:
             ledger.acked[hard] = max(ledger.acked[hard], barrier)
 
-    def judge_block(self, asked: tuple[int, int, int], before: int, reply: Reply, interval: Interval) -> None:
+    def judge_block(self, command: tuple[int, int, int], before: int, reply: Reply, interval: Interval) -> None:
         """A command of (tablet, generation, issuer), when generations up to `before` were known to be blocked."""
-        tablet, generation, issuer = asked
+        tablet, generation, issuer = command
         ledger = self.tablets[tablet]
         told = f"block of tablet {tablet} for generation {generation}"
         self._count("block", reply.status)

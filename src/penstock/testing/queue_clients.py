@@ -219,25 +219,25 @@ class Reader:
             self._offset = self._random.randint(0, self._offset)
         offset = self._offset
         try:
-            found = await instance.do(
+            result = await instance.do(
                 own.read(offset, self._random.choice([1, 500, 5000, 1 << 20]), files=self._random.random() < 0.3)
             )
         except OffsetOutOfRangeError as error:
             require(instance.generation < self._generation, f"a reader at {offset} was told: {error}")
             return
-        self._take(instance, offset, found)
+        self._take(instance, offset, result)
         if self._random.random() < 0.2:
             await self._commit(instance)
-        if self._offset >= found.end_offset:
+        if self._offset >= result.end_offset:
             await instance.do(own.wait_beyond(self._offset, self._random.choice([0.01, 0.1, 1.0])))
 
-    def _take(self, instance: Instance, offset: int, found: ReadResult) -> None:
+    def _take(self, instance: Instance, offset: int, result: ReadResult) -> None:
         self._hosts.count("read")
-        self._ledger.judge_run(offset, _buffers(found.batches), found.next_offset)
-        known = found.next_offset >= min(offset, found.end_offset)
-        require(known, f"a read of {offset} goes on at {found.next_offset}")
-        if found.next_offset >= self._offset:
-            self._offset = found.next_offset
+        self._ledger.judge_run(offset, _buffers(result.batches), result.next_offset)
+        known = result.next_offset >= min(offset, result.end_offset)
+        require(known, f"a read of {offset} goes on at {result.next_offset}")
+        if result.next_offset >= self._offset:
+            self._offset = result.next_offset
             self._generation = max(self._generation, instance.generation)
 
     async def _commit(self, instance: Instance) -> None:
@@ -320,10 +320,10 @@ async def read_whole(instance: Instance, ledger: PartitionLedger) -> None:
     offset = own.start_offset
     present: set[int] = set()
     while offset < own.end_offset:
-        found = await instance.do(own.read(offset, 1 << 20))
-        require(found.next_offset > offset, f"a read at {offset} does not get on")
-        present |= ledger.judge_run(offset, _buffers(found.batches), found.next_offset)
-        offset = found.next_offset
+        result = await instance.do(own.read(offset, 1 << 20))
+        require(result.next_offset > offset, f"a read at {offset} does not get on")
+        present |= ledger.judge_run(offset, _buffers(result.batches), result.next_offset)
+        offset = result.next_offset
     ledger.judge_whole(own.start_offset, own.end_offset, present)
     for consumer, position in ledger.positions_acked.items():
         known = own.committed(consumer)
@@ -332,9 +332,9 @@ async def read_whole(instance: Instance, ledger: PartitionLedger) -> None:
 
 
 def _buffers(batches: tuple[Buffer | FilePiece, ...]) -> tuple[Buffer, ...]:
-    found = tuple(batch for batch in batches if not isinstance(batch, FilePiece))
-    require(len(found) == len(batches), "a simulated disk has no files to give pieces of")
-    return found
+    buffers = tuple(batch for batch in batches if not isinstance(batch, FilePiece))
+    require(len(buffers) == len(batches), "a simulated disk has no files to give pieces of")
+    return buffers
 
 
 __all__ = ["AnonymousWriter", "Janitor", "PenstockError", "Reader", "Writer", "compact_whole", "read_whole"]

@@ -138,7 +138,7 @@ class Hosts:
         while self.serving is None:
             rivals = self._draw_rivals()
             booted = await asyncio.gather(*(self._boot_later(generation) for generation in rivals))
-            started = sorted((one for one in booted if one is not None), key=lambda one: one.generation)
+            started = sorted((instance for instance in booted if instance is not None), key=lambda instance: instance.generation)
             if started and started[-1].generation == self.booted_generation:
                 await self._serve(started[-1])
 

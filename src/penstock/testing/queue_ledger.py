@@ -79,7 +79,7 @@ class PartitionLedger:
     @property
     def trim_bound(self) -> int:
         """Everything before this may have been trimmed. Retention decides by itself how far it goes, but never beyond the end."""
-        return max([self.trim_tried, *(one.end_offset for one in self.retaining)])
+        return max([self.trim_tried, *(trim.end_offset for trim in self.retaining)])
 
     @contextmanager
     def retention(self, partition: Partition) -> Iterator[None]:
@@ -178,10 +178,10 @@ class PartitionLedger:
 
 def _runs(offsets: set[int]) -> str:
     """Offsets as stretches, for people."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for offset in sorted(offsets):
-        if found and found[-1][1] == offset:
-            found[-1][1] += 1
+        if runs and runs[-1][1] == offset:
+            runs[-1][1] += 1
         else:
-            found.append([offset, offset + 1])
-    return " ".join(f"{begin}..{end}" for begin, end in found)
+            runs.append([offset, offset + 1])
+    return " ".join(f"{begin}..{end}" for begin, end in runs)

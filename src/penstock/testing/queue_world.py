@@ -210,8 +210,8 @@ class RemoteStorage(TabletStorage):
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
     ) -> GetResult:
-        found = await self._ask(lambda real: real.get(blob_id, offset, length, deadline_s=deadline_s))
-        return found or GetResult(Status.ERROR, b"", "no answer")
+        reply = await self._ask(lambda real: real.get(blob_id, offset, length, deadline_s=deadline_s))
+        return reply or GetResult(Status.ERROR, b"", "no answer")
 
     async def collect_garbage(
         self,
@@ -233,15 +233,15 @@ class RemoteStorage(TabletStorage):
         return reply or Reply(Status.ERROR, "no answer")
 
     async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False, with_unreadable: bool = False) -> RangeResult:
-        found = await self._ask(
+        reply = await self._ask(
             lambda real: real.range(first, last, with_data=with_data, with_unreadable=with_unreadable),
             patience=LISTING_PATIENCE,
         )
-        return found or RangeResult(Status.ERROR, (), "no answer")
+        return reply or RangeResult(Status.ERROR, (), "no answer")
 
     async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:
-        found = await self._ask(lambda real: real.discover(min_generation=min_generation, limit=limit, with_data=with_data))
-        return found or DiscoverResult(Status.ERROR, -1, (), "no answer")
+        reply = await self._ask(lambda real: real.discover(min_generation=min_generation, limit=limit, with_data=with_data))
+        return reply or DiscoverResult(Status.ERROR, -1, (), "no answer")
 
     def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
         return None

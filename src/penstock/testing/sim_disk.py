@@ -116,8 +116,8 @@ class SimPlatter:
         content = self._contents.get(name)
         if content is None:
             raise FileNotFoundError(errno.ENOENT, "no such file on the simulated disk", name)
-        found = bytes(content[offset : offset + length])
-        return found + bytes(max(0, min(offset + length, self.size(name)) - offset - len(found)))
+        data = bytes(content[offset : offset + length])
+        return data + bytes(max(0, min(offset + length, self.size(name)) - offset - len(data)))
 
     def write(self, name: str, data: bytes) -> None:
         """Put bytes after what is written, creating the file."""

@@ -219,6 +219,6 @@ async def _check_garbage(world: QueueWorld, hosts: Hosts, instance: Instance) ->
 async def _listed(world: QueueWorld, channel: int) -> set[BlobId]:
     first = BlobId(TABLET, channel, 0, 0, 0, 0)
     last = BlobId(TABLET, channel, GENERATION_MAX, STEP_MAX, COOKIE_MAX, 0)
-    found: RangeResult = await world.do(world.storage.tablet(INFO).range(first, last))
-    require(found.status is Status.OK, f"channel {channel} cannot be listed: {found.reason}")
-    return {blob for blob, _ in found.blobs}
+    listing: RangeResult = await world.do(world.storage.tablet(INFO).range(first, last))
+    require(listing.status is Status.OK, f"channel {channel} cannot be listed: {listing.reason}")
+    return {blob for blob, _ in listing.blobs}

@@ -91,7 +91,7 @@ class ExportConfig(NamedTuple):
         named_s = fragment.end_s if self.names_upper_bound else fragment.begin_s
         moment = datetime.fromtimestamp(named_s, UTC)
         own = {"UNIX_TS": str(named_s), "PERIOD": str(fragment.end_s - fragment.begin_s), "ISO": moment.strftime("%FT%TZ")}
-        name = moment.strftime(_OWN_NAMES.sub(lambda found: own[found[1]], self.pattern))
+        name = moment.strftime(_OWN_NAMES.sub(lambda match: own[match[1]], self.pattern))
         if not name or len(name.encode()) > NAME_SIZE_MAX or _NOT_IN_NAME.search(name):
             raise InvalidExportError(f"{name!r}, of the pattern {self.pattern!r}, cannot be the name of a table")
         return name
@@ -106,8 +106,8 @@ def exports_of(given: Any) -> list[ExportConfig]:
             'static_export_config is a map of names, as in {daily={export_directory="//tmp/daily";export_period=86400000}}, '
             f"with at most {EXPORTS_MAX} of them"
         )
-    configs = [_export(str(name), one) for name, one in given.items()]
-    directories = [one.directory for one in configs]
+    configs = [_export(str(name), fields) for name, fields in given.items()]
+    directories = [config.directory for config in configs]
     if len(set(directories)) < len(directories):
         raise InvalidExportError("two exports of a queue cannot share a directory: their progress is kept in it")
     return configs

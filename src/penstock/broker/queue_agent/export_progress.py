@@ -39,8 +39,12 @@ class ExportProgress(NamedTuple):
             "last_exported_fragment_unix_ts": self.exported_s,
             "last_successful_export_unix_ts": self.stored_ms // 1000,
             "tablets": {
-                str(number): {"row_count": one.next_row, "max_timestamp": one.max_timestamp_ms, "lost_row_count": one.lost_rows}
-                for number, one in sorted(self.tablets.items())
+                str(number): {
+                    "row_count": tablet.next_row,
+                    "max_timestamp": tablet.max_timestamp_ms,
+                    "lost_row_count": tablet.lost_rows,
+                }
+                for number, tablet in sorted(self.tablets.items())
             },
         }
 
@@ -53,8 +57,8 @@ class ExportProgress(NamedTuple):
         """The progress whose stored form is `raw`."""
         fields = json.loads(raw)
         tablets = {
-            int(number): TabletProgress(one["row_count"], one["max_timestamp"], one["lost_row_count"])
-            for number, one in fields["tablets"].items()
+            int(number): TabletProgress(tablet["row_count"], tablet["max_timestamp"], tablet["lost_row_count"])
+            for number, tablet in fields["tablets"].items()
         }
         return cls(fields["queue_object_id"], fields["last_exported_fragment_unix_ts"], fields["stored_ms"], tablets)
 

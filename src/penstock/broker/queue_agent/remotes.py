@@ -64,9 +64,9 @@ class Remotes:
         return self.clusters
 
 
-async def _in_time(asked: Awaitable[T], ref: Ref) -> T:
+async def _in_time(call: Awaitable[T], ref: Ref) -> T:
     try:
         async with asyncio.timeout(REMOTE_TIMEOUT_S):
-            return await asked
+            return await call
     except TimeoutError as error:
         raise UnavailableError(f"cluster {ref.cluster!r} did not answer in {REMOTE_TIMEOUT_S} s") from error

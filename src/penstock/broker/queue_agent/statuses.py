@@ -82,7 +82,10 @@ def cannot_read(tablet: str, table: str, state: str) -> StatusError:
 
 def registrations_shown(registrations: list[Registration]) -> list[Status]:
     """Registrations as both kinds of objects give them."""
-    return [{"queue": str(one.queue), "consumer": str(one.consumer), "vital": one.vital} for one in registrations]
+    return [
+        {"queue": str(registration.queue), "consumer": str(registration.consumer), "vital": registration.vital}
+        for registration in registrations
+    ]
 
 
 def partition_shown(

@@ -107,17 +107,21 @@ class Trimmer:
             holders += self._exports.holders(node, number)
         return min((0 if holder.offset is None else holder.offset for holder in holders), default=None)
 
-    async def trim(self, node: Node, topic: Topic, partition: Partition, asked: QueueTrimming) -> dict[str, str]:
+    async def trim(self, node: Node, topic: Topic, partition: Partition, trimming: QueueTrimming) -> dict[str, str]:
         """Trim a partition as far as it may be; alerts for an operator."""
         if node.mount_state is not MountState.MOUNTED:
             return {}
-        config, number = asked.config, partition.number
+        config, number = trimming.config, partition.number
         try:
-            outlived = await self._outlived(partition, asked)
+            outlived = await self._outlived(partition, trimming)
             young_from = None
             if config.enable and config.retained_lifetime_ms is not None:
                 young_from = await self._first_since(partition, config.retained_lifetime_ms)
-            vital = [self._vital_consumer(one, topic.id, number) for one in asked.vital if one.covers(number)]
+            vital = [
+                self._vital_consumer(registration, topic.id, number)
+                for registration in trimming.vital
+                if registration.covers(number)
+            ]
             vital += (self._important_consumer(name, topic, number) for name in topic.config.important_consumers)
             exports = self._exports.holders(node, number) if EXPORTS in node.attributes else []
             start, end = partition.start_offset, partition.stable_offset
@@ -127,7 +131,7 @@ class Trimmer:
             decision = decide(
                 config, start=start, end=end, vital=vital, exports=exports, young_from=young_from, retained_from=retained_from
             )
-            offsets = [one for one in (outlived, decision.offset) if one is not None]
+            offsets = [candidate for candidate in (outlived, decision.offset) if candidate is not None]
             leased_from = self._leased_from(TopicPartition(topic.id, number))
             limit = end if leased_from is None else min(end, leased_from)
             if offsets and min(max(offsets), limit) > start:
@@ -137,14 +141,14 @@ class Trimmer:
             return {TRIM_FAILED: str(error)}
         return {} if decision.alert is None else {TRIM_FAILED: decision.alert}
 
-    async def _outlived(self, partition: Partition, asked: QueueTrimming) -> int | None:
+    async def _outlived(self, partition: Partition, trimming: QueueTrimming) -> int | None:
         """The first row that its age lets stay; None if age is not counted."""
-        if asked.ttl_ms is None:
+        if trimming.ttl_ms is None:
             return None
-        young_from = await self._first_since(partition, asked.ttl_ms)
-        if not asked.rows_kept:
+        young_from = await self._first_since(partition, trimming.ttl_ms)
+        if not trimming.rows_kept:
             return young_from
-        return min(young_from, await offset_of_last(partition, asked.rows_kept, partition.stable_offset))
+        return min(young_from, await offset_of_last(partition, trimming.rows_kept, partition.stable_offset))
 
     async def _first_since(self, partition: Partition, age_ms: int) -> int:
         """The first row that is not older than this; the end if all are."""

@@ -109,8 +109,8 @@ class Upload:
         self._in_flight.add(task)
         if len(self._in_flight) >= PARTS_AT_ONCE:
             done, self._in_flight = await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            for finished in done:
+                finished.result()
 
 
 class PayloadStore:

@@ -221,7 +221,7 @@ class Sequencer:
         subject = self._by_number.get(subject.number, subject)  # the tablet may have been started again
         waiting = subject.waiting
         if waiting and waiting[-1][0] > offset:
-            waiting.insert(bisect_right(waiting, offset, key=lambda one: one[0]), (offset, pending))
+            waiting.insert(bisect_right(waiting, offset, key=lambda entry: entry[0]), (offset, pending))
         else:
             waiting.append((offset, pending))
         subject.settle()

@@ -253,9 +253,9 @@ class Streams:
         if is_pattern(subject):
             await self.directory.matching(subject)
 
-            def is_wanted(one: Subject) -> bool:
+            def is_wanted(candidate: Subject) -> bool:
                 # By name, not by what was just found: a subject that is made meanwhile must not be passed over.
-                return matches(subject, one.name)
+                return matches(subject, candidate.name)
 
             # Nothing happens between this look and the one that reading begins with: all that is wanted is served then.
             await once_there(lambda: self._reader.readable_to(is_wanted))
@@ -319,9 +319,9 @@ class Streams:
         await self.directory.matching(subject)
 
         def look() -> int:
-            wanted = [one for one in self._sequencer.subjects.values() if matches(subject, one.name)]
-            last = max((self._reader.last_sequence(one) for one in wanted if self.directory.is_current(one)), default=0)
-            return min(last, self._reader.readable_to(lambda one: matches(subject, one.name)) - 1)
+            wanted = [entry for entry in self._sequencer.subjects.values() if matches(subject, entry.name)]
+            last = max((self._reader.last_sequence(entry) for entry in wanted if self.directory.is_current(entry)), default=0)
+            return min(last, self._reader.readable_to(lambda candidate: matches(subject, candidate.name)) - 1)
 
         return await once_there(look)
 

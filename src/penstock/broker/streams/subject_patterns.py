@@ -53,9 +53,13 @@ def matches(pattern: str, subject: str) -> bool:
         if len(words) <= len(wanted):
             return False
         words = words[: len(wanted)]
-    return len(wanted) == len(words) and all(one in (ONE, word) for one, word in zip(wanted, words, strict=True))
+    return len(wanted) == len(words) and all(
+        pattern_word in (ONE, word) for pattern_word, word in zip(wanted, words, strict=True)
+    )
 
 
-def consumes(own: str, asked: str) -> bool:
+def consumes(own: str, requested: str) -> bool:
     """Whether a consumer of one subject or pattern is one of those that another asks for."""
-    return own == asked or (is_pattern(own) and matches(own, asked)) or (is_pattern(asked) and matches(asked, own))
+    return (
+        own == requested or (is_pattern(own) and matches(own, requested)) or (is_pattern(requested) and matches(requested, own))
+    )

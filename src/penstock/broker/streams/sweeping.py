@@ -197,7 +197,7 @@ class Sweep:
                 moved.append((position, subject))
         for begin in range(0, len(moved), SHOWN_AT_ONCE):
             some = moved[begin : begin + SHOWN_AT_ONCE]
-            await self._broker.consumers.commit_all([_shown(*one) for one in some])
+            await self._broker.consumers.commit_all([_shown(*position) for position in some])
             self._shown.update((position[:2], position.last_sequence) for position, _ in some)
 
     async def _positions_of_patterns(self) -> list[ConsumerPosition]:

@@ -316,9 +316,9 @@ class TransactionCoordinator:
         try:
             while slot.adding:
                 async with slot.lock:
-                    asked = list(slot.adding)
-                    for producer in {producer: None for producer, _ in asked}:
-                        queues = frozenset(queue for other, queue in asked if other == producer)
+                    adding = list(slot.adding)
+                    for producer in {producer: None for producer, _ in adding}:
+                        queues = frozenset(queue for other, queue in adding if other == producer)
                         error = await self._try_to_add(slot, producer, queues)
                         slot.notify(producer, queues, error)
         finally:

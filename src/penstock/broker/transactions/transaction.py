@@ -231,8 +231,10 @@ class Transaction:
                     return self._prepared(now_ms, commit=False, version=version, new_producer_id=new_producer_id)
             case _:
                 raise self._fenced(producer)
-        asked = "commit" if commit else "abort"
-        raise InvalidTransactionStateError(f"cannot {asked}: the transaction of {self.transactional_id!r} is {self.state.value}")
+        outcome = "commit" if commit else "abort"
+        raise InvalidTransactionStateError(
+            f"cannot {outcome}: the transaction of {self.transactional_id!r} is {self.state.value}"
+        )
 
     def completed(self, now_ms: int) -> Transaction:
         """Returns the state after all markers are written and all offsets committed or dropped."""

@@ -87,7 +87,9 @@ class FetchSessions:
         """Returns an error code, the session of the request if it has one, and the partitions to fetch."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            wanted = [SessionPartition(_topic_ref(topic), asked) for topic in request.topics for asked in topic.partitions]
+            wanted = [
+                SessionPartition(_topic_ref(topic), requested) for topic in request.topics for requested in topic.partitions
+            ]
             session = None
             if request.session_epoch == INITIAL_EPOCH and wanted:
                 session = self._create(wanted, now)

@@ -91,8 +91,10 @@ def has_error(response: Message | None) -> bool:
 @cache
 def _listing_fields(kind: type[Message]) -> tuple[str, ...]:
     """The fields of a kind of message that list others which may have errors."""
-    return tuple(one.name for one in kind.fields if one.kind == "array" and one.struct is not None and _may_fail(one.struct))
+    return tuple(
+        field.name for field in kind.fields if field.kind == "array" and field.struct is not None and _may_fail(field.struct)
+    )
 
 
 def _may_fail(kind: type[Message]) -> bool:
-    return any(one.name == "error_code" for one in kind.fields) or bool(_listing_fields(kind))
+    return any(field.name == "error_code" for field in kind.fields) or bool(_listing_fields(kind))

@@ -38,10 +38,10 @@ def first_record_since(batch: Buffer, timestamp: int, from_offset: int) -> Recor
             return RecordTime(first, stamp_ms, epoch)
         timestamp = EARLIEST  # compaction has taken some: which is the first that is left?
     try:
-        found = _scan(plain_records(batch, header), (base_offset, header.base_ms, epoch), timestamp, from_offset)
+        record = _scan(plain_records(batch, header), (base_offset, header.base_ms, epoch), timestamp, from_offset)
     except (ValueError, IndexError, OverflowError) as error:
         raise CorruptionError(f"the records of the batch at offset {base_offset} cannot be read: {error}") from error
-    return found if found is None or stamp_ms is None else found._replace(timestamp=stamp_ms)
+    return record if record is None or stamp_ms is None else record._replace(timestamp=stamp_ms)
 
 
 def _scan(plain: memoryview, base: tuple[int, int, int], timestamp: int, from_offset: int) -> RecordTime | None:

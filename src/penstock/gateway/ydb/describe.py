@@ -19,58 +19,58 @@ _Consumers = topic.DescribeConsumerResult
 
 async def describe_topic(broker: Broker, call: Call, request: Any) -> Any:
     """DescribeTopic."""
-    found = _topic(broker, call, request)
-    settings, config = settings_of(found), found.config
+    stored = _topic(broker, call, request)
+    settings, config = settings_of(stored), stored.config
     result = topic.DescribeTopicResult(attributes=settings.attributes)
-    result.self.CopyFrom(_entry(found))
-    result.partitioning_settings.min_active_partitions = found.partitions
+    result.self.CopyFrom(_entry(stored))
+    result.partitioning_settings.min_active_partitions = stored.partitions
     result.supported_codecs.codecs.extend(settings.codecs)
     result.retention_period.FromMilliseconds(max(int(config["retention.ms"]), 0))
     result.retention_storage_mb = max(int(config["retention.bytes"]), 0) // MIB
     result.partition_write_speed_bytes_per_second = settings.write_bytes_per_s
     result.partition_write_burst_bytes = settings.write_burst_bytes
     stats = bool(request.include_stats)
-    for number in range(found.partitions):
+    for number in range(stored.partitions):
         info = result.partitions.add(partition_id=number, active=True)
-        _fill_partition(broker, call, found, info, stats=stats, location=request.include_location)
+        _fill_partition(broker, call, stored, info, stats=stats, location=request.include_location)
         if stats:
             result.topic_stats.store_size_bytes += info.partition_stats.store_size_bytes
     for consumer in settings.consumers.values():
         shown = result.consumers.add()
         shown.CopyFrom(consumer.to_proto(important=consumer.name in config.important_consumers))
         if stats:
-            await _fill_consumer(broker, found, shown)
+            await _fill_consumer(broker, stored, shown)
     return result
 
 
 async def describe_partition(broker: Broker, call: Call, request: Any) -> Any:
     """DescribePartition."""
-    found = _topic(broker, call, request)
-    broker.partition(found, request.partition_id)
+    stored = _topic(broker, call, request)
+    broker.partition(stored, request.partition_id)
     result = topic.DescribePartitionResult()
     result.partition.partition_id = request.partition_id
     result.partition.active = True
-    _fill_partition(broker, call, found, result.partition, stats=request.include_stats, location=request.include_location)
+    _fill_partition(broker, call, stored, result.partition, stats=request.include_stats, location=request.include_location)
     return result
 
 
 async def describe_consumer(broker: Broker, call: Call, request: Any) -> Any:
     """DescribeConsumer."""
-    found = _topic(broker, call, request)
-    consumer = settings_of(found).consumers.get(request.consumer)
+    stored = _topic(broker, call, request)
+    consumer = settings_of(stored).consumers.get(request.consumer)
     if consumer is None:
-        raise StatusError(Status.SCHEME_ERROR, f"topic {found.name!r} has no consumer {request.consumer!r}")
+        raise StatusError(Status.SCHEME_ERROR, f"topic {stored.name!r} has no consumer {request.consumer!r}")
     result = _Consumers()
-    result.self.CopyFrom(_entry(found))
-    result.self.name = f"{found.name}/{consumer.name}"
-    result.consumer.CopyFrom(consumer.to_proto(important=consumer.name in found.config.important_consumers))
+    result.self.CopyFrom(_entry(stored))
+    result.self.name = f"{stored.name}/{consumer.name}"
+    result.consumer.CopyFrom(consumer.to_proto(important=consumer.name in stored.config.important_consumers))
     if request.include_stats:
-        await _fill_consumer(broker, found, result.consumer)
-    for number in range(found.partitions):
+        await _fill_consumer(broker, stored, result.consumer)
+    for number in range(stored.partitions):
         info = result.partitions.add(partition_id=number, active=True)
-        _fill_partition(broker, call, found, info, stats=request.include_stats, location=request.include_location)
+        _fill_partition(broker, call, stored, info, stats=request.include_stats, location=request.include_location)
         if request.include_stats:
-            await _fill_progress(broker, call, found, info, consumer.name)
+            await _fill_progress(broker, call, stored, info, consumer.name)
     return result
 
 
@@ -80,13 +80,13 @@ def _topic(broker: Broker, call: Call, request: Any) -> Topic:
     return broker.catalog.topic(name)
 
 
-def _entry(found: Topic) -> Any:
-    return scheme.Entry(name=found.name, owner="root", type=scheme.Entry.TOPIC)
+def _entry(stored: Topic) -> Any:
+    return scheme.Entry(name=stored.name, owner="root", type=scheme.Entry.TOPIC)
 
 
-def _fill_partition(broker: Broker, call: Call, found: Topic, info: Any, *, stats: bool, location: bool) -> None:
+def _fill_partition(broker: Broker, call: Call, stored: Topic, info: Any, *, stats: bool, location: bool) -> None:
     try:
-        partition = broker.partition(found, info.partition_id)
+        partition = broker.partition(stored, info.partition_id)
     except PartitionUnavailableError:
         return  # it starts again; there is nothing to say of it
     if location:
@@ -101,9 +101,9 @@ def _fill_partition(broker: Broker, call: Call, found: Topic, info: Any, *, stat
             numbers.last_write_time.CopyFrom(timestamp(partition.max_timestamp))
 
 
-async def _fill_progress(broker: Broker, call: Call, found: Topic, info: Any, consumer: str) -> None:
-    queue = TopicPartition(found.id, info.partition_id)
-    partition = broker.partition(found, info.partition_id)
+async def _fill_progress(broker: Broker, call: Call, stored: Topic, info: Any, consumer: str) -> None:
+    queue = TopicPartition(stored.id, info.partition_id)
+    partition = broker.partition(stored, info.partition_id)
     progress = info.partition_consumer_stats
     position = broker.consumers.position(consumer, queue)
     committed = max(partition.start_offset, 0 if position is None else position.offset)
@@ -122,15 +122,15 @@ async def _fill_progress(broker: Broker, call: Call, found: Topic, info: Any, co
     progress.max_read_time_lag.FromMilliseconds(await _lag_ms(broker, partition, read_to))
 
 
-async def _fill_consumer(broker: Broker, found: Topic, shown: Any) -> None:
+async def _fill_consumer(broker: Broker, stored: Topic, shown: Any) -> None:
     """How far the consumer is behind in the partition in which it is furthest behind."""
     lags = []
-    for number in range(found.partitions):
+    for number in range(stored.partitions):
         try:
-            partition = broker.partition(found, number)
+            partition = broker.partition(stored, number)
         except PartitionUnavailableError:
             continue
-        position = broker.consumers.position(shown.name, TopicPartition(found.id, number))
+        position = broker.consumers.position(shown.name, TopicPartition(stored.id, number))
         lags.append(await _lag_ms(broker, partition, 0 if position is None else position.offset))
         await asyncio.sleep(0)
     shown.consumer_stats.max_committed_time_lag.FromMilliseconds(max(lags, default=0))
@@ -140,8 +140,8 @@ async def _lag_ms(broker: Broker, partition: Partition, offset: int) -> int:
     """How long ago the message at an offset was written; 0 if there is none yet."""
     if offset >= partition.end_offset:
         return 0
-    found = await partition.read(offset, 1)
-    if not found.batches:
+    result = await partition.read(offset, 1)
+    if not result.batches:
         return 0
-    base_ms = int.from_bytes(joined(found)[BASE_MS], "big", signed=True)
+    base_ms = int.from_bytes(joined(result)[BASE_MS], "big", signed=True)
     return max(int(broker.clock.wall() * 1000) - base_ms, 0)

@@ -65,8 +65,8 @@ class PartitionSession:
 async def first_offset_since(partition: Partition, time_ms: int) -> int:
     """The offset of the first message from a time on, or the end if there is none."""
     offset = partition.start_offset
-    while (found := await partition.find_time(time_ms, offset)) is not None:
-        base_offset, data = found
+    while (batch := await partition.find_time(time_ms, offset)) is not None:
+        base_offset, data = batch
         at = _first_in(memoryview(data), base_offset, time_ms, offset)
         if at is not None:
             return at

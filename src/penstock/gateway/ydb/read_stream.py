@@ -133,25 +133,25 @@ class ReadStream:
     def _subscribe(self, settings: Any) -> TopicSubscription:
         name = topic_name(settings.path, self._stream.database)
         self._stream.caller.check_topic(Operation.READ, name)
-        found = self._broker.catalog.topic(name)
-        self._check_consumer(found)
+        topic = self._broker.catalog.topic(name)
+        self._check_consumer(topic)
         numbers = frozenset(settings.partition_ids) or None
         if not self.consumer and numbers is None:
             raise bad_request("a reader without a consumer must name its partitions")
         for number in numbers or ():
-            self._broker.partition(found, number)
+            self._broker.partition(topic, number)
         read_from_ms = milliseconds(settings.read_from) if settings.HasField("read_from") else 0
         if self.consumer:
-            declared = topic_settings.settings_of(found).consumers[self.consumer]
+            declared = topic_settings.settings_of(topic).consumers[self.consumer]
             read_from_ms = max(read_from_ms, declared.read_from_ms)
         max_lag_ms = settings.max_lag.ToMilliseconds() if settings.HasField("max_lag") else 0
-        return TopicSubscription(found, settings.path, numbers, read_from_ms, max_lag_ms)
+        return TopicSubscription(topic, settings.path, numbers, read_from_ms, max_lag_ms)
 
-    def _check_consumer(self, found: Topic) -> None:
-        if self.consumer and self.consumer not in found.config.declared_consumers:
+    def _check_consumer(self, topic: Topic) -> None:
+        if self.consumer and self.consumer not in topic.config.declared_consumers:
             raise StatusError(
                 Status.SCHEME_ERROR,
-                f"topic {found.name!r} has no consumer {self.consumer!r}; add it with AlterTopic (add_consumers)",
+                f"topic {topic.name!r} has no consumer {self.consumer!r}; add it with AlterTopic (add_consumers)",
             )
 
     def _assign_requested(self) -> None:

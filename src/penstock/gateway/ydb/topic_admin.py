@@ -38,10 +38,10 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
     partitions = _partition_count(partitioning.min_active_partitions)
     _check_limits(partitioning, "", partitions)
     consumers = {}
-    for asked in request.consumers:
-        if asked.name in consumers:
-            raise bad_request(f"consumer {asked.name!r} is named twice")
-        consumers[asked.name] = parse_consumer(asked)
+    for requested in request.consumers:
+        if requested.name in consumers:
+            raise bad_request(f"consumer {requested.name!r} is named twice")
+        consumers[requested.name] = parse_consumer(requested)
     settings = TopicSettings(
         check_codecs(request.supported_codecs.codecs),
         dict(request.attributes),
@@ -54,7 +54,7 @@ async def create_topic(broker: Broker, call: Call, request: Any) -> Any:
         sets["retention.ms"] = _retention_ms(request.retention_period)
     if request.retention_storage_mb:
         sets["retention.bytes"] = _retention_bytes(request.retention_storage_mb)
-    important = {asked.name for asked in request.consumers if asked.important}
+    important = {requested.name for requested in request.consumers if requested.important}
     config = with_consumers(TopicConfig(sets), settings, important)
     await broker.create_topic(name, partitions, config)
     return topic.CreateTopicResult()
@@ -65,22 +65,22 @@ async def alter_topic(broker: Broker, call: Call, request: Any) -> Any:
     name = call.topic_name(request.path)
     call.caller.check_topic(Operation.ALTER, name)
     _refuse_unknown(request, "set_")
-    found = broker.catalog.topic(name)
+    stored = broker.catalog.topic(name)
     partitioning = request.alter_partitioning_settings
     scaling = partitioning.alter_auto_partitioning_settings
     if scaling.HasField("set_strategy") and scaling.set_strategy not in _NO_SCALING:
         raise unsupported("automatic partitioning is not supported")
-    config = _alter_config(found, request)
+    config = _alter_config(stored, request)
     count = partitioning.set_min_active_partitions
-    _check_limits(partitioning, "set_", max(count, found.partitions))
-    if partitioning.HasField("set_min_active_partitions") and count > found.partitions:
+    _check_limits(partitioning, "set_", max(count, stored.partitions))
+    if partitioning.HasField("set_min_active_partitions") and count > stored.partitions:
         await broker.add_partitions(name, count)
-    elif partitioning.HasField("set_min_active_partitions") and count < found.partitions:
-        raise bad_request(f"topic {name!r} has {found.partitions} partitions; partitions can be added, not removed")
-    if config.own != found.config.own:
+    elif partitioning.HasField("set_min_active_partitions") and count < stored.partitions:
+        raise bad_request(f"topic {name!r} has {stored.partitions} partitions; partitions can be added, not removed")
+    if config.own != stored.config.own:
         await broker.configure_topic(name, config)
     for consumer in request.drop_consumers:
-        queues = [TopicPartition(found.id, number) for number in range(found.partitions)]
+        queues = [TopicPartition(stored.id, number) for number in range(stored.partitions)]
         await broker.consumers.forget(consumer, queues)
     return topic.AlterTopicResult()
 
@@ -98,20 +98,20 @@ async def commit_offset(broker: Broker, call: Call, request: Any) -> Any:
     name = call.topic_name(request.path)
     call.caller.check_topic(Operation.READ, name)
     call.caller.check_consumer(Operation.READ, request.consumer)
-    found = broker.catalog.topic(name)
-    _check_declared(found, request.consumer)
-    partition = broker.partition(found, request.partition_id)
+    stored = broker.catalog.topic(name)
+    _check_declared(stored, request.consumer)
+    partition = broker.partition(stored, request.partition_id)
     if not 0 <= request.offset <= partition.end_offset:
         raise bad_request(
             f"offset {request.offset} is not within partition {partition.number}: it ends at {partition.end_offset}"
         )
     if request.read_session_id:
-        owner = call.readers.owner(request.consumer, TopicPartition(found.id, request.partition_id))
+        owner = call.readers.owner(request.consumer, TopicPartition(stored.id, request.partition_id))
         if owner is None or owner.id != request.read_session_id:
             raise StatusError(
                 Status.BAD_SESSION, f"read session {request.read_session_id!r} does not read the partition any more"
             )
-    queue = TopicPartition(found.id, request.partition_id)
+    queue = TopicPartition(stored.id, request.partition_id)
     await broker.consumers.commit(request.consumer, [(queue, Position(request.offset))])
     call.readers.committed(request.consumer, queue, request.offset)
     return topic.CommitOffsetResult()
@@ -121,28 +121,28 @@ async def update_offsets_in_transaction(broker: Broker, call: Call, request: Any
     """UpdateOffsetsInTransaction: offsets that are committed with a transaction."""
     transaction = call.transactions.find(request.tx.session, request.tx.id)
     call.caller.check_consumer(Operation.READ, request.consumer)
-    for asked in request.topics:
-        name = call.topic_name(asked.path)
+    for requested in request.topics:
+        name = call.topic_name(requested.path)
         call.caller.check_topic(Operation.READ, name)
-        found = broker.catalog.topic(name)
-        _check_declared(found, request.consumer)
-        for moved in asked.partitions:
-            end_offset = broker.partition(found, moved.partition_id).end_offset
+        stored = broker.catalog.topic(name)
+        _check_declared(stored, request.consumer)
+        for moved in requested.partitions:
+            end_offset = broker.partition(stored, moved.partition_id).end_offset
             ranges = [(offsets.start, offsets.end) for offsets in moved.partition_offsets]
             if any(not 0 <= start <= end <= end_offset for start, end in ranges):
                 raise bad_request(f"a range is not within partition {moved.partition_id}, which ends at {end_offset}")
-            call.transactions.move(transaction, request.consumer, TopicPartition(found.id, moved.partition_id), ranges)
+            call.transactions.move(transaction, request.consumer, TopicPartition(stored.id, moved.partition_id), ranges)
     return topic.UpdateOffsetsInTransactionResult()
 
 
-def _check_declared(found: Topic, consumer: str) -> None:
-    if consumer not in settings_of(found).consumers:
-        raise StatusError(Status.SCHEME_ERROR, f"topic {found.name!r} has no consumer {consumer!r}")
+def _check_declared(stored: Topic, consumer: str) -> None:
+    if consumer not in settings_of(stored).consumers:
+        raise StatusError(Status.SCHEME_ERROR, f"topic {stored.name!r} has no consumer {consumer!r}")
 
 
-def _alter_config(found: Topic, request: Any) -> TopicConfig:
-    consumers, important = alter_consumers(found, request)
-    settings = replace(settings_of(found), consumers=consumers)
+def _alter_config(stored: Topic, request: Any) -> TopicConfig:
+    consumers, important = alter_consumers(stored, request)
+    settings = replace(settings_of(stored), consumers=consumers)
     settings = replace(settings, attributes=alter_attributes(settings.attributes, request.alter_attributes))
     if request.HasField("set_supported_codecs"):
         settings = replace(settings, codecs=check_codecs(request.set_supported_codecs.codecs))
@@ -155,9 +155,9 @@ def _alter_config(found: Topic, request: Any) -> TopicConfig:
         sets["retention.ms"] = _retention_ms(request.set_retention_period)
     if request.HasField("set_retention_storage_mb"):
         sets["retention.bytes"] = _retention_bytes(request.set_retention_storage_mb)
-    if settings == settings_of(found) and important == set(found.config.important_consumers):
-        return found.config.changed(sets)
-    return with_consumers(found.config.changed(sets), settings, important)
+    if settings == settings_of(stored) and important == set(stored.config.important_consumers):
+        return stored.config.changed(sets)
+    return with_consumers(stored.config.changed(sets), settings, important)
 
 
 def _refuse_unknown(request: Any, prefix: str) -> None:
@@ -178,10 +178,10 @@ def _check_limits(partitioning: Any, prefix: str, partitions: int) -> None:
             raise bad_request(f"{name} is {limit}, and the topic is to have {partitions} partitions")
 
 
-def _partition_count(asked: int) -> int:
-    if asked < 0:
-        raise bad_request(f"a topic cannot have {asked} partitions")
-    return asked or 1
+def _partition_count(requested: int) -> int:
+    if requested < 0:
+        raise bad_request(f"a topic cannot have {requested} partitions")
+    return requested or 1
 
 
 def _retention_ms(period: Any) -> str:

@@ -62,22 +62,24 @@ class TopicSettings:
         )
 
 
-def settings_of(found: Topic) -> TopicSettings:
+def settings_of(stored: Topic) -> TopicSettings:
     """What is set on a topic; consumers that Kafka's tools have declared are consumers as well."""
-    raw = found.config[KEY]
+    raw = stored.config[KEY]
     try:
         fields: dict[str, Any] = json.loads(raw) if raw else {"version": VERSION}
         if fields["version"] > VERSION:
-            raise ConfigError(f"{KEY} of topic {found.name!r} has format {fields['version']}; upgrade Penstock")
+            raise ConfigError(f"{KEY} of topic {stored.name!r} has format {fields['version']}; upgrade Penstock")
         details = {
-            one["name"]: ConsumerSettings(one["name"], one["read_from_ms"], tuple(one["codecs"]), one["attributes"])
-            for one in fields.get("consumers", ())
+            consumer["name"]: ConsumerSettings(
+                consumer["name"], consumer["read_from_ms"], tuple(consumer["codecs"]), consumer["attributes"]
+            )
+            for consumer in fields.get("consumers", ())
         }
         codecs, attributes = tuple(fields.get("codecs", SUPPORTED_CODECS)), dict(fields.get("attributes", {}))
         speed, burst = int(fields.get("write_bytes_per_s", 0)), int(fields.get("write_burst_bytes", 0))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{KEY} of topic {found.name!r} is not as YDB's clients leave it: {error}; unset it") from error
-    consumers = {name: details.get(name, ConsumerSettings(name)) for name in found.config.declared_consumers}
+        raise ConfigError(f"{KEY} of topic {stored.name!r} is not as YDB's clients leave it: {error}; unset it") from error
+    consumers = {name: details.get(name, ConsumerSettings(name)) for name in stored.config.declared_consumers}
     return TopicSettings(codecs, attributes, consumers, speed, burst)
 
 
@@ -85,29 +87,29 @@ def check_codecs(codecs: Any) -> tuple[int, ...]:
     """Codecs that a topic or consumer is to allow; nothing said is all that there are."""
     for codec in codecs:
         if codec not in SUPPORTED_CODECS:
-            known = ", ".join(CODEC_NAMES[one] for one in SUPPORTED_CODECS)
+            known = ", ".join(CODEC_NAMES[codec] for codec in SUPPORTED_CODECS)
             raise unsupported(f"codec {codec} cannot be allowed on a topic; there are {known}")
     return tuple(sorted(set(codecs))) or SUPPORTED_CODECS
 
 
-def check_speed(name: str, asked: int) -> int:
+def check_speed(name: str, requested: int) -> int:
     """A limit in bytes; 0 is none."""
-    if asked < 0:
-        raise bad_request(f"{name} is {asked}; it cannot be negative")
-    return asked
+    if requested < 0:
+        raise bad_request(f"{name} is {requested}; it cannot be negative")
+    return requested
 
 
-def parse_consumer(asked: Any) -> ConsumerSettings:
+def parse_consumer(requested: Any) -> ConsumerSettings:
     """A consumer as a client declares it."""
-    if not asked.name or "," in asked.name or "\0" in asked.name or asked.name != asked.name.strip():
+    if not requested.name or "," in requested.name or "\0" in requested.name or requested.name != requested.name.strip():
         raise bad_request(
-            f"{asked.name!r} cannot name a consumer: a name is not empty and has no comma, zero or blanks around it"
+            f"{requested.name!r} cannot name a consumer: a name is not empty and has no comma, zero or blanks around it"
         )
-    if asked.HasField("availability_period"):
+    if requested.HasField("availability_period"):
         raise unsupported("availability_period is not known here; make the consumer important instead")
-    read_from_ms = milliseconds(asked.read_from) if asked.HasField("read_from") else 0
-    codecs = tuple(check_codecs(asked.supported_codecs.codecs)) if asked.supported_codecs.codecs else ()
-    return ConsumerSettings(asked.name, read_from_ms, codecs, dict(asked.attributes))
+    read_from_ms = milliseconds(requested.read_from) if requested.HasField("read_from") else 0
+    codecs = tuple(check_codecs(requested.supported_codecs.codecs)) if requested.supported_codecs.codecs else ()
+    return ConsumerSettings(requested.name, read_from_ms, codecs, dict(requested.attributes))
 
 
 def with_consumers(config: TopicConfig, settings: TopicSettings, important: set[str]) -> TopicConfig:
@@ -119,37 +121,37 @@ def with_consumers(config: TopicConfig, settings: TopicSettings, important: set[
     )
 
 
-def alter_consumers(found: Topic, request: Any) -> tuple[dict[str, ConsumerSettings], set[str]]:
+def alter_consumers(stored: Topic, request: Any) -> tuple[dict[str, ConsumerSettings], set[str]]:
     """Consumers and the important ones among them, after some were added, changed and dropped."""
-    consumers = dict(settings_of(found).consumers)
-    important = set(found.config.important_consumers)
+    consumers = dict(settings_of(stored).consumers)
+    important = set(stored.config.important_consumers)
     for name in request.drop_consumers:
         if consumers.pop(name, None) is None:
-            raise StatusError(Status.NOT_FOUND, f"topic {found.name!r} has no consumer {name!r} to drop")
+            raise StatusError(Status.NOT_FOUND, f"topic {stored.name!r} has no consumer {name!r} to drop")
         important.discard(name)
-    for asked in request.add_consumers:
-        if asked.name in consumers:
-            raise StatusError(Status.ALREADY_EXISTS, f"topic {found.name!r} has a consumer {asked.name!r} already")
-        consumers[asked.name] = parse_consumer(asked)
-        if asked.important:
-            important.add(asked.name)
-    for asked in request.alter_consumers:
-        if asked.name not in consumers:
-            raise StatusError(Status.NOT_FOUND, f"topic {found.name!r} has no consumer {asked.name!r} to change")
-        consumers[asked.name] = _alter(consumers[asked.name], asked)
-        if asked.HasField("set_important"):
-            (important.add if asked.set_important else important.discard)(asked.name)
+    for requested in request.add_consumers:
+        if requested.name in consumers:
+            raise StatusError(Status.ALREADY_EXISTS, f"topic {stored.name!r} has a consumer {requested.name!r} already")
+        consumers[requested.name] = parse_consumer(requested)
+        if requested.important:
+            important.add(requested.name)
+    for requested in request.alter_consumers:
+        if requested.name not in consumers:
+            raise StatusError(Status.NOT_FOUND, f"topic {stored.name!r} has no consumer {requested.name!r} to change")
+        consumers[requested.name] = _alter(consumers[requested.name], requested)
+        if requested.HasField("set_important"):
+            (important.add if requested.set_important else important.discard)(requested.name)
     return consumers, important
 
 
-def _alter(consumer: ConsumerSettings, asked: Any) -> ConsumerSettings:
-    if asked.HasField("set_availability_period"):
+def _alter(consumer: ConsumerSettings, requested: Any) -> ConsumerSettings:
+    if requested.HasField("set_availability_period"):
         raise unsupported("availability_period is not known here; make the consumer important instead")
-    if asked.HasField("set_read_from"):
-        consumer = replace(consumer, read_from_ms=milliseconds(asked.set_read_from))
-    if asked.HasField("set_supported_codecs"):
-        consumer = replace(consumer, codecs=check_codecs(asked.set_supported_codecs.codecs))
-    return replace(consumer, attributes=alter_attributes(consumer.attributes, asked.alter_attributes))
+    if requested.HasField("set_read_from"):
+        consumer = replace(consumer, read_from_ms=milliseconds(requested.set_read_from))
+    if requested.HasField("set_supported_codecs"):
+        consumer = replace(consumer, codecs=check_codecs(requested.set_supported_codecs.codecs))
+    return replace(consumer, attributes=alter_attributes(consumer.attributes, requested.alter_attributes))
 
 
 def alter_attributes(attributes: dict[str, str], changes: Any) -> dict[str, str]:

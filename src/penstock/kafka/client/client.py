@@ -152,30 +152,30 @@ class KafkaClient:
 
     async def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> MetadataResponse:
         """Ask for the nodes and for some topics, or all of them, in one attempt; `create` creates those that are missing."""
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
+        requested = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
         reply = await self.call(keys.METADATA, request, MetadataResponse)
         self._nodes = {broker.node_id: Address(broker.host, broker.port) for broker in reply.brokers}
         return reply
 
     async def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         """Return some topics, or all but the internal ones. RequestRefusedError for one that does not exist."""
-        asked = None if names is None else sorted(set(names))
-        topics = await self.known_topics(asked)
+        requested = None if names is None else sorted(set(names))
+        topics = await self.known_topics(requested)
         for attempt in range(UNKNOWN_TOPIC_TRIES):
-            if all(name in topics for name in asked or ()):
+            if all(name in topics for name in requested or ()):
                 break
             await self._network.sleep(RETRY_PAUSE_S * 2**attempt)
-            topics = await self.known_topics(asked)
-        for name in asked or ():
+            topics = await self.known_topics(requested)
+        for name in requested or ():
             if name not in topics:
                 raise RequestRefusedError(f"topic {name!r}", errors.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
         return topics
 
     async def known_topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         """Return those of some topics that exist; None asks for all but the internal ones."""
-        asked = None if names is None else list(names)
-        return await self.retry(lambda: self.ask_topics(asked))
+        requested = None if names is None else list(names)
+        return await self.retry(lambda: self.ask_topics(requested))
 
     async def ask_topics(self, names: Iterable[str] | None, *, create: bool = False) -> dict[str, TopicInfo]:
         """As `known_topics`, in one attempt."""
@@ -242,8 +242,8 @@ class KafkaClient:
             info = topics.get(place.topic)
             if info is None or place.partition not in info.leaders:
                 raise RequestRefusedError(str(place), errors.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic or partition")
-            asked = by_leader.setdefault(info.leaders[place.partition], {}).setdefault(place.topic, [])
-            asked.append(ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp))
+            offsets_of = by_leader.setdefault(info.leaders[place.partition], {}).setdefault(place.topic, [])
+            offsets_of.append(ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp))
         offsets = {}
         for leader, by_topic in by_leader.items():
             request = ListOffsetsRequest(

@@ -138,20 +138,22 @@ class ConsumerDirectory:
             return []
         if kind == CONSUMER:
             group = groups.consumer.group(consumer.key)
-            found = [] if group is None else list(group.members.values())
+            members = [] if group is None else list(group.members.values())
             return [
-                MemberEntry(one.id, one.client_id, one.client_host.lstrip("/"), self._by_topic(one.assigned | one.revoking))
-                for one in found
+                MemberEntry(
+                    member.id, member.client_id, member.client_host.lstrip("/"), self._by_topic(member.assigned | member.revoking)
+                )
+                for member in members
             ]
         described = groups.describe_classic(consumer.key)
         return [
             MemberEntry(
-                one.member_id,
-                one.client_id,
-                one.client_host.lstrip("/"),
-                {topic: list(numbers) for topic, numbers in (assigned_partitions(one.assignment) or {}).items()},
+                member.member_id,
+                member.client_id,
+                member.client_host.lstrip("/"),
+                {topic: list(numbers) for topic, numbers in (assigned_partitions(member.assignment) or {}).items()},
             )
-            for one in described.members
+            for member in described.members
         ]
 
     def is_vital(self, consumer: ConsumerEntry) -> bool:
@@ -161,7 +163,7 @@ class ConsumerDirectory:
         if consumer.kind == "stream":
             return False
         registered = self._broker.registrations.of_consumer(agent.ref(path))
-        return consumer.key in self._declared_consumers()[1] or any(one.vital for one in registered)
+        return consumer.key in self._declared_consumers()[1] or any(registration.vital for registration in registered)
 
     def declared_on(self, name: str) -> list[Topic]:
         """The topics that a consumer is declared on."""
@@ -174,7 +176,7 @@ class ConsumerDirectory:
             return {}
         if clock.monotonic() - self._streams[0] < STREAMS_FRESH_S:
             return self._streams[1]
-        found: dict[str, list[StreamPlace]] = {}
+        places: dict[str, list[StreamPlace]] = {}
         subjects = (await engine.get_subjects())[:SUBJECTS_MAX]
         last = dict.fromkeys(subjects, 0)
         for position in await engine.get_consumers(EVERYTHING):
@@ -191,9 +193,9 @@ class ConsumerDirectory:
                 own = self._stream_lag(name, position.last_sequence)
                 lag = own if lag is None or own is None else lag.joined(own)
             place = StreamPlace(position.subject, position.last_sequence, max((last[name] for name in names), default=0), lag)
-            found.setdefault(position.durable_name, []).append(place)
-        self._streams = (clock.monotonic(), found)
-        return found
+            places.setdefault(position.durable_name, []).append(place)
+        self._streams = (clock.monotonic(), places)
+        return places
 
     def forget_streams(self) -> None:
         """A durable name was moved: what is known of them is too old."""
@@ -221,14 +223,14 @@ class ConsumerDirectory:
             return None
 
     def _by_topic(self, queues: frozenset[TopicPartition]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for topic_id, number in sorted(queues):
             try:
                 name = self._broker.catalog.topic_by_id(topic_id).name
             except UnknownTopicError:
                 continue
-            found.setdefault(name, []).append(number)
-        return found
+            numbers.setdefault(name, []).append(number)
+        return numbers
 
     def _group_names(self) -> list[str]:
         return [name for groups in self._broker.groups.kinds() for name in groups.names()]

@@ -55,24 +55,24 @@ class ConsumerPositions:
         """All positions of a consumer, and the partitions that its members have though it has no position there."""
         if consumer.kind == "stream":
             places = (await self._directory.stream_places()).get(consumer.key, [])
-            return [self._view(_Place(one.subject, 0, one.sequence, 0, one.last_sequence, one.lag)) for one in places]
+            return [self._view(_Place(place.subject, 0, place.sequence, 0, place.last_sequence, place.lag)) for place in places]
         owners = {
             (topic, number): member.id for member in members for topic, numbers in member.partitions.items() for number in numbers
         }
-        found: dict[tuple[str, int], PositionView] = {}
+        views: dict[tuple[str, int], PositionView] = {}
         for queue, position in self._broker.consumers.positions(consumer.key).items():
             topic = self._topic_of(queue.topic_id)
             name = self._remote_name(consumer, queue.topic_id) if topic is None else topic.name
-            found[name, queue.partition] = self._in(topic, name, queue.partition, position, owners.get((name, queue.partition)))
+            views[name, queue.partition] = self._in(topic, name, queue.partition, position, owners.get((name, queue.partition)))
         for topic in self._directory.declared_on(consumer.key):
             for name, number in self._context.figures.unread(topic):
                 if name == consumer.key:
                     start = Position(0, commit_time_ms=NEVER)
-                    found[topic.name, number] = self._in(topic, topic.name, number, start, owners.get((topic.name, number)))
+                    views[topic.name, number] = self._in(topic, topic.name, number, start, owners.get((topic.name, number)))
         for (name, number), member in owners.items():
-            if (name, number) not in found:
-                found[name, number] = self._in(self._topic_named(name), name, number, None, member)
-        return [found[place] for place in sorted(found)]
+            if (name, number) not in views:
+                views[name, number] = self._in(self._topic_named(name), name, number, None, member)
+        return [views[place] for place in sorted(views)]
 
     def age_s(self, lag: Lag) -> float | None:
         """How old the first unread message is."""
@@ -125,7 +125,7 @@ class ConsumerPositions:
     def _remote_name(self, consumer: ConsumerEntry, topic_id: UUID) -> str:
         """A queue of another cluster is known by its registration."""
         agent = self._broker.queue_agent
-        for one in self._broker.registrations.of_consumer(agent.ref(consumer.name)):
-            if agent.queue_id(one.queue) == topic_id:
-                return str(one.queue)
+        for registration in self._broker.registrations.of_consumer(agent.ref(consumer.name)):
+            if agent.queue_id(registration.queue) == topic_id:
+                return str(registration.queue)
         return str(topic_id)

@@ -156,16 +156,16 @@ class ConsumerResource(Resource):
         snapshot = await self._context.figures.snapshot()
         known = await self._directory.all(snapshot)
         part = query.search.lower()
-        found = [
-            one
-            for name, one in sorted(known.items())
-            if part in name.lower() and query.kind in (None, one.kind) and _may_see(call.caller, one)
+        consumers = [
+            consumer
+            for name, consumer in sorted(known.items())
+            if part in name.lower() and query.kind in (None, consumer.kind) and _may_see(call.caller, consumer)
         ]
         if query.sort != "name":
-            found.sort(key=self._order_of(query.sort, snapshot))
+            consumers.sort(key=self._order_of(query.sort, snapshot))
         if query.order == "desc":
-            found.reverse()
-        return Page([await self._view(one, snapshot) for one in query.page(found)], len(found))
+            consumers.reverse()
+        return Page([await self._view(consumer, snapshot) for consumer in query.page(consumers)], len(consumers))
 
     async def list_of_topic(self, call: Call[TopicNames, Paging, Nothing]) -> Page[ConsumerView]:
         """GET /topics/{name}/consumers: those with a position in it."""
@@ -174,14 +174,14 @@ class ConsumerResource(Resource):
         readers = snapshot.readers.get(topic.id, set())
         durables = {name for name, _ in await self._directory.stream_places_in(topic.name)}
         known = await self._directory.all(snapshot)
-        found = [
-            one
-            for name, one in sorted(known.items())
-            if (one.key in (readers if one.kind != "stream" else durables))
+        consumers = [
+            consumer
+            for name, consumer in sorted(known.items())
+            if (consumer.key in (readers if consumer.kind != "stream" else durables))
             and call.query.search.lower() in name.lower()
-            and _may_see(call.caller, one)
+            and _may_see(call.caller, consumer)
         ]
-        return Page([await self._view(one, snapshot) for one in call.query.page(found)], len(found))
+        return Page([await self._view(consumer, snapshot) for consumer in call.query.page(consumers)], len(consumers))
 
     async def show(self, call: Call[ConsumerNames, PositionsQuery, Nothing]) -> ConsumerDetail:
         """GET /consumers/{name}."""
@@ -191,14 +191,14 @@ class ConsumerResource(Resource):
         members = self._directory.members(consumer)
         positions = await self._positions.of(consumer, members)
         if query.topic is not None:
-            positions = [one for one in positions if one.topic == query.topic]
+            positions = [position for position in positions if position.topic == query.topic]
         return ConsumerDetail(
             name=name,
             kind=consumer.kind,
             state=self._directory.state(consumer),
             vital=self._directory.is_vital(consumer),
-            members=[MemberView(**one._asdict()) for one in members],
-            topics=sorted({one.topic for one in positions}),
+            members=[MemberView(**member._asdict()) for member in members],
+            topics=sorted({member.topic for member in positions}),
             positions=positions[query.offset : query.offset + query.limit],
             position_count=len(positions),
             **_totals(positions),
@@ -329,11 +329,11 @@ def _may_see(caller: Caller, consumer: ConsumerEntry) -> bool:
 
 def _totals(positions: list[PositionView]) -> dict[str, Any]:
     """How far behind a consumer is now, by its positions."""
-    ages = [one.lag_seconds for one in positions if one.lag_seconds is not None]
-    shares = [one.retention_share for one in positions if one.retention_share is not None]
+    ages = [position.lag_seconds for position in positions if position.lag_seconds is not None]
+    shares = [position.retention_share for position in positions if position.retention_share is not None]
     return {
-        "lag_messages": sum(one.lag_messages or 0 for one in positions),
-        "lag_bytes": sum(one.lag_bytes or 0 for one in positions),
+        "lag_messages": sum(position.lag_messages or 0 for position in positions),
+        "lag_bytes": sum(position.lag_bytes or 0 for position in positions),
         "lag_seconds": max(ages, default=None),
         "retention_share": max(shares, default=None),
     }

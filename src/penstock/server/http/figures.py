@@ -56,8 +56,8 @@ class Lag(NamedTuple):
 
     def joined(self, other: Lag) -> Lag:
         """Of two partitions together: messages and bytes add up, of time and retention the worse counts."""
-        times = [one for one in (self.since_ms, other.since_ms) if one is not None]
-        shares = [one for one in (self.retention_share, other.retention_share) if one is not None]
+        times = [time for time in (self.since_ms, other.since_ms) if time is not None]
+        shares = [share for share in (self.retention_share, other.retention_share) if share is not None]
         return Lag(self.messages + other.messages, self.size + other.size, min(times, default=None), max(shares, default=None))
 
 
@@ -187,8 +187,8 @@ class Figures:
     async def _take_positions(self, made: Snapshot) -> None:
         after = b""
         while True:
-            found, after = self._broker.consumers.page(after, POSITIONS_AT_ONCE)
-            for name, queue, position in found:
+            positions, after = self._broker.consumers.page(after, POSITIONS_AT_ONCE)
+            for name, queue, position in positions:
                 self._add(made, name, queue, position)
             if not after:
                 return

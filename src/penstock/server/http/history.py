@@ -80,7 +80,7 @@ class HistoryResource(Resource):
             caller.check_cluster(Operation.DESCRIBE)
         if query.from_ms is not None and query.to_ms is not None and query.from_ms > query.to_ms:
             raise MalformedRequestError("'from' is after 'to'; both are milliseconds since 1970")
-        found: dict[str, Any] = self._context.observatory.history(
+        series: dict[str, Any] = self._context.observatory.history(
             query.metric,
             query.topic or None,
             query.consumer or None,
@@ -88,9 +88,9 @@ class HistoryResource(Resource):
             to_ms=query.to_ms,
             points=query.points,
         )
-        return HistoryView(times=found["times"], series=found["series"])
+        return HistoryView(times=series["times"], series=series["series"])
 
     async def list_metrics(self, call: Call[Nothing, Nothing, Nothing]) -> Page[MetricView]:
         """GET /metrics-catalogue."""
-        items = [msgspec.convert(one, MetricView) for one in catalogue()]
+        items = [msgspec.convert(metric, MetricView) for metric in catalogue()]
         return Page(items, len(items))

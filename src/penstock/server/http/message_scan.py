@@ -177,9 +177,9 @@ class PartitionScan:
     async def _look_into(self, batches: list[memoryview], begin: int, end: int) -> None:
         wanted = self._wanted
         aborted = self.partition.aborted_between(begin, end) if wanted.committed else []
-        asked = RecordFilter(begin, end, wanted.since_ms, wanted.needle)
+        filter_ = RecordFilter(begin, end, wanted.since_ms, wanted.needle)
         for batch in batches:
-            records = None if is_aborted(batch, aborted) else await stored_records(batch, asked)
+            records = None if is_aborted(batch, aborted) else await stored_records(batch, filter_)
             if records is not None and records.chosen:
                 self._pending.append(records)
 

@@ -84,10 +84,10 @@ class MessageResource(Resource):
         topic = topic_for(self._context, call.caller, Operation.READ, call.names.name)
         backwards, scans = await self._scans(topic, query)
         budget = Budget(self._context.clock)
-        found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=backwards)
-        await throttle_reader(self._context.broker, call.caller, found.size)
-        items = [shown_message(record, full=query.full) for record in found.records]
-        return MessagesView(items=items, next=None if found.next is None else found.next.pack(), scanned_bytes=found.size)
+        result = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=backwards)
+        await throttle_reader(self._context.broker, call.caller, result.size)
+        items = [shown_message(record, full=query.full) for record in result.records]
+        return MessagesView(items=items, next=None if result.next is None else result.next.pack(), scanned_bytes=result.size)
 
     async def show(self, call: Call[MessageNames, Nothing, Nothing]) -> MessageView:
         """GET /topics/{name}/messages/{partition}/{offset}."""
@@ -110,9 +110,9 @@ class MessageResource(Resource):
         topic = topic_for(self._context, call.caller, Operation.READ, names.name)
         partition = self._context.broker.partition(topic, names.partition)
         if partition.start_offset <= names.offset < partition.end_offset:
-            one = PartitionScan(partition, names.offset, Filter(committed=False), backwards=False)
-            await one.fill(Budget(self._context.clock))
-            if one.next_time is not None and (record := one.take()).offset == names.offset:
+            scan = PartitionScan(partition, names.offset, Filter(committed=False), backwards=False)
+            await scan.fill(Budget(self._context.clock))
+            if scan.next_time is not None and (record := scan.take()).offset == names.offset:
                 return record
         raise NotFoundError(
             f"partition {names.partition} of topic {names.name!r} has no message at offset {names.offset}; it has those from "
@@ -133,15 +133,17 @@ class MessageResource(Resource):
         backwards = start.kind == "newest"
         wanted = Filter(needle, start.value if start.kind == "time" else None, committed)
         partitions = self._partitions(topic, query.partition, backwards=backwards)
-        return backwards, scans_at({one: await first_offset(one, start) for one in partitions}, wanted, backwards=backwards)
+        return backwards, scans_at(
+            {partition: await first_offset(partition, start) for partition in partitions}, wanted, backwards=backwards
+        )
 
     def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[Partition]:
         if number is not None:
             return [self._context.broker.partition(topic, number)]
-        found = [one for one in self._context.figures.partitions(topic) if one.end_offset > one.start_offset]
-        if backwards and len(found) > PARTITIONS_MAX:
-            found.sort(key=lambda one: one.max_timestamp, reverse=True)
-        return found[:PARTITIONS_MAX]
+        candidates = [each for each in self._context.figures.partitions(topic) if each.end_offset > each.start_offset]
+        if backwards and len(candidates) > PARTITIONS_MAX:
+            candidates.sort(key=lambda each: each.max_timestamp, reverse=True)
+        return candidates[:PARTITIONS_MAX]
 
 
 class ParsedStart(msgspec.Struct, frozen=True):
@@ -167,14 +169,16 @@ async def first_offset(partition: Partition, start: ParsedStart) -> int:
         return partition.start_offset
     if start.kind == "offset":
         return start.value
-    found = await partition.find_time(start.value)
-    return partition.end_offset if found is None else found[0]
+    batch = await partition.find_time(start.value)
+    return partition.end_offset if batch is None else batch[0]
 
 
 def scans_at(places: Mapping[Partition, int], wanted: Filter, *, backwards: bool) -> list[PartitionScan]:
     """Scans that begin at some offsets, or at the nearest that there are."""
     size = chunk_bytes(len(places))
     return [
-        PartitionScan(one, min(max(at, one.start_offset), one.end_offset), wanted, backwards=backwards, chunk_bytes=size)
-        for one, at in places.items()
+        PartitionScan(
+            partition, min(max(at, partition.start_offset), partition.end_offset), wanted, backwards=backwards, chunk_bytes=size
+        )
+        for partition, at in places.items()
     ]

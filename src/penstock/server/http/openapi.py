@@ -68,23 +68,23 @@ def _parameters(kind: type[RequestModel], place: str, components: dict[str, Any]
         return []
     described = components[kind.__name__]
     required = set(described.get("required", ()))
-    found: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
     for name, schema in described["properties"].items():
         own_schema = dict(schema)
         description = own_schema.pop("description", None)
         parameter = {"name": name, "in": place, "required": place == "path" or name in required, "schema": own_schema}
-        found.append(parameter if description is None else {**parameter, "description": description})
-    return found
+        parameters.append(parameter if description is None else {**parameter, "description": description})
+    return parameters
 
 
 def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
     schema = schema_of[repr(route.answer)] if _has_schema(route) else {"type": "string"}
-    found: dict[str, Any] = {"200": {"description": "done", "content": {route.media_type: {"schema": schema}}}}
+    responses: dict[str, Any] = {"200": {"description": "done", "content": {route.media_type: {"schema": schema}}}}
     statuses = {*ALWAYS, *route.errors, *(WITH_BODY if route.request_kinds[2] is not Nothing else ())}
     for status in sorted(statuses):
         content = {JSON_TYPE: {"schema": schema_of[repr(ErrorAnswer)]}}
-        found[str(status)] = {"description": http.HTTPStatus(status).phrase, "content": content}
-    return found
+        responses[str(status)] = {"description": http.HTTPStatus(status).phrase, "content": content}
+    return responses
 
 
 def _has_schema(route: Route) -> bool:

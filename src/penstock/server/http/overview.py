@@ -79,7 +79,7 @@ class OverviewResource(Resource):
         snapshot = await context.figures.snapshot()
         figures = context.figures
         counts = figures.counts() if caller.access is None else TopicCounts.of(visible_topics(context, caller))
-        consumers = [one for one in (await self._directory.all(snapshot)).values() if _may_describe(caller, one)]
+        consumers = [consumer for consumer in (await self._directory.all(snapshot)).values() if _may_describe(caller, consumer)]
         may_cluster = caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
         sources = context.observatory.sources
         space = sources.space() if may_cluster and sources is not None else None
@@ -97,10 +97,10 @@ class OverviewResource(Resource):
 
 def _largest_lag(consumers: list[ConsumerEntry], snapshot: Snapshot) -> LagView | None:
     worst: LagView | None = None
-    for one in consumers:
-        figures = snapshot.consumers.get(one.key) if one.kind != "stream" else None
+    for view in consumers:
+        figures = snapshot.consumers.get(view.key) if view.kind != "stream" else None
         if figures is not None and figures.worst_messages > (0 if worst is None else worst.messages):
-            worst = LagView(consumer=one.name, topic=figures.worst_topic, messages=figures.worst_messages)
+            worst = LagView(consumer=view.name, topic=figures.worst_topic, messages=figures.worst_messages)
     return worst
 
 

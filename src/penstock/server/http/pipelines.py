@@ -80,8 +80,8 @@ class PipelineResource(Resource):
         call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
         reports = await self.reports()
         part = call.query.search.lower()
-        found = [report for name, report in sorted(reports.items()) if part in name.lower()]
-        return Page([self._view(report) for report in call.query.page(found)], len(found))
+        matching = [report for name, report in sorted(reports.items()) if part in name.lower()]
+        return Page([self._view(report) for report in call.query.page(matching)], len(matching))
 
     async def show(self, call: Call[PipelineNames, Nothing, Nothing]) -> PipelineView:
         """GET /pipelines/{name}."""
@@ -108,14 +108,14 @@ class PipelineResource(Resource):
         if topic.id != self._topic_id:
             self._topic_id, self._position, self._reports = topic.id, 0, {}
         partition = broker.partition(topic, 0)
-        one = PartitionScan(partition, max(self._position, partition.start_offset), Filter(), backwards=False)
+        scan = PartitionScan(partition, max(self._position, partition.start_offset), Filter(), backwards=False)
         budget = Budget(self._context.clock)
-        await one.fill(budget)
-        while one.next_time is not None:
-            record = one.take()
+        await scan.fill(budget)
+        while scan.next_time is not None:
+            record = scan.take()
             self._take((record.key or b"").decode(errors="replace"), record.value)
-            await one.fill(budget)
-        self._position = one.at
+            await scan.fill(budget)
+        self._position = scan.at
 
     def _take(self, name: str, value: bytes | None) -> None:
         if value is None:

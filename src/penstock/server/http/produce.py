@@ -51,13 +51,13 @@ class ProduceResource(Resource):
 
     async def write(self, call: Call[TopicNames, Nothing, NewMessage]) -> ProduceResult:
         """POST /topics/{name}/messages."""
-        broker, asked = self._context.broker, call.body
+        broker, message = self._context.broker, call.body
         topic = topic_for(self._context, call.caller, Operation.WRITE, call.names.name)
-        key, value = _octets(asked.key, "key", asked.encoding), _octets(asked.value, "value", asked.encoding)
-        headers = [(name.encode(), None if text is None else text.encode()) for name, text in asked.headers.items()]
+        key, value = _octets(message.key, "key", message.encoding), _octets(message.value, "value", message.encoding)
+        headers = [(name.encode(), None if text is None else text.encode()) for name, text in message.headers.items()]
         now_ms = self._context.now_ms()
         batch = framed(packed_record(0, value, key=key, headers=headers), 1, (now_ms, now_ms))
-        number = self._partition(topic, key) if asked.partition is None else asked.partition
+        number = self._partition(topic, key) if message.partition is None else message.partition
         broker.route(topic.name, number)  # refuses topics that are the broker's own
         stored = await broker.produce(topic, number, batch)
         await throttle_writer(broker, call.caller, len(batch))

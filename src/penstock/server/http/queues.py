@@ -107,11 +107,11 @@ class QueueResource(Resource):
 
     async def list_queues(self, call: Call[Nothing, Paging, Nothing]) -> Page[QueueView]:
         """GET /queues."""
-        found = [
+        topics = [
             topic for topic in visible_topics(self._context, call.caller, call.query.search) if topic.name not in INTERNAL_TOPICS
         ]
-        nodes = [(topic, self._broker.namespace.find(self._broker.namespace.path_of(topic))) for topic in call.query.page(found)]
-        return Page([self._queue(topic, node) for topic, node in nodes if node is not None], len(found))
+        nodes = [(topic, self._broker.namespace.find(self._broker.namespace.path_of(topic))) for topic in call.query.page(topics)]
+        return Page([self._queue(topic, node) for topic, node in nodes if node is not None], len(topics))
 
     async def show(self, call: Call[QueueNames, Nothing, Nothing]) -> QueueDetail:
         """GET /queues/{name}."""
@@ -127,9 +127,12 @@ class QueueResource(Resource):
             mount_state=shown.mount_state,
             write_row_count_rate=shown.write_row_count_rate,
             write_data_weight_rate=shown.write_data_weight_rate,
-            registrations=[await self._registration(node, one) for one in status["registrations"]],
+            registrations=[await self._registration(node, registration) for registration in status["registrations"]],
             trim=shown.trim,
-            alerts=[QueueAlertView(name=name, message=one["message"]) for name, one in status.get("alerts", {}).items()],
+            alerts=[
+                QueueAlertView(name=name, message=registration["message"])
+                for name, registration in status.get("alerts", {}).items()
+            ],
             exports=status.get("exports"),
             partition_list=await agent.queue_partitions(node),
         )
@@ -145,7 +148,7 @@ class QueueResource(Resource):
             write_row_count_rate=_rates(status["write_row_count_rate"]),
             write_data_weight_rate=_rates(status["write_data_weight_rate"]),
             registrations=len(status["registrations"]),
-            vital=sum(1 for one in status["registrations"] if one["vital"]),
+            vital=sum(1 for registration in status["registrations"] if registration["vital"]),
             trim=trimming_of(node),
             alerts=len(status.get("alerts", {})),
         )
@@ -171,9 +174,9 @@ def queue_for(context: NodeContext, caller: Caller, operation: Operation, name: 
     """A queue by the name of its topic or by its path, for a caller who may do this with it."""
     namespace = context.broker.namespace
     if name.startswith("//"):
-        found = namespace.find(name)
+        queue = namespace.find(name)
         # Who may not know of a queue is not told either that there is none.
-        caller.check_topic(operation, (found and found.topic) or topic_name_of(name))
+        caller.check_topic(operation, (queue and queue.topic) or topic_name_of(name))
         node = namespace.node(name)
         return namespace.topic(node), node
     topic = topic_for(context, caller, operation, name)

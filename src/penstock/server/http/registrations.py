@@ -51,12 +51,12 @@ class RegistrationResource(Resource):
 
     def routes(self) -> list[Route]:
         """What is answered."""
-        one = "/queues/{name}/registrations/{consumer}"
+        route = "/queues/{name}/registrations/{consumer}"
         return [
-            Route("PUT", one, self.register, "register a consumer, or say otherwise whether it is vital", (404, 409, 422)),
+            Route("PUT", route, self.register, "register a consumer, or say otherwise whether it is vital", (404, 409, 422)),
             Route(
                 "DELETE",
-                one,
+                route,
                 self.unregister,
                 "end a registration: the queue does not wait for the consumer any more",
                 (404, 409, 422),

@@ -43,10 +43,10 @@ class SettingResource(Resource):
         """GET /settings."""
         call.caller.check_cluster(Operation.DESCRIBE_CONFIGS)
         part = call.query.search.lower()
-        found = [setting for key, setting in SETTINGS.items() if part in key]
+        settings = [setting for key, setting in SETTINGS.items() if part in key]
         # A setting that was left to the data directory is shown as it is stored there.
         stored = {"erasure": self._context.erasure, "node_id": self._context.node_id}
-        return Page([_view(setting, self._context.config, stored) for setting in call.query.page(found)], len(found))
+        return Page([_view(setting, self._context.config, stored) for setting in call.query.page(settings)], len(settings))
 
 
 def _view(setting: Setting, config: NodeConfig, stored: Mapping[str, object]) -> SettingView:

@@ -202,8 +202,8 @@ def _vdisk(config: GroupConfig, life: LocalGroup, order: int) -> VDiskView:
 async def _scrub(lives: list[LocalGroup]) -> None:
     for life in lives:
         try:
-            found = await life.scrub()
+            damaged = await life.scrub()
         except (OSError, PenstockError) as error:
             log.warning("the scrub of group %08x was cut short: %s", life.group.id, error)
         else:
-            log.info("the scrub of group %08x found %d damaged parts", life.group.id, found)
+            log.info("the scrub of group %08x found %d damaged parts", life.group.id, damaged)

@@ -81,13 +81,13 @@ class StreamResource(Resource):
         if engine is None:
             return SubjectsView(is_on=False, items=[], total=0)
         part = call.query.search.lower()
-        found = [
+        names = [
             name
             for name in await engine.get_subjects()
             if part in name.lower() and call.caller.may_topic(Operation.DESCRIBE, name)
         ]
-        items = [await self._subject(engine, name) for name in call.query.page(found)]
-        return SubjectsView(is_on=True, items=items, total=len(found))
+        items = [await self._subject(engine, name) for name in call.query.page(names)]
+        return SubjectsView(is_on=True, items=items, total=len(names))
 
     async def show(self, call: Call[SubjectNames, Nothing, Nothing]) -> SubjectDetail:
         """GET /streams/{subject}."""

@@ -98,9 +98,9 @@ class TailResource(Resource):
         seen = call.request.headers.get("Last-Event-ID", "")
         if seen:
             known = Cursor.unpack(seen).at
-            return {one.number: known.get(str(one.number), one.end_offset) for one in partitions}
+            return {partition.number: known.get(str(partition.number), partition.end_offset) for partition in partitions}
         start = parse_start(query.start)
-        return {one.number: await first_offset(one, start) for one in partitions}
+        return {partition.number: await first_offset(partition, start) for partition in partitions}
 
     async def _send_all(
         self, call: Call[TopicNames, TailQuery, Nothing], topic: Topic, places: dict[int, int], response: web.StreamResponse
@@ -133,16 +133,16 @@ class TailResource(Resource):
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
         wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed")
         partitions = [self._context.broker.partition(topic, number) for number in places]
-        behind = [one for one in partitions if _end(one, wanted) > places[one.number]]
+        behind = [partition for partition in partitions if _end(partition, wanted) > places[partition.number]]
         if not behind:
             return TailEvent(items=[], dropped=0), 0
         dropped = _skip_ahead(behind, places, SEARCHED_MAX if query.search else query.limit, wanted)
-        scans = scans_at({one: places[one.number] for one in behind}, wanted, backwards=False)
+        scans = scans_at({partition: places[partition.number] for partition in behind}, wanted, backwards=False)
         budget = Budget(self._context.clock, SEARCHED_BYTES_MAX, SEARCHED_S_MAX)
-        found = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)
-        for one in scans:
-            places[one.partition.number] = one.at
-        return TailEvent(items=[shown_message(record) for record in found.records], dropped=dropped), found.size
+        result = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)
+        for partition_scan in scans:
+            places[partition_scan.partition.number] = partition_scan.at
+        return TailEvent(items=[shown_message(record) for record in result.records], dropped=dropped), result.size
 
 
 def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int, wanted: Filter) -> int:

@@ -151,7 +151,7 @@ class TopicResource(Resource):
     async def list_topics(self, call: Call[Nothing, TopicsQuery, Nothing]) -> Page[TopicView]:
         """GET /topics: those that the caller may describe."""
         query = call.query
-        found = visible_topics(self._context, call.caller, query.search, internal=query.internal)
+        topics = visible_topics(self._context, call.caller, query.search, internal=query.internal)
         # In the order of their names they can be listed without knowing anything else of all of them.
         figures = self._context.figures
         if query.sort == "name":
@@ -159,14 +159,14 @@ class TopicResource(Resource):
             snapshot = figures.last
         else:
             snapshot = await figures.snapshot()
-            found = sorted(found, key=self._order_of(query.sort, snapshot))
+            topics = sorted(topics, key=self._order_of(query.sort, snapshot))
         if query.order == "desc":
-            found = found[::-1]
-        page = query.page(found)
+            topics = topics[::-1]
+        page = query.page(topics)
         if sum(topic.partitions for topic in page) <= SUMMED_MAX:
             now = {topic.id: figures.topic(topic) for topic in page}
             snapshot = Snapshot(snapshot.taken_s, now, readers=snapshot.readers)
-        return Page([self._view(topic, snapshot) for topic in page], len(found))
+        return Page([self._view(topic, snapshot) for topic in page], len(topics))
 
     async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicView:
         """POST /topics: by who may make any topic, or this one."""
@@ -319,8 +319,8 @@ def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease |
 
 def _shown_damage(damage: TabletDamage) -> DamageView:
     lost = [
-        LostRangeView(partition=number, first=one.first_offset, last=one.next_offset - 1)
+        LostRangeView(partition=number, first=entry.first_offset, last=entry.next_offset - 1)
         for number, several in sorted(damage.offsets.items())
-        for one in several
+        for entry in several
     ]
     return DamageView(log=list(damage.log), offsets=lost)

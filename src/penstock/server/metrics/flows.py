@@ -187,8 +187,8 @@ class TopicFlows:
 def counts_of(probes: Sequence[QueueProbe]) -> Counts:
     """What several probes have counted together."""
     total = NOTHING
-    for one in probes:
-        counts = Counts(one.batches_in, one.messages_in, one.bytes_in, one.reads, one.messages_out, one.bytes_out)
+    for probe in probes:
+        counts = Counts(probe.batches_in, probe.messages_in, probe.bytes_in, probe.reads, probe.messages_out, probe.bytes_out)
         total = counts if total is NOTHING else total.plus(counts)
     return total
 

@@ -73,14 +73,14 @@ class _Level:
 
     def recent(self, key: Key, count: int) -> list[float]:
         ring = self.series[key]
-        found = (ring[at % self.capacity] for at in range(max(self.count - count, 0), self.count))
-        return [value for value in found if not math.isnan(value)]
+        values = (ring[at % self.capacity] for at in range(max(self.count - count, 0), self.count))
+        return [value for value in values if not math.isnan(value)]
 
     def places(self, from_ms: int, to_ms: int) -> list[int]:
         """Where in the rings a stretch of time is, in order."""
         begin = max(self.count - self.capacity, 0)
-        found = (at % self.capacity for at in range(begin, self.count))
-        return [at for at in found if from_ms <= self.times[at] <= to_ms]
+        slots = (at % self.capacity for at in range(begin, self.count))
+        return [at for at in slots if from_ms <= self.times[at] <= to_ms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,10 @@ class History:
 
     def since(self, key: Key, span_s: int) -> list[float]:
         """The values of a series of the last so many seconds, the oldest first."""
-        level = next((one for one in self._levels if one.step_s * one.capacity >= span_s), self._levels[-1])
+        level = next(
+            (level_option for level_option in self._levels if level_option.step_s * level_option.capacity >= span_s),
+            self._levels[-1],
+        )
         return level.recent(key, max(span_s // level.step_s, 1)) if key in level.series else []
 
     def query(self, query: SeriesQuery, now_ms: int) -> dict[str, object]:
@@ -140,12 +143,12 @@ class History:
         for at in level.places(from_ms, to_ms):
             buckets.setdefault(level.times[at] // width_ms, []).append(at)
         fold = _FOLDS[query.metric]
-        found = {_label(key, query): key for key in level.series if _matches(key, query)}
+        keys = {_label(key, query): key for key in level.series if _matches(key, query)}
         return {
             "times": [bucket * width_ms for bucket in buckets],
             "series": {
                 label: [_folded([level.series[key][at] for at in places], fold) for places in buckets.values()]
-                for label, key in found.items()
+                for label, key in keys.items()
             },
         }
 

@@ -143,17 +143,17 @@ class Observatory:
             return ["the node is starting"]
         if self.phase == DRAINING or self.sources is None or self._reading is None:
             return ["the node is stopping"]
-        found: list[str] = []
+        reasons: list[str] = []
         state = self.sources.state()
         if state in ("lost", "read-only"):
-            found.append(f"the storage is {state}")
+            reasons.append(f"the storage is {state}")
         if (trouble := self._reading.trouble()) is not None:
-            found.append(f"the broker does not serve: {trouble}")
+            reasons.append(f"the broker does not serve: {trouble}")
         missing = sorted(self.sources.expected - self.sources.listeners.keys())
         if missing:
-            found.append(f"not listening: {', '.join(missing)}")
-        found += (f"the {name} listener does not answer: {why}" for name, why in self.sources.silent_listeners().items())
-        return found
+            reasons.append(f"not listening: {', '.join(missing)}")
+        reasons += (f"the {name} listener does not answer: {why}" for name, why in self.sources.silent_listeners().items())
+        return reasons
 
     def damage(self) -> list[str]:
         """What is lost of partitions; the node is ready all the same, for all the others."""
@@ -254,25 +254,25 @@ class Observatory:
             durations for _, probe in self.sources.probes() for api, _, durations in probe.requests() if probe.is_prompt(api)
         ]
         counts = summed_counts(prompt)
-        found = quantile_s(_grown(counts, self._request_counts), 0.99)
+        p99 = quantile_s(_grown(counts, self._request_counts), 0.99)
         self._request_counts = counts
-        return found
+        return p99
 
     def _sync_p99_s(self) -> float:
         assert self.sources is not None
         counts = summed_counts(durations for _, durations in self.sources.syncs())
-        found = quantile_s(_grown(counts, self._sync_counts), 0.99)
+        p99 = quantile_s(_grown(counts, self._sync_counts), 0.99)
         self._sync_counts = counts
-        return found
+        return p99
 
-    def _surveyed(self, found: SurveyResult) -> None:
-        self._trend.note(self.clock.monotonic(), found.lags)
+    def _surveyed(self, result: SurveyResult) -> None:
+        self._trend.note(self.clock.monotonic(), result.lags)
 
     def _choose_series(self) -> None:
         """Topics and consumers that have a history: those that had one keep it while they are among the busiest."""
-        found = SurveyResult(0.0) if self.survey is None else self.survey.last
-        lags = found.lags[:LAG_HISTORIES]
-        kept = [pair for pair in self._lag_keys if pair in found.by_pair]
+        survey = SurveyResult(0.0) if self.survey is None else self.survey.last
+        lags = survey.lags[:LAG_HISTORIES]
+        kept = [pair for pair in self._lag_keys if pair in survey.by_pair]
         # The largest come first, also before those that were large once.
         largest = [(lag.consumer, lag.topic) for lag in lags[: LAG_HISTORIES // 2]]
         self._lag_keys = list(dict.fromkeys([*largest, *kept, *((lag.consumer, lag.topic) for lag in lags)]))[:LAG_HISTORIES]
@@ -289,7 +289,7 @@ class Observatory:
 
     def _facts(self) -> Facts:
         assert self.sources is not None
-        found = SurveyResult(0.0) if self.survey is None else self.survey.last
+        survey = SurveyResult(0.0) if self.survey is None else self.survey.last
         jump, block = self.loop_watch.last_jump, self.loop_watch.last_block
         is_recent = jump is not None and self.clock.monotonic() - jump[0] < CLOCK_JUMP_SHOWN_S
         return Facts(
@@ -299,14 +299,14 @@ class Observatory:
             silent_listeners=self.sources.silent_listeners(),
             disks=self.sources.disks(),
             lags=[
-                LagFacts(one.consumer, one.topic, one.messages, one.seconds, one.retention_share, self._trend.is_growing(one))
-                for one in found.lags
-                if one.messages
+                LagFacts(lag.consumer, lag.topic, lag.messages, lag.seconds, lag.retention_share, self._trend.is_growing(lag))
+                for lag in survey.lags
+                if lag.messages
             ],
             unknown_losses=self.sources.unknown_losses(),
-            damaged=found.damaged,
-            blocked=found.blocked,
-            pipelines=found.pipelines,
+            damaged=survey.damaged,
+            blocked=survey.blocked,
+            pipelines=survey.pipelines,
             clock_jump_s=jump[1] if jump is not None and is_recent else None,
             age_clock_behind_s=0.0 if self._reading is None else self._reading.age_clock_behind_s(),
             loop_lag_max_s=self.loop_watch.worst_s,

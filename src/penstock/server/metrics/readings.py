@@ -83,9 +83,9 @@ def _read_process(observatory: Observatory, samples: Samples) -> None:
 def _read_requests(sources: Sources, samples: Samples) -> None:
     durations: dict[tuple[str, str, str], Durations] = {}
     for name, probe in sources.probes():
-        for api, outcome, found in probe.requests():
+        for api, outcome, counts in probe.requests():
             known = durations.setdefault((name, api, outcome), Durations())
-            known.add(found)
+            known.add(counts)
     for labels, total in sorted(durations.items()):
         samples.add(m.REQUEST_DURATION, total, *labels)
     sums: dict[str, list[float]] = {}
@@ -125,32 +125,32 @@ def _read_flows(observatory: Observatory, samples: Samples) -> None:
 def _read_survey(observatory: Observatory, samples: Samples) -> None:
     if observatory.survey is None:
         return
-    found = observatory.survey.last
+    survey = observatory.survey.last
     for metric, value in (
-        (m.TOPICS, found.topics),
-        (m.PARTITIONS, found.partitions),
-        (m.HEAD_BYTES, found.head_bytes),
-        (m.BODY_BYTES, found.body_bytes),
-        (m.HEAD_PIECES, found.head_pieces),
-        (m.BODIES, found.bodies),
-        (m.CONSUMERS, found.consumers),
-        (m.LAGS_HIDDEN, max(len(found.lags) - LAGS_SHOWN, 0)),
-        (m.TRIM_BLOCKED, len(found.blocked)),
-        (m.SURVEY_DURATION, found.duration_s),
-        (m.SURVEY_AGE, observatory.clock.monotonic() - found.taken_s if found.topics else 0.0),
+        (m.TOPICS, survey.topics),
+        (m.PARTITIONS, survey.partitions),
+        (m.HEAD_BYTES, survey.head_bytes),
+        (m.BODY_BYTES, survey.body_bytes),
+        (m.HEAD_PIECES, survey.head_pieces),
+        (m.BODIES, survey.bodies),
+        (m.CONSUMERS, survey.consumers),
+        (m.LAGS_HIDDEN, max(len(survey.lags) - LAGS_SHOWN, 0)),
+        (m.TRIM_BLOCKED, len(survey.blocked)),
+        (m.SURVEY_DURATION, survey.duration_s),
+        (m.SURVEY_AGE, observatory.clock.monotonic() - survey.taken_s if survey.topics else 0.0),
     ):
         samples.add(metric, value)
-    hosted, up = found.tablets
+    hosted, up = survey.tablets
     samples.add(m.TABLETS, up, "serving")
     samples.add(m.TABLETS, hosted - up, "starting")
-    samples.add(m.DAMAGED_PARTITIONS, len(found.damaged))
-    for count in found.groups:
+    samples.add(m.DAMAGED_PARTITIONS, len(survey.damaged))
+    for count in survey.groups:
         samples.add(m.GROUPS, count.groups, count.kind, count.state)
-    for sizes, metric in ((found.topic_bytes, m.TOPIC_BYTES), (found.topic_messages, m.TOPIC_MESSAGES)):
+    for sizes, metric in ((survey.topic_bytes, m.TOPIC_BYTES), (survey.topic_messages, m.TOPIC_MESSAGES)):
         for name, _ in observatory.flows.shown():
             if name in sizes:
                 samples.add(metric, sizes[name], name)
-    lags = found.lags[:LAGS_SHOWN]
+    lags = survey.lags[:LAGS_SHOWN]
     for lag in lags:
         samples.add(m.LAG_MESSAGES, lag.messages, lag.consumer, lag.topic)
     for lag in lags:

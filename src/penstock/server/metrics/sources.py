@@ -60,7 +60,7 @@ class Sources:
 
     def disks(self) -> list[DiskFacts]:
         """Every VDisk and its disk."""
-        found: list[DiskFacts] = []
+        facts: list[DiskFacts] = []
         vdisks = self.life.vdisks
         for order, path in enumerate(self.broker.data_directories()):
             vdisk = vdisks.get(order)
@@ -68,8 +68,8 @@ class Sources:
             is_up = vdisk is not None and not vdisk.closed and vdisk.proves_absence and not vdisk.is_failing
             is_full = vdisk is not None and vdisk.full
             free, size = (-1, -1) if space is None else (space.free, space.total)
-            found.append(DiskFacts(order, str(path), is_up, is_full, free, size))
-        return found
+            facts.append(DiskFacts(order, str(path), is_up, is_full, free, size))
+        return facts
 
     def unknown_losses(self) -> list[str]:
         """What a disk without sisters has lost of its log, so that nothing tells what stood there."""

@@ -171,7 +171,7 @@ class Survey:
         return f"a consumer that must see every message stands at offset {needed_from} of partition {partition.number}"
 
     async def _take_positions(self, made: SurveyResult) -> None:
-        found: dict[tuple[str, str], Lag] = {}
+        by_pair: dict[tuple[str, str], Lag] = {}
         names: set[str] = set()
         paths = self._reading.consumer_paths()
         now_ms = int(self._clock.wall() * 1000)
@@ -182,26 +182,26 @@ class Survey:
                 shown = name if self._reading.is_group(name) else paths.get(name)
                 if shown is not None:  # else it is of a producer
                     names.add(shown)
-                    self._add_position(found, shown, queue, position, now_ms)
+                    self._add_position(by_pair, shown, queue, position, now_ms)
             made.positions += len(page)
             if not after:
                 break
             await asyncio.sleep(0)
         made.consumers = len(names)
-        made.by_pair = found
-        made.lags = sorted(found.values(), key=lambda lag: (-lag.messages, lag.consumer, lag.topic))
+        made.by_pair = by_pair
+        made.lags = sorted(by_pair.values(), key=lambda lag: (-lag.messages, lag.consumer, lag.topic))
 
     def _add_position(
-        self, found: dict[tuple[str, str], Lag], name: str, queue: TopicPartition, position: Position, now_ms: int
+        self, lags: dict[tuple[str, str], Lag], name: str, queue: TopicPartition, position: Position, now_ms: int
     ) -> None:
         try:
             topic = self._broker.catalog.topic_by_id(queue.topic_id)
             partition = self._broker.partition(topic, queue.partition)
         except PenstockError:
             return
-        lag = found.get((name, topic.name))
+        lag = lags.get((name, topic.name))
         if lag is None:
-            lag = found[name, topic.name] = Lag(name, topic.name)
+            lag = lags[name, topic.name] = Lag(name, topic.name)
         behind = backlog_of(partition, position.offset)
         if not behind.messages:
             return

@@ -168,8 +168,8 @@ class TableReplay:
 def _fixed_range(spec: PipelineSpec, source: TopicSource, record: Mapping[str, Any]) -> dict[str, Any]:
     """The range of the replay, fixed at its first start because `latest` moves. Raises SpecError if the pipeline has replayed
     another range before."""
-    asked = sha256(repr((spec.source.topics, spec.source.pattern, spec.source.start, spec.source.end)).encode()).hexdigest()[:16]
-    if record.get("replay", asked) != asked:
+    digest = sha256(repr((spec.source.topics, spec.source.pattern, spec.source.start, spec.source.end)).encode()).hexdigest()[:16]
+    if record.get("replay", digest) != digest:
         raise spec.fault(
             "source", f"pipeline {spec.name!r} has replayed another range before; give this replay a name of its own"
         )
@@ -178,4 +178,4 @@ def _fixed_range(spec: PipelineSpec, source: TopicSource, record: Mapping[str, A
         source.end_at(positions_from_json(record["ends"]))
     begun: Mapping[TopicPartition, int] = positions_from_json(record["begun"]) if "begun" in record else source.positions
     assert source.ends is not None
-    return {"replay": asked, "begun": positions_to_json(begun), "ends": positions_to_json(source.ends)}
+    return {"replay": digest, "begun": positions_to_json(begun), "ends": positions_to_json(source.ends)}

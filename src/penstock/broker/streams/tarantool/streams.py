@@ -193,8 +193,8 @@ class TarantoolStreams:
 
     async def get_message(self, sequence: int) -> StreamMessage | None:
         """The message of a sequence."""
-        found = await self._call("get_message_by_sequence", sequence)
-        return None if found is None or self._is_over(found) else _message(found)
+        row = await self._call("get_message_by_sequence", sequence)
+        return None if row is None or self._is_over(row) else _message(row)
 
     async def read(self, subject: str, from_sequence: int, limit: int, bytes_max: int = 8 << 20) -> ReadMessages:
         """Messages from a sequence on, of a subject or a pattern."""
@@ -202,11 +202,11 @@ class TarantoolStreams:
             return ReadMessages([], from_sequence)
         if is_pattern(subject):
             check_pattern(subject)
-            asked = min(max(limit, SCAN), SCAN)
-            scanned = await self._call("get_messages_since", from_sequence, asked)
+            count = min(max(limit, SCAN), SCAN)
+            scanned = await self._call("get_messages_since", from_sequence, count)
             rows = [row for row in scanned if matches(subject, row[3])][:limit]
         else:
-            asked = limit
+            count = limit
             scanned = rows = await self._call("get_messages_by_subject", subject, from_sequence, limit)
         next_sequence = from_sequence
         if len(rows) == limit:
@@ -263,7 +263,7 @@ class TarantoolStreams:
     async def get_consumers(self, subject: str) -> list[ConsumerPosition]:
         """Every durable consumer of a subject, also by a pattern; of a pattern, all consumers of what it stands for."""
         rows = [ConsumerPosition(*row) for row in await self._call("get_consumers")]
-        return [one for one in rows if consumes(one.subject, subject)]
+        return [position for position in rows if consumes(position.subject, subject)]
 
     async def get_subjects(self) -> list[str]:
         """The names of all subjects that have messages."""
@@ -273,14 +273,14 @@ class TarantoolStreams:
         """Delete messages older than `ttl_s` with their payloads. Returns the deleted messages."""
         answer = (await self._body("delete_old_messages", ttl_s))[1]
         await self._remove_leftovers()
-        return sorted(DeletedMessage(one["sequence"], one["subject"], one["object_name"]) for one in answer)
+        return sorted(DeletedMessage(message["sequence"], message["subject"], message["object_name"]) for message in answer)
 
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
         """The message whose payload is to be read, and its size."""
-        found = await self.get_message(sequence)
-        if found is None:
+        stored = await self.get_message(sequence)
+        if stored is None:
             raise UnknownMessageError(f"there is no message {sequence}, or its time is over")
-        message = await self.locate_payload(found)
+        message = await self.locate_payload(stored)
         if message.payload is None or message.payload.size < 0:
             raise UnknownMessageError(f"the payload of message {sequence} is kept by its publisher: {message.object_name!r}")
         return message, message.payload.size
@@ -367,8 +367,8 @@ class TarantoolStreams:
         return self._ttl_s is not None and row[4] < int(self._clock.wall()) - self._ttl_s
 
     async def _call(self, function: str, *args: object) -> Any:
-        found = await self._body(function, *args)
-        return found[0] if found else None
+        body = await self._body(function, *args)
+        return body[0] if body else None
 
     async def _body(self, function: str, *args: object) -> Any:
         try:

@@ -111,27 +111,27 @@ async def _delete(access: Access | None, wanted: DeleteAclsFilter) -> DeleteAcls
     return DeleteAclsFilterResult(error_message=None, matching_acls=matching)
 
 
-def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> RuleFilter:
+def _filter(requested: DescribeAclsRequest | DeleteAclsFilter) -> RuleFilter:
     return RuleFilter(
-        _known(ResourceKind, asked.resource_type_filter, "kind of resource"),
-        asked.resource_name_filter,
-        _known(RulePattern, asked.pattern_type_filter, "kind of pattern"),
-        asked.principal_filter,
-        asked.host_filter,
-        _known(Operation, asked.operation, "operation"),
-        _known(Permission, asked.permission_type, "permission"),
+        _known(ResourceKind, requested.resource_type_filter, "kind of resource"),
+        requested.resource_name_filter,
+        _known(RulePattern, requested.pattern_type_filter, "kind of pattern"),
+        requested.principal_filter,
+        requested.host_filter,
+        _known(Operation, requested.operation, "operation"),
+        _known(Permission, requested.permission_type, "permission"),
     )
 
 
-def _rule(asked: AclCreation) -> AccessRule:
+def _rule(requested: AclCreation) -> AccessRule:
     return AccessRule(
-        _known(ResourceKind, asked.resource_type, "kind of resource"),
-        asked.resource_name,
-        _known(RulePattern, asked.resource_pattern_type, "kind of pattern"),
-        asked.principal,
-        asked.host,
-        _known(Operation, asked.operation, "operation"),
-        _known(Permission, asked.permission_type, "permission"),
+        _known(ResourceKind, requested.resource_type, "kind of resource"),
+        requested.resource_name,
+        _known(RulePattern, requested.resource_pattern_type, "kind of pattern"),
+        requested.principal,
+        requested.host,
+        _known(Operation, requested.operation, "operation"),
+        _known(Permission, requested.permission_type, "permission"),
     )
 
 

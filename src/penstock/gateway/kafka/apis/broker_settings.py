@@ -31,23 +31,23 @@ def describe_broker(node: Node, name: str) -> list[DescribeConfigsResourceResult
     for topic_name, key in BROKER_NAMES.items():
         default, _, kind, doc = TOPIC_CONFIG_KEYS[topic_name]
         started[key] = (BrokerConfig(default, kind, doc), DEFAULT_SOURCE)
-    found = []
+    described = []
     for key in sorted(started.keys() | node.broker.dynamic.values.keys()):
         synonyms = dynamic_synonyms(node, key)
         if key in started:
             config, source = started[key]
             synonyms.append(DescribeConfigsSynonym(name=key, value=config.value, source=source))
-            found.append(_described(key, synonyms, config.kind, config.doc))
+            described.append(_described(key, synonyms, config.kind, config.doc))
         else:
-            found.append(_described(key, synonyms, DYNAMIC_KEYS[key].kind, DYNAMIC_KEYS[key].doc))
-    return found
+            described.append(_described(key, synonyms, DYNAMIC_KEYS[key].kind, DYNAMIC_KEYS[key].doc))
+    return described
 
 
 def dynamic_synonyms(node: Node, key: str) -> list[DescribeConfigsSynonym]:
     """Where a setting was changed while the broker runs, what counts first."""
     layers = ((str(node.node_id), DYNAMIC_SOURCE), (ALL_BROKERS, DYNAMIC_DEFAULT_SOURCE))
-    found = ((node.broker.dynamic.own(name).get(key), source) for name, source in layers)
-    return [DescribeConfigsSynonym(name=key, value=value, source=source) for value, source in found if value is not None]
+    layered = ((node.broker.dynamic.own(name).get(key), source) for name, source in layers)
+    return [DescribeConfigsSynonym(name=key, value=value, source=source) for value, source in layered if value is not None]
 
 
 async def set_broker(node: Node, name: str, settings: dict[str, str], *, validate_only: bool) -> None:

@@ -39,12 +39,12 @@ async def describe_client_quotas(call: Call, request: DescribeClientQuotasReques
         _check_components(request.components)
     except InvalidQuotaError as error:
         return DescribeClientQuotasResponse(error_code=code_of(error), error_message=str(error), entries=None)
-    found = []
+    entries = []
     for entity, quotas in call.node.broker.quotas.entities():
         if _matches(entity, request):
             values = [ValueData(key=name, value=value) for name, value in sorted(quotas.items())]
-            found.append(DescribeClientQuotasEntryData(entity=_described(entity), values=values))
-    return DescribeClientQuotasResponse(error_message=None, entries=found)
+            entries.append(DescribeClientQuotasEntryData(entity=_described(entity), values=values))
+    return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
 async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
@@ -54,8 +54,8 @@ async def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> 
         result = AlterClientQuotasResponseEntryData(
             error_message=None,
             entity=[
-                AlterClientQuotasResponseEntityData(entity_type=one.entity_type, entity_name=one.entity_name)
-                for one in entry.entity
+                AlterClientQuotasResponseEntityData(entity_type=component.entity_type, entity_name=component.entity_name)
+                for component in entry.entity
             ],
         )
         response.entries.append(result)
@@ -81,13 +81,13 @@ async def _alter(call: Call, entry: AlterClientQuotasRequestEntryData, *, valida
 
 def _entity(named: Sequence[_EntityComponent]) -> QuotaEntity:
     parts: dict[str, str] = {}
-    for one in named:
-        if one.entity_type in parts:
-            raise InvalidQuotaError(f"{one.entity_type!r} is named more than once")
-        if one.entity_name == DEFAULT:
-            raise InvalidQuotaError(f"the name of a {one.entity_type!r} is empty; null stands for the default")
-        _check_type(one.entity_type)
-        parts[one.entity_type] = DEFAULT if one.entity_name is None else one.entity_name
+    for component in named:
+        if component.entity_type in parts:
+            raise InvalidQuotaError(f"{component.entity_type!r} is named more than once")
+        if component.entity_name == DEFAULT:
+            raise InvalidQuotaError(f"the name of a {component.entity_type!r} is empty; null stands for the default")
+        _check_type(component.entity_type)
+        parts[component.entity_type] = DEFAULT if component.entity_name is None else component.entity_name
     return QuotaEntity(parts.get(USER), parts.get(CLIENT))
 
 

@@ -30,11 +30,15 @@ async def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindC
     """Which broker looks after a group or a transactional id."""
     await _show_internal_topic(call, request.key_type)
     if call.version >= MANY_KEYS_FROM:
-        found = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
-    one = _coordinator(call, request.key, request.key_type)
+        coordinators = [_coordinator(call, key, request.key_type) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=coordinators)
+    coordinator = _coordinator(call, request.key, request.key_type)
     return FindCoordinatorResponse(
-        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 

@@ -18,7 +18,8 @@ from penstock.kafka.protocol.private import (
 async def commit_together(call: Call, request: CommitTogetherRequest) -> CommitTogetherResponse:
     """Commit all transactions and set the record, or nothing of it."""
     ends = [
-        TransactionCommit(one.transactional_id, Producer(one.producer_id, one.producer_epoch)) for one in request.transactions
+        TransactionCommit(transaction.transactional_id, Producer(transaction.producer_id, transaction.producer_epoch))
+        for transaction in request.transactions
     ]
     try:
         outcome, owners = await call.node.broker.transactions.commit_together(

@@ -111,28 +111,28 @@ def _queue(topic: Topic, number: int) -> TopicPartition:
     return TopicPartition(topic.id, number)
 
 
-def _position(asked: OffsetCommitRequestPartition) -> Position:
-    if asked.committed_offset < 0:
-        raise InvalidRequestError(f"a position is an offset, not {asked.committed_offset}")
-    return Position(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
+def _position(requested: OffsetCommitRequestPartition) -> Position:
+    if requested.committed_offset < 0:
+        raise InvalidRequestError(f"a position is an offset, not {requested.committed_offset}")
+    return Position(requested.committed_offset, requested.committed_leader_epoch, requested.committed_metadata or "")
 
 
-def _group(call: Call, asked: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-    response = OffsetFetchResponseGroup(group_id=asked.group_id)
+def _group(call: Call, requested: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    response = OffsetFetchResponseGroup(group_id=requested.group_id)
     broker = call.node.broker
     try:
-        broker.groups.check_fetch(asked.group_id, asked.member_id or "", asked.member_epoch)
-        positions = broker.consumers.positions(asked.group_id) if asked.group_id else {}
+        broker.groups.check_fetch(requested.group_id, requested.member_id or "", requested.member_epoch)
+        positions = broker.consumers.positions(requested.group_id) if requested.group_id else {}
     except PenstockError as error:
         code = coordinator_code(error)
         response.error_code = errors.INVALID_GROUP_ID if code == errors.INVALID_REQUEST else code
         return response
-    if asked.topics is None:
+    if requested.topics is None:
         response.topics = _all_positions(call.node, positions)
     else:
-        response.topics = [_topic(call, topic, positions) for topic in asked.topics]
+        response.topics = [_topic(call, topic, positions) for topic in requested.topics]
     if require_stable:
-        _mark_unstable(call.node, asked.group_id, response.topics)
+        _mark_unstable(call.node, requested.group_id, response.topics)
     return response
 
 
@@ -146,16 +146,18 @@ def _all_positions(node: Node, positions: dict[TopicPartition, Position]) -> lis
     return [topic for topic in topics.values() if topic.partitions]
 
 
-def _topic(call: Call, asked: OffsetFetchRequestTopics, positions: dict[TopicPartition, Position]) -> OffsetFetchResponseTopics:
-    response = OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id)
+def _topic(
+    call: Call, requested: OffsetFetchRequestTopics, positions: dict[TopicPartition, Position]
+) -> OffsetFetchResponseTopics:
+    response = OffsetFetchResponseTopics(name=requested.name, topic_id=requested.topic_id)
     code = errors.NONE
     topic: Topic | None = None
     try:
-        topic = find_topic(call.node, asked.topic_id if call.version >= BY_ID_FROM else asked.name)
+        topic = find_topic(call.node, requested.topic_id if call.version >= BY_ID_FROM else requested.name)
     except PenstockError as error:
         # A group may ask for a topic that does not exist yet; only an unknown topic id is an error.
-        code = topic_code(error) if has_id(asked.topic_id) else errors.NONE
-    for number in asked.partition_indexes:
+        code = topic_code(error) if has_id(requested.topic_id) else errors.NONE
+    for number in requested.partition_indexes:
         position = None if topic is None else positions.get(TopicPartition(topic.id, number))
         answer = _answer(number, position)
         answer.error_code = code

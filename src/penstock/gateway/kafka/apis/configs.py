@@ -76,7 +76,7 @@ async def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfig
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
-        settings = {one.name: one.value for one in resource.configs if one.value is not None}
+        settings = {config.name: config.value for config in resource.configs if config.value is not None}
         try:
             if resource.resource_type == GROUP:
                 await set_group(call.node, resource.resource_name, settings, validate_only=request.validate_only)

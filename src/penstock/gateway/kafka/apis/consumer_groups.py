@@ -112,7 +112,7 @@ def _heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest, member_id: st
         assignor=request.server_assignor,
         owned=None
         if owned is None
-        else frozenset(TopicPartition(UUID(bytes=one.topic_id), number) for one in owned for number in one.partitions),
+        else frozenset(TopicPartition(UUID(bytes=topic.topic_id), number) for topic in owned for number in topic.partitions),
         client_id=call.client_id,
         client_host=f"/{call.peer.host}",
     )

@@ -19,19 +19,19 @@ async def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochReque
     """For each partition, where the epoch asked for ended."""
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
-        found = [_find(call.node, topic.topic, asked) for asked in topic.partitions]
-        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=found))
+        results = [_find(call.node, topic.topic, requested) for requested in topic.partitions]
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
     return response
 
 
-def _find(node: Node, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    response = EpochEndOffset(partition=asked.partition)
+def _find(node: Node, name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    response = EpochEndOffset(partition=requested.partition)
     try:
-        partition = node.broker.partition(find_topic(node, name), asked.partition)
+        partition = node.broker.partition(find_topic(node, name), requested.partition)
     except PenstockError as error:
         response.error_code = topic_code(error)
         return response
-    response.error_code = epoch_error(partition, asked.current_leader_epoch)
+    response.error_code = epoch_error(partition, requested.current_leader_epoch)
     if not response.error_code:
-        response.leader_epoch, response.end_offset = partition.epoch_end(asked.leader_epoch)
+        response.leader_epoch, response.end_offset = partition.epoch_end(requested.leader_epoch)
     return response

@@ -40,7 +40,7 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     try:
-        found = call.node.broker.groups.listed()
+        groups = call.node.broker.groups.listed()
     except PenstockError as error:
         return ListGroupsResponse(error_code=coordinator_code(error))
     listed = [
@@ -50,7 +50,7 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
             group_state=group.state,
             group_type=group.kind,
         )
-        for group in found
+        for group in groups
         if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
     ]
     return ListGroupsResponse(groups=listed)
@@ -104,9 +104,9 @@ async def delete_offsets(call: Call, request: OffsetDeleteRequest) -> OffsetDele
     return response
 
 
-def _describe(described: DescribedGroup, found: GroupDescription) -> None:
-    described.group_state = found.state
-    described.protocol_type, described.protocol_data = found.protocol_type, found.protocol_name
+def _describe(described: DescribedGroup, group: GroupDescription) -> None:
+    described.group_state = group.state
+    described.protocol_type, described.protocol_data = group.protocol_type, group.protocol_name
     described.members = [
         DescribedGroupMember(
             member_id=member.member_id,
@@ -116,27 +116,30 @@ def _describe(described: DescribedGroup, found: GroupDescription) -> None:
             member_metadata=member.metadata,
             member_assignment=member.assignment,
         )
-        for member in found.members
+        for member in group.members
     ]
 
 
 def _find_positions(
-    node: Node, group: str, asked: OffsetDeleteRequestTopic, queues: list[TopicPartition]
+    node: Node, group: str, requested: OffsetDeleteRequestTopic, queues: list[TopicPartition]
 ) -> OffsetDeleteResponseTopic:
     """What becomes of the positions in one topic; those that can be deleted are noted."""
     code = errors.NONE
     try:
-        topic = find_topic(node, asked.name)
+        topic = find_topic(node, requested.name)
     except PenstockError as error:
         code = topic_code(error)
     else:
         try:
-            node.broker.groups.check_topic_unused(group, asked.name)
+            node.broker.groups.check_topic_unused(group, requested.name)
         except PenstockError as error:
             code = coordinator_code(error)
             if code == errors.NON_EMPTY_GROUP:
                 raise
         if code == errors.NONE:
-            queues += (TopicPartition(topic.id, one.partition_index) for one in asked.partitions)
-    outcomes = [OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code) for one in asked.partitions]
-    return OffsetDeleteResponseTopic(name=asked.name, partitions=outcomes)
+            queues += (TopicPartition(topic.id, partition.partition_index) for partition in requested.partitions)
+    outcomes = [
+        OffsetDeleteResponsePartition(partition_index=partition.partition_index, error_code=code)
+        for partition in requested.partitions
+    ]
+    return OffsetDeleteResponseTopic(name=requested.name, partitions=outcomes)

@@ -25,12 +25,12 @@ def describe_group(node: Node, name: str) -> list[DescribeConfigsResourceResult]
     check_group_name(name)
     configs = node.broker.groups.consumer.configs
     own, options, defaults = configs.own(name), configs.options(name), node.broker.options.consumer_groups
-    found = []
+    described = []
     for key, (option, _, doc) in GROUP_CONFIG_KEYS.items():
         synonyms = [DescribeConfigsSynonym(name=f"group.{key}", value=str(getattr(defaults, option)), source=DEFAULT_SOURCE)]
         if key in own:
             synonyms.insert(0, DescribeConfigsSynonym(name=key, value=own[key], source=GROUP_SOURCE))
-        found.append(
+        described.append(
             DescribeConfigsResourceResult(
                 name=key,
                 value=str(getattr(options, option)),
@@ -40,7 +40,7 @@ def describe_group(node: Node, name: str) -> list[DescribeConfigsResourceResult]
                 documentation=doc,
             )
         )
-    return found
+    return described
 
 
 async def set_group(node: Node, name: str, own: dict[str, str], *, validate_only: bool) -> None:

@@ -31,7 +31,7 @@ SYNC_PROTOCOL_FROM = 5
 
 async def join_group(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     """Become part of the next generation of a group; answered when it begins."""
-    asked = JoinRequest(
+    join = JoinRequest(
         member_id=request.member_id,
         protocol_type=request.protocol_type,
         protocols=tuple(OfferedProtocol(offered.name, bytes(offered.metadata)) for offered in request.protocols),
@@ -47,7 +47,7 @@ async def join_group(call: Call, request: JoinGroupRequest) -> JoinGroupResponse
         skips_assignment=call.version >= SKIPS_ASSIGNMENT_FROM,
     )
     try:
-        joined = await call.node.broker.groups.classic.join(request.group_id, asked)
+        joined = await call.node.broker.groups.classic.join(request.group_id, join)
     except PenstockError as error:
         return JoinGroupResponse(
             error_code=coordinator_code(error),
@@ -77,7 +77,7 @@ async def sync_group(call: Call, request: SyncGroupRequest) -> SyncGroupResponse
             request.group_id,
             request.member_id,
             request.generation_id,
-            {one.member_id: bytes(one.assignment) for one in request.assignments},
+            {member.member_id: bytes(member.assignment) for member in request.assignments},
             instance_id=request.group_instance_id,
             protocol=(request.protocol_type, request.protocol_name),
         )

@@ -36,9 +36,9 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
     try:
         partitions = _partitions(call, request.topics)
         positions = {
-            TopicPartition(UUID(bytes=topic.topic_id), one.partition): one.offset
+            TopicPartition(UUID(bytes=topic.topic_id), leased.partition): leased.offset
             for topic in request.topics
-            for one in topic.partitions
+            for leased in topic.partitions
         }
         lease = await call.node.broker.leases.take(
             _key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions
@@ -81,18 +81,18 @@ def _key(call: Call, lease_id: bytes) -> LeaseKey:
 
 
 def _partitions(call: Call, topics: list[LeasedTopic]) -> dict[TopicPartition, Partition]:
-    found: dict[TopicPartition, Partition] = {}
+    partitions: dict[TopicPartition, Partition] = {}
     for named in topics:
         topic = find_topic(call.node, named.topic_id)
-        for one in named.partitions:
-            found[TopicPartition(topic.id, one.partition)] = call.node.broker.partition(topic, one.partition)
-    return found
+        for leased in named.partitions:
+            partitions[TopicPartition(topic.id, leased.partition)] = call.node.broker.partition(topic, leased.partition)
+    return partitions
 
 
 def _begins(topic: LeasedTopic, starts: dict[TopicPartition, int]) -> LeasedTopic:
     topic_id = UUID(bytes=topic.topic_id)
     begins = [
-        LeasedPartition(partition=one.partition, offset=starts[TopicPartition(topic_id, one.partition)])
-        for one in topic.partitions
+        LeasedPartition(partition=leased.partition, offset=starts[TopicPartition(topic_id, leased.partition)])
+        for leased in topic.partitions
     ]
     return LeasedTopic(topic_id=topic.topic_id, partitions=begins)

@@ -46,17 +46,17 @@ async def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> Desc
 async def alter_replica_log_dirs(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """A replica can be asked to be where it is; the storage group is the one directory there is."""
     own = _log_dir(call.node.broker.data_directories())
-    results = [_moved(call.node, topic, is_own=asked.path == own) for asked in request.dirs for topic in asked.topics]
+    results = [_moved(call.node, topic, is_own=requested.path == own) for requested in request.dirs for topic in requested.topics]
     return AlterReplicaLogDirsResponse(results=results)
 
 
-def _moved(node: Node, asked: AlterReplicaLogDirTopic, *, is_own: bool) -> AlterReplicaLogDirTopicResult:
-    result = AlterReplicaLogDirTopicResult(topic_name=asked.name)
-    for number in asked.partitions:
+def _moved(node: Node, requested: AlterReplicaLogDirTopic, *, is_own: bool) -> AlterReplicaLogDirTopicResult:
+    result = AlterReplicaLogDirTopicResult(topic_name=requested.name)
+    for number in requested.partitions:
         code = errors.NONE if is_own else errors.LOG_DIR_NOT_FOUND
         if is_own:
             try:
-                node.broker.partition(find_topic(node, asked.name), number)
+                node.broker.partition(find_topic(node, requested.name), number)
             except PenstockError as error:
                 code = topic_code(error)
         result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
@@ -68,9 +68,9 @@ def _log_dir(directories: list[Path]) -> str:
     return os.path.commonpath(directories) if directories else ""
 
 
-def _topics(node: Node, asked: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
-    wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
-    found = []
+def _topics(node: Node, requested: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsTopic]:
+    wanted = None if requested is None else {topic.topic: set(topic.partitions) for topic in requested}
+    described_topics = []
     for topic in node.broker.catalog.topics():
         if wanted is not None and topic.name not in wanted:
             continue
@@ -84,8 +84,8 @@ def _topics(node: Node, asked: list[DescribableLogDirTopic] | None) -> list[Desc
                 continue  # it is starting: how much it holds is known in a moment
             described.partitions.append(DescribeLogDirsPartition(partition_index=number, partition_size=size))
         if described.partitions:
-            found.append(described)
-    return found
+            described_topics.append(described)
+    return described_topics
 
 
 def _space(directories: list[Path]) -> tuple[int, int]:

@@ -33,13 +33,13 @@ async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeader
     if request.election_type not in (PREFERRED, UNCLEAN):
         return ElectLeadersResponse(error_code=errors.INVALID_REQUEST)
     is_for_all = request.topic_partitions is None
-    asked = (
+    requested = (
         {topic.name: list(range(topic.partitions)) for topic in call.node.broker.catalog.topics()}
         if request.topic_partitions is None
         else {topic.topic: topic.partitions for topic in request.topic_partitions}
     )
     response = ElectLeadersResponse()
-    for name, numbers in asked.items():
+    for name, numbers in requested.items():
         results = [_elect(call.node, name, number, request.election_type) for number in numbers]
         if is_for_all:
             results = [result for result in results if result.error_code != errors.ELECTION_NOT_NEEDED]
@@ -56,7 +56,7 @@ async def alter_partition_reassignments(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
     for topic in request.topics:
-        moved = [_move(call.node, topic.name, asked) for asked in topic.partitions]
+        moved = [_move(call.node, topic.name, requested) for requested in topic.partitions]
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=moved))
     return response
 
@@ -83,19 +83,19 @@ def _elect(node: Node, name: str, number: int, election_type: int) -> PartitionR
     return result
 
 
-def _move(node: Node, name: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-    result = ReassignablePartitionResponse(partition_index=asked.partition_index, error_message=None)
+def _move(node: Node, name: str, requested: ReassignablePartition) -> ReassignablePartitionResponse:
+    result = ReassignablePartitionResponse(partition_index=requested.partition_index, error_message=None)
     try:
         topic = find_topic(node, name)
     except PenstockError as error:
         result.error_code, result.error_message = topic_code(error), str(error)
         return result
-    if not 0 <= asked.partition_index < topic.partitions:
+    if not 0 <= requested.partition_index < topic.partitions:
         result.error_code = errors.UNKNOWN_TOPIC_OR_PARTITION
         result.error_message = f"topic {name!r} has partitions 0..{topic.partitions - 1}"
-    elif asked.replicas is None:
+    elif requested.replicas is None:
         result.error_code, result.error_message = errors.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being moved"
-    elif asked.replicas != [node.node_id]:
+    elif requested.replicas != [node.node_id]:
         result.error_code = errors.INVALID_REPLICA_ASSIGNMENT
-        result.error_message = f"replicas can be on broker {node.node_id} alone, not on {asked.replicas}"
+        result.error_message = f"replicas can be on broker {node.node_id} alone, not on {requested.replicas}"
     return result

@@ -55,8 +55,8 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
     """The producers each partition knows."""
     response = DescribeProducersResponse()
     for topic in request.topics:
-        found = [await _describe(call.node, topic.name, number) for number in topic.partition_indexes]
-        response.topics.append(TopicResponse(name=topic.name, partitions=found))
+        results = [await _describe(call.node, topic.name, number) for number in topic.partition_indexes]
+        response.topics.append(TopicResponse(name=topic.name, partitions=results))
     return response
 
 
@@ -70,7 +70,7 @@ async def _describe(node: Node, name: str, number: int) -> PartitionResponse:
 
 
 async def _producers(node: Node, partition: Partition, queue: TopicPartition) -> list[ProducerState]:
-    found = []
+    producers = []
     for source, state in list(partition.sources()):
         if not source.startswith(KAFKA_SOURCE):
             continue
@@ -81,7 +81,7 @@ async def _producers(node: Node, partition: Partition, queue: TopicPartition) ->
         ended_by = node.broker.transactions.marked_by(queue, producer_id)
         if ended_by is None and first_offset is None and last is not None and last.is_transactional:
             ended_by = node.broker.transactions.epoch
-        found.append(
+        producers.append(
             ProducerState(
                 producer_id=producer_id,
                 producer_epoch=state.epoch,
@@ -91,7 +91,7 @@ async def _producers(node: Node, partition: Partition, queue: TopicPartition) ->
                 current_txn_start_offset=-1 if first_offset is None else first_offset,
             )
         )
-    return found
+    return producers
 
 
 async def _batch_at(partition: Partition, offset: int) -> BatchHeader | None:

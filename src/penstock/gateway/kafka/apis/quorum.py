@@ -23,9 +23,9 @@ async def describe_quorum(call: Call, request: DescribeQuorumRequest) -> Describ
     """This node alone, for the one log that clients can ask for."""
     node = call.node
     topics = [
-        QuorumTopic(topic_name=topic.topic_name, partitions=[_partition(call, topic.topic_name, one.partition_index)])
+        QuorumTopic(topic_name=topic.topic_name, partitions=[_partition(call, topic.topic_name, partition.partition_index)])
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     listener = QuorumListener(name=node.security_protocol, host=node.host, port=node.port)
     return DescribeQuorumResponse(

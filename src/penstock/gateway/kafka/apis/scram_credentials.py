@@ -25,19 +25,20 @@ async def describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """Which credentials users have, but nothing that helps to be them; without names, of all users."""
     users = call.node.broker.users
-    asked = [user.name for user in request.users or []]
+    requested = [user.name for user in request.users or []]
     results: list[DescribeUserScramCredentialsResult] = []
-    for name in asked or users.names():
+    for name in requested or users.names():
         result = DescribeUserScramCredentialsResult(user=name, error_message=None)
-        if asked.count(name) > 1:
+        if requested.count(name) > 1:
             result.error_code, result.error_message = errors.DUPLICATE_RESOURCE, "the user is named more than once"
         else:
             result.credential_infos = [
-                CredentialInfo(mechanism=one.mechanism, iterations=one.iterations) for one in users.credentials(name)
+                CredentialInfo(mechanism=credential.mechanism, iterations=credential.iterations)
+                for credential in users.credentials(name)
             ]
             if not result.credential_infos:
                 result.error_code, result.error_message = errors.RESOURCE_NOT_FOUND, f"user {name!r} has no credentials"
-        if all(one.user != name for one in results):
+        if all(known.user != name for known in results):
             results.append(result)
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
@@ -47,10 +48,10 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Set and remove credentials, each user's as a whole or not at all."""
     results = []
-    names = [one.name for one in request.deletions] + [one.name for one in request.upsertions]
+    names = [change.name for change in request.deletions] + [change.name for change in request.upsertions]
     for name in dict.fromkeys(names):
-        deletions = [one for one in request.deletions if one.name == name]
-        upsertions = [one for one in request.upsertions if one.name == name]
+        deletions = [change for change in request.deletions if change.name == name]
+        upsertions = [change for change in request.upsertions if change.name == name]
         result = AlterUserScramCredentialsResult(user=name, error_message=None)
         try:
             await _alter(call, name, deletions, upsertions)
@@ -64,19 +65,26 @@ async def _alter(
     call: Call, name: str, deletions: list[ScramCredentialDeletion], upsertions: list[ScramCredentialUpsertion]
 ) -> None:
     users = call.node.broker.users
-    named = [one.mechanism for one in deletions] + [one.mechanism for one in upsertions]
+    named = [credential.mechanism for credential in deletions] + [credential.mechanism for credential in upsertions]
     if len(set(named)) < len(named):
         raise RepeatedCredentialError(f"a credential of user {name!r} is changed more than once")
-    removes = [(name, _mechanism(one.mechanism)) for one in deletions]
+    removes = [(name, _mechanism(credential.mechanism)) for credential in deletions]
     for _, mechanism in removes:
         users.check_remove(name, mechanism)
     sets = []
-    for one in upsertions:
-        mechanism = _mechanism(one.mechanism)
-        users.check_set(name, one.iterations)
-        if not one.salt or not one.salted_password:
+    for credential in upsertions:
+        mechanism = _mechanism(credential.mechanism)
+        users.check_set(name, credential.iterations)
+        if not credential.salt or not credential.salted_password:
             raise InvalidRequestError("a credential has a salt and a salted password")
-        sets.append((name, Credential.from_salted(mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))))
+        sets.append(
+            (
+                name,
+                Credential.from_salted(
+                    mechanism, credential.iterations, bytes(credential.salt), bytes(credential.salted_password)
+                ),
+            )
+        )
     await users.change(sets, removes)
 
 

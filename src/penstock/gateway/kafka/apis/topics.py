@@ -119,8 +119,8 @@ async def _create(node: Node, wanted: CreatableTopic, quota: ChangeQuota, *, val
         return result
     result.num_partitions, result.replication_factor = partitions, 1
     result.configs = [
-        CreatableTopicConfigs(name=found.name, value=found.value, config_source=found.config_source)
-        for found in describe_topic(node, config.under(node.broker.dynamic.topic_defaults))
+        CreatableTopicConfigs(name=described.name, value=described.value, config_source=described.config_source)
+        for described in describe_topic(node, config.under(node.broker.dynamic.topic_defaults))
     ]
     return result
 
@@ -163,15 +163,15 @@ async def _delete(node: Node, wanted: DeleteTopicState, quota: ChangeQuota) -> D
 
 
 async def _grow(
-    node: Node, asked: CreatePartitionsTopic, quota: ChangeQuota, *, validate_only: bool
+    node: Node, requested: CreatePartitionsTopic, quota: ChangeQuota, *, validate_only: bool
 ) -> CreatePartitionsTopicResult:
-    result = CreatePartitionsTopicResult(name=asked.name)
+    result = CreatePartitionsTopicResult(name=requested.name)
     try:
-        topic = find_topic(node, asked.name)
-        _check_growth(node, topic, asked)
+        topic = find_topic(node, requested.name)
+        _check_growth(node, topic, requested)
         if not validate_only:
-            quota.draw(asked.count - topic.partitions)
-            await node.broker.add_partitions(asked.name, asked.count)
+            quota.draw(requested.count - topic.partitions)
+            await node.broker.add_partitions(requested.name, requested.count)
     except InvalidAssignmentError as error:
         result.error_code, result.error_message = errors.INVALID_REPLICA_ASSIGNMENT, str(error)
     except PenstockError as error:

@@ -26,12 +26,16 @@ STATES = frozenset(state.value for state in TransactionState)
 
 async def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """The state of each transactional id."""
-    return DescribeTransactionsResponse(transaction_states=[_describe(call.node, one) for one in request.transactional_ids])
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(call.node, transactional_id) for transactional_id in request.transactional_ids]
+    )
 
 
 async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """Every transactional id that all filters let pass."""
-    response = ListTransactionsResponse(unknown_state_filters=[one for one in request.state_filters if one not in STATES])
+    response = ListTransactionsResponse(
+        unknown_state_filters=[statensaction for statensaction in request.state_filters if statensaction not in STATES]
+    )
     pattern: re.Pattern[str] | None = None
     try:
         if request.transactional_id_pattern:
@@ -40,38 +44,42 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
         response.error_code = errors.INVALID_REGULAR_EXPRESSION
         return response
     now_ms = int(call.node.clock.wall() * 1000)
-    for one in call.node.broker.transactions.transactions():
-        if _passes(one, request, pattern, now_ms):
-            found = ListTransactionsTransactionState(
-                transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state.value
+    for transaction in call.node.broker.transactions.transactions():
+        if _passes(transaction, request, pattern, now_ms):
+            listed = ListTransactionsTransactionState(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.value,
             )
-            response.transaction_states.append(found)
+            response.transaction_states.append(listed)
     return response
 
 
-def _passes(one: Transaction, request: ListTransactionsRequest, pattern: re.Pattern[str] | None, now_ms: int) -> bool:
-    if request.state_filters and one.state.value not in request.state_filters:
+def _passes(transaction: Transaction, request: ListTransactionsRequest, pattern: re.Pattern[str] | None, now_ms: int) -> bool:
+    if request.state_filters and transaction.state.value not in request.state_filters:
         return False
-    if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+    if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False
-    if request.duration_filter >= 0 and (one.started_ms < 0 or now_ms - one.started_ms <= request.duration_filter):
+    if request.duration_filter >= 0 and (
+        transaction.started_ms < 0 or now_ms - transaction.started_ms <= request.duration_filter
+    ):
         return False
-    return pattern is None or pattern.fullmatch(one.transactional_id) is not None
+    return pattern is None or pattern.fullmatch(transaction.transactional_id) is not None
 
 
 def _describe(node: Node, transactional_id: str) -> DescribeTransactionsTransactionState:
     response = DescribeTransactionsTransactionState(transactional_id=transactional_id)
     try:
-        found = node.broker.transactions.transaction(transactional_id)
+        transaction = node.broker.transactions.transaction(transactional_id)
     except PenstockError:
         response.error_code = errors.TRANSACTIONAL_ID_NOT_FOUND
         return response
-    response.transaction_state = found.state.value
-    response.transaction_timeout_ms = found.timeout_ms
-    response.transaction_start_time_ms = found.started_ms
-    response.producer_id, response.producer_epoch = found.producer_id, found.epoch
+    response.transaction_state = transaction.state.value
+    response.transaction_timeout_ms = transaction.timeout_ms
+    response.transaction_start_time_ms = transaction.started_ms
+    response.producer_id, response.producer_epoch = transaction.producer_id, transaction.epoch
     by_topic: dict[UUID, list[int]] = {}
-    for queue in sorted(found.queues):
+    for queue in sorted(transaction.queues):
         by_topic.setdefault(queue.topic_id, []).append(queue.partition)
     for topic_id, numbers in by_topic.items():
         name = _topic_name(node, topic_id)

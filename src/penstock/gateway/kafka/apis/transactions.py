@@ -49,17 +49,17 @@ async def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) 
     """Make partitions part of a transaction, all of them or none; or, from version 4 on, only say whether they are."""
     response = AddPartitionsToTxnResponse()
     if call.version < MANY_FROM:
-        asked = AddPartitionsToTxnTransaction(
+        requested = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        response.results_by_topic_v3_and_below = _results(await _add_partitions(call, asked))
+        response.results_by_topic_v3_and_below = _results(await _add_partitions(call, requested))
         return response
-    for asked in request.transactions:
-        codes = _verify(call, asked) if asked.verify_only else await _add_partitions(call, asked)
-        result = AddPartitionsToTxnResult(transactional_id=asked.transactional_id, topic_results=_results(codes))
+    for requested in request.transactions:
+        codes = _verify(call, requested) if requested.verify_only else await _add_partitions(call, requested)
+        result = AddPartitionsToTxnResult(transactional_id=requested.transactional_id, topic_results=_results(codes))
         response.results_by_transaction.append(result)
     return response
 
@@ -97,11 +97,11 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
     for topic in request.topics:
         answered = TxnOffsetCommitResponseTopic(name=topic.name)
         response.topics.append(answered)
-        for asked in topic.partitions:
-            outcome = TxnOffsetCommitResponsePartition(partition_index=asked.partition_index)
+        for requested in topic.partitions:
+            outcome = TxnOffsetCommitResponsePartition(partition_index=requested.partition_index)
             answered.partitions.append(outcome)
             try:
-                accepted.append((_queue(call.node, (topic.name, asked.partition_index)), _position(asked)))
+                accepted.append((_queue(call.node, (topic.name, requested.partition_index)), _position(requested)))
                 waiting.append(outcome)
             except PenstockError as error:
                 is_too_long = isinstance(error, _MetadataTooLongError)
@@ -144,18 +144,18 @@ class _MetadataTooLongError(InvalidRequestError):
     code = "metadata_too_long"
 
 
-def _position(asked: TxnOffsetCommitRequestPartition) -> Position:
-    if asked.committed_offset < 0:
-        raise InvalidRequestError(f"a position is an offset, not {asked.committed_offset}")
-    metadata = asked.committed_metadata or ""
+def _position(requested: TxnOffsetCommitRequestPartition) -> Position:
+    if requested.committed_offset < 0:
+        raise InvalidRequestError(f"a position is an offset, not {requested.committed_offset}")
+    metadata = requested.committed_metadata or ""
     if len(metadata.encode()) > METADATA_MAX:
         raise _MetadataTooLongError(f"the metadata of a position has at most {METADATA_MAX} bytes")
-    return Position(asked.committed_offset, asked.committed_leader_epoch, metadata)
+    return Position(requested.committed_offset, requested.committed_leader_epoch, metadata)
 
 
-async def _add_partitions(call: Call, asked: AddPartitionsToTxnTransaction) -> dict[Place, int]:
+async def _add_partitions(call: Call, requested: AddPartitionsToTxnTransaction) -> dict[Place, int]:
     """The outcome for each partition."""
-    places = _places(asked.topics)
+    places = _places(requested.topics)
     queues: list[TopicPartition] = []
     codes: dict[Place, int] = {}
     for place in places:
@@ -166,20 +166,20 @@ async def _add_partitions(call: Call, asked: AddPartitionsToTxnTransaction) -> d
     if codes:
         # Of partitions that belong together, none is added where some cannot be.
         return {place: codes.get(place, errors.OPERATION_NOT_ATTEMPTED) for place in places}
-    producer = Producer(asked.producer_id, asked.producer_epoch)
+    producer = Producer(requested.producer_id, requested.producer_epoch)
     try:
-        await call.node.broker.transactions.add(asked.transactional_id, producer, queues=frozenset(queues))
+        await call.node.broker.transactions.add(requested.transactional_id, producer, queues=frozenset(queues))
     except PenstockError as error:
         return dict.fromkeys(places, coordinator_code(error, tells_fenced=call.version >= FENCED_FROM))
     return dict.fromkeys(places, errors.NONE)
 
 
-def _verify(call: Call, asked: AddPartitionsToTxnTransaction) -> dict[Place, int]:
-    producer = Producer(asked.producer_id, asked.producer_epoch)
+def _verify(call: Call, requested: AddPartitionsToTxnTransaction) -> dict[Place, int]:
+    producer = Producer(requested.producer_id, requested.producer_epoch)
     codes: dict[Place, int] = {}
-    for place in _places(asked.topics):
+    for place in _places(requested.topics):
         try:
-            call.node.broker.transactions.check_write(asked.transactional_id, producer, _queue(call.node, place))
+            call.node.broker.transactions.check_write(requested.transactional_id, producer, _queue(call.node, place))
             codes[place] = errors.NONE
         except UnknownTopicError:
             codes[place] = errors.INVALID_TXN_STATE

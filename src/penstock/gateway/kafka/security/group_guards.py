@@ -80,8 +80,8 @@ async def _find_coordinator(call: Call, request: cluster_messages.FindCoordinato
 
 def _commit_refusal(code: int) -> Any:
     def refuse(topic: offset_messages.OffsetCommitRequestTopic) -> offset_messages.OffsetCommitResponseTopic:
-        one = offset_messages.OffsetCommitResponsePartition
-        partitions = [one(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions]
+        result = offset_messages.OffsetCommitResponsePartition
+        partitions = [result(partition_index=requested.partition_index, error_code=code) for requested in topic.partitions]
         return offset_messages.OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=partitions)
 
     return refuse
@@ -120,23 +120,23 @@ async def _offset_fetch_one(call: Call, request: offset_messages.OffsetFetchRequ
     response = await handler(call, request)
     response.topics = [topic for topic in response.topics if may_topic(call, Operation.DESCRIBE, topic.name)]
     for topic in denied:
-        one = offset_messages.OffsetFetchResponsePartition
+        result = offset_messages.OffsetFetchResponsePartition
         partitions = [
-            one(partition_index=number, committed_offset=-1, error_code=NOT_TOPIC) for number in topic.partition_indexes
+            result(partition_index=number, committed_offset=-1, error_code=NOT_TOPIC) for number in topic.partition_indexes
         ]
         response.topics.append(offset_messages.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
     return response
 
 
 def _positions_refusal(topic: offset_messages.OffsetFetchRequestTopics) -> offset_messages.OffsetFetchResponseTopics:
-    one = offset_messages.OffsetFetchResponsePartitions
-    partitions = [one(partition_index=number, committed_offset=-1, error_code=NOT_TOPIC) for number in topic.partition_indexes]
+    result = offset_messages.OffsetFetchResponsePartitions
+    partitions = [result(partition_index=number, committed_offset=-1, error_code=NOT_TOPIC) for number in topic.partition_indexes]
     return offset_messages.OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name, partitions=partitions)
 
 
 def _offset_delete_refusal(topic: offset_messages.OffsetDeleteRequestTopic) -> offset_messages.OffsetDeleteResponseTopic:
-    one = offset_messages.OffsetDeleteResponsePartition
-    partitions = [one(partition_index=asked.partition_index, error_code=NOT_TOPIC) for asked in topic.partitions]
+    result = offset_messages.OffsetDeleteResponsePartition
+    partitions = [result(partition_index=requested.partition_index, error_code=NOT_TOPIC) for requested in topic.partitions]
     return offset_messages.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions)
 
 
@@ -187,11 +187,11 @@ async def _add_partitions(call: Call, request: transaction_messages.AddPartition
         results = _addition_refusal(call, request.v3_and_below_transactional_id, topics)
         return await handler(call, request) if results is None else response(results_by_topic_v3_and_below=results)
     refused = {
-        one.transactional_id: results
-        for one in request.transactions
-        if (results := _addition_refusal(call, one.transactional_id, one.topics)) is not None
+        transaction.transactional_id: results
+        for transaction in request.transactions
+        if (results := _addition_refusal(call, transaction.transactional_id, transaction.topics)) is not None
     }
-    take_out(request, "transactions", lambda one: one.transactional_id not in refused)
+    take_out(request, "transactions", lambda transaction: transaction.transactional_id not in refused)
     answer = await handler(call, request) if request.transactions else response()
     for transactional_id, results in refused.items():
         answer.results_by_transaction.append(
@@ -211,9 +211,9 @@ def _addition_refusal(
     results = []
     for topic in topics:
         code = errors.OPERATION_NOT_ATTEMPTED if may_write[topic.name] else NOT_TOPIC
-        one = transaction_messages.AddPartitionsToTxnPartitionResult
+        result = transaction_messages.AddPartitionsToTxnPartitionResult
         partitions = [
-            one(partition_index=number, partition_error_code=code if is_allowed else NOT_TRANSACTIONAL_ID)
+            result(partition_index=number, partition_error_code=code if is_allowed else NOT_TRANSACTIONAL_ID)
             for number in topic.partitions
         ]
         results.append(transaction_messages.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
@@ -222,8 +222,8 @@ def _addition_refusal(
 
 def _txn_commit_refusal(code: int) -> Any:
     def refuse(topic: transaction_messages.TxnOffsetCommitRequestTopic) -> transaction_messages.TxnOffsetCommitResponseTopic:
-        one = transaction_messages.TxnOffsetCommitResponsePartition
-        partitions = [one(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions]
+        result = transaction_messages.TxnOffsetCommitResponsePartition
+        partitions = [result(partition_index=requested.partition_index, error_code=code) for requested in topic.partitions]
         return transaction_messages.TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
 
     return refuse
@@ -239,7 +239,7 @@ def _txn_commit_refused(code: int) -> Any:
 
 def _may_commit_together(call: Call, request: private_messages.CommitTogetherRequest) -> bool:
     """Needs WRITE on the transactional id of each producer and of the application whose record is set."""
-    names = [request.record_key, *(one.transactional_id for one in request.transactions)]
+    names = [request.record_key, *(transaction.transactional_id for transaction in request.transactions)]
     return all(may_transaction(call, Operation.WRITE, name) for name in names)
 
 

@@ -55,9 +55,11 @@ async def _metadata(call: Call, request: metadata_messages.MetadataRequest, hand
     for topic in response.topics:
         if topic.topic_authorized_operations != NOT_ASKED:
             topic.topic_authorized_operations = allowed_operations(call, ResourceKind.TOPIC, topic.name or "")
-    for asked in denied:
-        name = asked.name if call.version >= NO_NAME_FROM else asked.name or ""
-        response.topics.append(metadata_messages.MetadataResponseTopic(error_code=NOT_TOPIC, name=name, topic_id=asked.topic_id))
+    for requested in denied:
+        name = requested.name if call.version >= NO_NAME_FROM else requested.name or ""
+        response.topics.append(
+            metadata_messages.MetadataResponseTopic(error_code=NOT_TOPIC, name=name, topic_id=requested.topic_id)
+        )
     _mask_cluster(call, response)
     return response
 
@@ -152,42 +154,45 @@ def _refuse_configs(kind: Any) -> Any:
 
 
 def _list_offsets_refusal(topic: offset_messages.ListOffsetsTopic) -> offset_messages.ListOffsetsTopicResponse:
-    one = offset_messages.ListOffsetsPartitionResponse
-    partitions = [one(partition_index=asked.partition_index, error_code=NOT_TOPIC) for asked in topic.partitions]
+    result = offset_messages.ListOffsetsPartitionResponse
+    partitions = [result(partition_index=requested.partition_index, error_code=NOT_TOPIC) for requested in topic.partitions]
     return offset_messages.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
 
 
 def _delete_records_refusal(topic: offset_messages.DeleteRecordsTopic) -> offset_messages.DeleteRecordsTopicResult:
-    one = offset_messages.DeleteRecordsPartitionResult
+    result = offset_messages.DeleteRecordsPartitionResult
     partitions = [
-        one(partition_index=asked.partition_index, low_watermark=-1, error_code=NOT_TOPIC) for asked in topic.partitions
+        result(partition_index=requested.partition_index, low_watermark=-1, error_code=NOT_TOPIC)
+        for requested in topic.partitions
     ]
     return offset_messages.DeleteRecordsTopicResult(name=topic.name, partitions=partitions)
 
 
 def _epochs_refusal(topic: offset_messages.OffsetForLeaderTopic) -> offset_messages.OffsetForLeaderTopicResult:
-    one = offset_messages.EpochEndOffset
-    partitions = [one(partition=asked.partition, error_code=NOT_TOPIC) for asked in topic.partitions]
+    result = offset_messages.EpochEndOffset
+    partitions = [result(partition=requested.partition, error_code=NOT_TOPIC) for requested in topic.partitions]
     return offset_messages.OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions)
 
 
 def _producers_refusal(topic: cluster_messages.TopicRequest) -> cluster_messages.TopicResponse:
-    one = cluster_messages.PartitionResponse
-    partitions = [one(partition_index=number, error_code=NOT_TOPIC, error_message=DENIED) for number in topic.partition_indexes]
+    result = cluster_messages.PartitionResponse
+    partitions = [
+        result(partition_index=number, error_code=NOT_TOPIC, error_message=DENIED) for number in topic.partition_indexes
+    ]
     return cluster_messages.TopicResponse(name=topic.name, partitions=partitions)
 
 
 def _acl_creation_refusal(request: acls_messages.CreateAclsRequest) -> acls_messages.CreateAclsResponse:
-    one = acls_messages.AclCreationResult
+    result = acls_messages.AclCreationResult
     return acls_messages.CreateAclsResponse(
-        results=[one(error_code=NOT_CLUSTER, error_message=DENIED) for _ in request.creations]
+        results=[result(error_code=NOT_CLUSTER, error_message=DENIED) for _ in request.creations]
     )
 
 
 def _acl_deletion_refusal(request: acls_messages.DeleteAclsRequest) -> acls_messages.DeleteAclsResponse:
-    one = acls_messages.DeleteAclsFilterResult
+    result = acls_messages.DeleteAclsFilterResult
     return acls_messages.DeleteAclsResponse(
-        filter_results=[one(error_code=NOT_CLUSTER, error_message=DENIED) for _ in request.filters]
+        filter_results=[result(error_code=NOT_CLUSTER, error_message=DENIED) for _ in request.filters]
     )
 
 
@@ -195,7 +200,7 @@ def _quotas_refusal(request: quota_messages.AlterClientQuotasRequest) -> quota_m
     response = quota_messages.AlterClientQuotasResponse()
     for entry in request.entries:
         named = quota_messages.AlterClientQuotasResponseEntityData
-        entity = [named(entity_type=one.entity_type, entity_name=one.entity_name) for one in entry.entity]
+        entity = [named(entity_type=component.entity_type, entity_name=component.entity_name) for component in entry.entity]
         response.entries.append(
             quota_messages.AlterClientQuotasResponseEntryData(error_code=NOT_CLUSTER, error_message=DENIED, entity=entity)
         )
@@ -205,17 +210,17 @@ def _quotas_refusal(request: quota_messages.AlterClientQuotasRequest) -> quota_m
 def _credentials_refusal(
     request: sasl_messages.AlterUserScramCredentialsRequest,
 ) -> sasl_messages.AlterUserScramCredentialsResponse:
-    names = [one.name for one in request.deletions] + [one.name for one in request.upsertions]
-    one = sasl_messages.AlterUserScramCredentialsResult
-    results = [one(user=name, error_code=NOT_CLUSTER, error_message=DENIED) for name in dict.fromkeys(names)]
+    names = [changeult.name for changeult in request.deletions] + [changeult.name for changeult in request.upsertions]
+    result = sasl_messages.AlterUserScramCredentialsResult
+    results = [result(user=name, error_code=NOT_CLUSTER, error_message=DENIED) for name in dict.fromkeys(names)]
     return sasl_messages.AlterUserScramCredentialsResponse(results=results)
 
 
 def _log_dirs_refusal(request: quorum_messages.AlterReplicaLogDirsRequest) -> quorum_messages.AlterReplicaLogDirsResponse:
     response = quorum_messages.AlterReplicaLogDirsResponse()
-    one = quorum_messages.AlterReplicaLogDirPartitionResult
-    for topic in (topic for asked in request.dirs for topic in asked.topics):
-        refused = [one(partition_index=number, error_code=NOT_CLUSTER) for number in topic.partitions]
+    result = quorum_messages.AlterReplicaLogDirPartitionResult
+    for topic in (topic for directory in request.dirs for topic in directory.topics):
+        refused = [result(partition_index=number, error_code=NOT_CLUSTER) for number in topic.partitions]
         response.results.append(quorum_messages.AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=refused))
     return response
 
