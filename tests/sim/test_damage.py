@@ -12,9 +12,9 @@ import pytest
 from penstock.blob import BlobId, FilePiece
 from penstock.blob.channel import place_of, size_part_of
 from penstock.blob.journal import chunk_name
-from penstock.broker import Broker, BrokerOptions, PartitionDamagedError, Topic
+from penstock.broker import Broker, BrokerOptions, CompactionOptions, PartitionDamagedError, Topic, TopicConfig
 from penstock.core.errors import CorruptionError, PenstockError
-from penstock.queue import Partition
+from penstock.queue import Partition, in_place
 from penstock.testing.batches import make_batch, values_of
 from penstock.testing.sim_disk import SimPlatter
 from penstock.testing.sim_loop import run_simulation
@@ -47,9 +47,9 @@ def _records(node: SimNode, tablets: set[int]) -> list[Record]:
     return found
 
 
-async def _start(node: SimNode) -> Broker:
+async def _start(node: SimNode, options: BrokerOptions | None = None) -> Broker:
     node.start()
-    return await Broker.start(node.storage, BrokerOptions(), clock=node.clock, random=Random(SEED))
+    return await Broker.start(node.storage, options or BrokerOptions(), clock=node.clock, random=Random(SEED))
 
 
 async def _stop(node: SimNode, broker: Broker) -> None:
@@ -164,6 +164,35 @@ def test_a_damaged_record_of_one_topic_keeps_no_other_from_being_served(at: int)
             assert (await broker.examine(broker.catalog.topic("one"))).is_none
             await _stop(node, broker)
         assert lost_some > len(records) // 2
+
+    run_simulation(scenario())
+
+
+def test_a_damaged_partition_keeps_no_other_from_being_compacted() -> None:
+    """Compaction of the damaged one fails, is counted, and is tried again."""
+
+    async def scenario() -> None:
+        node = SimNode()
+        broker = await _start(node)
+        config = TopicConfig({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+        for name in ("damaged", "sound"):
+            topic = await broker.create_topic(name, 1, config)
+            for number in range(4):
+                await broker.produce(topic, 0, make_batch([content(20_000, number)], key=b"same", timestamp=1000))
+            await broker.partition(topic, 0).roll_head()
+        (tablet,) = broker.catalog.topic("damaged").tablets
+        record = max(_records(node, {tablet}), key=lambda record: record.blob.size)
+        await _stop(node, broker)
+        node = _hurt_node(node.platters[0].snapshot(), record, 70)
+        broker = await _start(node, BrokerOptions(compaction=CompactionOptions(interval_s=10.0, offload=in_place)))
+        sound = broker.partition(broker.catalog.topic("sound"), 0)
+        assert len(await _read(sound)) == 4
+        await asyncio.sleep(25)
+        assert list(await _read(sound)) == [3]
+        assert broker.probe.compaction_failures == 2
+        with pytest.raises(CorruptionError):
+            await _read(broker.partition(broker.catalog.topic("damaged"), 0))
+        await _stop(node, broker)
 
     run_simulation(scenario())
 

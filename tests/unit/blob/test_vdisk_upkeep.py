@@ -16,7 +16,7 @@ from tests.sim_group import SMALL, SimGroup, options, run_group
 
 KINDS = list(Erasure)
 BLOB_SIZE = 10_000
-FILLING = {Erasure.NONE: 10_000, Erasure.BLOCK_4_2: 50_000, Erasure.MIRROR_3_DC: 30_000}
+FILLING = {Erasure.NONE: 10_000, Erasure.BLOCK_4_2: 50_000, Erasure.MIRROR_3_DC: 30_000, Erasure.MIRROR_3: 10_000}
 """Sizes of which sixty blobs fill several chunks of each disk."""
 COUNT = 60
 
