@@ -142,6 +142,21 @@ def test_every_name_is_used() -> None:
     assert unused == [], "Nothing but tests uses these: delete them, or say in KEPT why they stay."
 
 
+def test_every_option_is_read() -> None:
+    """An option that is parsed and then ignored is worse than none."""
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    read = {name for source in sources.values() for name in re.findall(r"\.([a-z_]\w*)\b(?!\s*=[^=])", source)}
+    ignored = [
+        f"{_place(path)}:{field.lineno} {node.name}.{field.target.id}"
+        for path, source in sources.items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef) and node.name.endswith(("Options", "Config"))
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id not in read
+    ]
+    assert ignored == [], "Nothing reads these."
+
+
 def test_unit_tests_are_in_the_folders_of_what_they_test() -> None:
     """What is about no single folder (pages, bench/, deploy/, the tree itself) is at the top."""
     unit = ROOT / "tests" / "unit"

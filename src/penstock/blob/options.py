@@ -15,8 +15,6 @@ class VDiskOptions:
     checkpoint_records: int = 200_000  # the same in records, over all disks of the group: an opening group reads the logs of all
     accept_loss: bool = False  # open the only copy of something though files of it are missing
     sparse_ratio: float = 0.5  # a chunk less alive than this is rewritten
-    upkeep_interval: float = 1.0  # seconds
-    scrub_pause: float = 1.0  # seconds between two chunks
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ class RoundReport:
 
     restored: int = 0
     dropped: int = 0
-    phantoms: int = 0
     failed: int = 0
     reason: str = ""
 
@@ -164,8 +163,6 @@ class Replicator:
             if judge(self._group, seen) is None:
                 report.failed += 1
                 report.reason = f"too few disks can tell whether {seen.blob_id} is written"
-            else:
-                report.phantoms += 1
             return
         await self._restore(seen, part, report)
 

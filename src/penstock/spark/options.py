@@ -92,7 +92,6 @@ class ReadOptions:
     fails_on_data_loss: bool = True
     is_committed: bool = False
     checks_crcs: bool = True
-    includes_headers: bool = False
     offsets_per_trigger_max: int | None = None
     offsets_per_trigger_min: int | None = None
     trigger_delay_max_s: float = 900.0
@@ -135,7 +134,6 @@ def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
         fails_on_data_loss=boolean(options, "failOnDataLoss", True),
         is_committed=isolation == "read_committed",
         checks_crcs=boolean(options, "kafka.check.crcs", True),
-        includes_headers=boolean(options, "includeHeaders", False),
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         trigger_delay_max_s=_delay(options.get("maxtriggerdelay", "15m")),
