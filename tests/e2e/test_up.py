@@ -100,7 +100,9 @@ def test_stopping_does_not_wait_for_idle_readers(tmp_path: Path) -> None:
         node.ok("topic", "create", "t")
         command = [*PENSTOCK, "consume", "t", "--follow", "--bootstrap", node.bootstrap, "--timeout", "1"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as reader:
-            time.sleep(1.0)
+            node.ok("produce", "t", stdin=b"it follows\n")
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == b"it follows\n"
             started = time.monotonic()
             assert node.stop() == 0
             assert time.monotonic() - started < 8

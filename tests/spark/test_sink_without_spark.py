@@ -187,11 +187,12 @@ def test_what_lost_attempts_left_open_is_aborted_with_the_commit(gateway: Runnin
 
 def test_the_next_attempt_fences_the_one_before(gateway: RunningGateway, topic: str) -> None:
     options = _options(gateway, topic)
-    is_late = threading.Event()
+    has_sent, is_late = threading.Event(), threading.Event()
     outcome: list[BaseException | None] = []
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield _rows(value=["a" * 5_000_000])
+        has_sent.set()
         is_late.wait(20)
         yield _rows(value=["b"])
 
@@ -206,7 +207,7 @@ def test_the_next_attempt_fences_the_one_before(gateway: RunningGateway, topic: 
     gateway.run(gateway.broker.configure_topic(topic, _large_messages()))
     thread = threading.Thread(target=zombie)
     thread.start()
-    time.sleep(0.3)
+    assert has_sent.wait(30)
     told = _send(options, _rows(value=["of the successor"]), name=f"spark/{topic}/0/0")
     is_late.set()
     thread.join(30)
