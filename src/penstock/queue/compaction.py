@@ -18,7 +18,7 @@ is there, and a tombstone only after all before it are gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
@@ -228,7 +228,8 @@ class _Pass:
         sieve = Sieve(key_map, aborted, noted_to=noted_to, ripe_to=self._ripe_to)
         group = _Group(self._partition.config.body_bytes)
         waiting = 0
-        async for stretch in self._read(covered):
+        for bodies in _stretches(covered):
+            stretch = await self._read(bodies)
             for body, remnant, forgotten in await self._offload(partial(_sift, sieve, stretch, covered[-1], self._scratch)):
                 waiting += remnant.waiting
                 if not group.takes(body, remnant):
@@ -244,25 +245,16 @@ class _Pass:
         """Fill the map from the dirty bodies; up to where it came."""
         clean_to = self._dirt.clean_to
         dirty = [body for body in self._dirt.bodies if body.next_offset > clean_to]
-        async for stretch in self._read(dirty):
+        for bodies in _stretches(dirty):
+            stretch = await self._read(bodies)
             full_at = await self._offload(partial(_note, key_map, stretch, aborted, clean_to, self._scratch))
             if full_at is not None:
                 return full_at
         return self._dirt.bodies[-1].next_offset
 
-    async def _read(self, bodies: Sequence[Body]) -> AsyncIterator[Stretch]:
-        """Reads bodies in order, as many at a time as are worth a thread."""
-        stretch: Stretch = []
-        size = 0
-        for body in bodies:
-            if stretch and size + body.size > WORK_BYTES:
-                yield stretch
-                stretch, size = [], 0
-            stretch.append((body, await self._partition.body_data(body)))
-            size += body.size
-            self._bytes_read += body.size
-        if stretch:
-            yield stretch
+    async def _read(self, bodies: list[Body]) -> Stretch:
+        self._bytes_read += sum(body.size for body in bodies)
+        return [(body, await self._partition.body_data(body)) for body in bodies]
 
     async def _replace(self, group: _Group, state: CleanState | None = None) -> bool:
         """Put what is left of a group in its place, and the state with the last one; False if a trim or a lease was faster."""
@@ -307,6 +299,20 @@ class _Pass:
         tablet = self._partition.tablet
         if next(tablet.keys(own, keys.past(own)), None) is not None:
             await tablet.execute(Request((DeleteRange(own, keys.past(own)),), makes_room=True))
+
+
+def _stretches(bodies: Iterable[Body]) -> Iterator[list[Body]]:
+    """Bodies in order, as many at a time as are worth a thread."""
+    stretch: list[Body] = []
+    size = 0
+    for body in bodies:
+        if stretch and size + body.size > WORK_BYTES:
+            yield stretch
+            stretch, size = [], 0
+        stretch.append(body)
+        size += body.size
+    if stretch:
+        yield stretch
 
 
 def _note(key_map: KeyMap, stretch: Stretch, aborted: AbortedIndex, from_offset: int, scratch: Scratch) -> int | None:
