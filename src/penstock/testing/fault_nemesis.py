@@ -41,6 +41,7 @@ class Nemesis:
         self._faults: set[asyncio.Task[None]] = set()
         self._calm = rng.choice([0.02, 0.1, 0.4])
         self._kinds = self._draw_kinds()
+        self._crash_rate = 0.1  # of what happens
         self._doomed: SimProcess | None = None
 
     def _draw_kinds(self) -> list[Fault]:
@@ -58,9 +59,9 @@ class Nemesis:
             await asyncio.sleep(self._random.expovariate(1 / self._calm))
             await self._world.up.wait()
             draw = self._random.random()
-            if draw < 0.1:
+            if draw < self._crash_rate:
                 self._plan_crash()
-            elif draw < 0.13:
+            elif draw < self._crash_rate + 0.03:
                 self._flood()
             else:
                 order = self._random.choice(self._world.orders)

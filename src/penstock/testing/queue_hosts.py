@@ -19,11 +19,15 @@ from penstock.testing.fault_ledger import InvariantError, require
 from penstock.testing.queue_ledger import PartitionLedger
 from penstock.testing.queue_world import INFO, QueueWorld, RemoteStorage, Wire
 from penstock.testing.sim_loop import ProcessDiedError, SimClock, SimProcess
+from penstock.testing.suspended_tasks import functions_of
 
 T = TypeVar("T")
 
 BOOT_S_MAX = 60.0
 LOOK_S = 0.01
+CRASH_RATE = 0.3  # of tablets in a process of their own
+CRASH_STEPS = (30, 300, 3000)
+NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Hosts:
     counts: dict[str, int] = field(default_factory=dict)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     _booted: set[int] = field(default_factory=set)
+    _watched: list[SimProcess] = field(default_factory=list)
 
     @property
     def booted_generation(self) -> int:
@@ -125,9 +130,33 @@ class Hosts:
 
     def _draw_place(self, generation: int) -> tuple[SimProcess, TabletStorage]:
         if self.random.random() < self.settings.colocated_rate:
+            self._watch(self.world.process)
             return self.world.process, self.world.storage.tablet(INFO)
         storage = RemoteStorage(self.world, self.settings.wire, Random(self.random.getrandbits(64)))
-        return SimProcess(self.world.loop, f"tablet-{generation}"), storage
+        process = SimProcess(self.world.loop, f"tablet-{generation}")
+        if not self.settings.wire.is_quiet and self.random.random() < CRASH_RATE:
+            process.crash_at_step(self.random.randint(0, self.random.choice(CRASH_STEPS)))
+        self._watch(process)
+        return process, storage
+
+    def _watch(self, process: SimProcess) -> None:
+        """Count in what its tasks were when a process crashes, so that a summary tells what was crashed in and what never was."""
+        if process in self._watched:
+            return
+        self._watched.append(process)
+
+        def note() -> None:
+            for place in functions_of(process.tasks(), ("tablet", "queue")):
+                self.count(f"crashed in {place}")
+
+        process.on_crash(note)
+
+    def calm_down(self) -> None:
+        """No tablet crashes by itself any more."""
+        self.settings.wire.is_quiet = True
+        for process in self._watched:
+            if not process.crashed:
+                process.crash_at_step(NEVER)
 
     async def replace(self) -> None:
         """Boot newer generations until one serves; several may race for it."""

@@ -87,7 +87,8 @@ class QueueWorld(World):
     def __init__(self, loop: SimLoop, erasure: Erasure, rng: Random) -> None:
         options = dataclasses.replace(
             draw_options(rng),
-            sync_interval=rng.choice([0.02, 0.1, 0.5]),
+            # Disks that talk to each other more often than this take most of a run, and are the subject of the other simulation.
+            sync_interval=rng.choice([0.1, 0.5, 1.0]),
             replication_interval=rng.choice([1.0, 10.0]),
             scrub_interval=rng.choice([0.5, 5.0]),
         )
@@ -137,6 +138,7 @@ class QueueNemesis(Nemesis):
         super().__init__(world, Ledger(world.erasure, (), ()), rng)
         # Work on many disks is long; the fewer faults, the more of a tablet's life there is between two.
         self._calm = rng.choice([0.05, 0.2, 1.0]) * len(world.orders) ** 0.5
+        self._crash_rate = rng.choice([0.1, 0.3, 0.6])
 
     def _draw_kinds(self) -> list[Fault]:
         kinds: list[Fault] = [self._break, self._err, self._slow, self._fill, self._take_out]

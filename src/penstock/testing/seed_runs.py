@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 from penstock.blob import Erasure
@@ -65,21 +69,32 @@ def replay(run_seed: RunSeed, seed: int, erasure: Erasure | None) -> int:
     return 0
 
 
-def search(run_seed: RunSeed, seeds: range, erasure: Erasure | None) -> int:
-    """Run many seeds and print those that failed and a summary; 1 if any did."""
+def search(run_seed: RunSeed, seeds: range, erasure: Erasure | None, workers: int = 1) -> int:
+    """Run many seeds, in so many processes, and print those that failed and a summary; 1 if any did."""
     started = time.monotonic()
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     failures = 0
-    for done, seed in enumerate(seeds, start=1):
-        try:
-            run = run_seed(seed, erasure)
-        except SeedFailedError as error:
-            failures += 1
-            print(f"FAILED {error}", flush=True)
-        else:
-            for key, count in (run.counts | {"crashes": run.crashes, f"held for {run.erasure.value}": 1}).items():
-                totals[key] = totals.get(key, 0) + count
-        if done % PROGRESS_SEEDS == 0 or done == len(seeds):
-            print(f"{done} seeds, {failures} failed, {time.monotonic() - started:.0f} s", flush=True)
+    with ExitStack() as stack:
+        outcomes: Iterable[Counter[str] | str] = map(partial(_outcome, run_seed, erasure), seeds)
+        if workers > 1:
+            pool = stack.enter_context(get_context("fork").Pool(workers))
+            outcomes = pool.imap_unordered(partial(_outcome, run_seed, erasure), seeds)
+        for done, outcome in enumerate(outcomes, start=1):
+            if isinstance(outcome, str):
+                failures += 1
+                print(f"FAILED {outcome}", flush=True)
+            else:
+                totals += outcome
+            if done % PROGRESS_SEEDS == 0 or done == len(seeds):
+                print(f"{done} seeds, {failures} failed, {time.monotonic() - started:.0f} s", flush=True)
     print(", ".join(f"{key}: {totals[key]}" for key in sorted(totals)))
     return 1 if failures else 0
+
+
+def _outcome(run_seed: RunSeed, erasure: Erasure | None, seed: int) -> Counter[str] | str:
+    """What a run did, by kind; or how it failed."""
+    try:
+        run = run_seed(seed, erasure)
+    except SeedFailedError as error:
+        return str(error)
+    return Counter(run.counts | {"crashes": run.crashes, f"held for {run.erasure.value}": 1})

@@ -26,6 +26,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
 
+from penstock.testing.suspended_tasks import waiting_at
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -201,12 +203,16 @@ class SimProcess:
         if self.crashed:
             return
         self.crashed = True
-        self._loop.freeze(task for task in self._tasks if not task.done())
+        self._loop.freeze(self.tasks())
         for hook in self._hooks:
             hook()
         for reply in self._replies:
             if not reply.done():
                 reply.set_exception(ProcessDiedError(f"process {self.name} crashed"))
+
+    def tasks(self) -> list[SimTask[Any]]:
+        """Its tasks that are not done."""
+        return [task for task in self._tasks if not task.done()]
 
     def adopt(self, task: SimTask[Any]) -> None:
         """Called by the loop for each task created in the context of the process."""
@@ -367,15 +373,25 @@ class SimLoop(asyncio.BaseEventLoop):
     # The engine. `_run_once` and `_timer_handle_cancelled` are called by asyncio itself.
 
     def _run_once(self) -> None:
-        while self._step_hooks and self._step_hooks[0][0] <= self.steps:
-            heapq.heappop(self._step_hooks)[2]()
-        self._wake_timers()
-        if not self._queue:
+        """Run callbacks until the loop is asked to stop."""
+        while True:
+            while self._step_hooks and self._step_hooks[0][0] <= self.steps:
+                heapq.heappop(self._step_hooks)[2]()
+            if self._timers and self._timers[0][0] <= self._now_s:
+                self._wake_timers()
+            if not self._queue:
+                self._wake_timers()
+                if not self._queue:
+                    if self._stop_asked:
+                        return
+                    self._jump()
+            self._run_next()
             if self._stop_asked:
                 return
-            self._jump()
+
+    def _run_next(self) -> None:
         handle, process = self._queue.popleft()
-        if handle.cancelled() or (process is not None and not process.admit_step()):
+        if handle._cancelled or (process is not None and not process.admit_step()):
             return
         self.steps += 1
         handle._run()
@@ -418,7 +434,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
 
     def _describe(self, problem: str) -> str:
-        lines = [f"  {task.get_name()}: {_waiting_at(task)}" for task in self.pending_tasks()]
+        lines = [f"  {task.get_name()}: {waiting_at(task)}" for task in self.pending_tasks()]
         head = f"{problem} at step {self.steps}, time {self._now_s:.6f} s, seed {self.seed}; pending tasks:"
         return "\n".join([head, *(lines or ["  none"])])
 
@@ -427,7 +443,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._serial
 
     def _check_open(self) -> None:
-        if self.is_closed():
+        if self._closed:  # type: ignore[attr-defined]
             raise RuntimeError("Event loop is closed")
 
 
@@ -438,19 +454,6 @@ def _process_of(context: contextvars.Context | None) -> SimProcess | None:
 def _wake(reply: asyncio.Future[None]) -> None:
     if not reply.done():
         reply.set_result(None)
-
-
-def _waiting_at(task: asyncio.Task[Any]) -> str:
-    """The innermost line of the chain of awaits, read from the suspended frames."""
-    node: object = task.get_coro()
-    name = getattr(node, "__qualname__", repr(node))
-    place = ""
-    while node is not None:
-        frame = getattr(node, "cr_frame", None) or getattr(node, "gi_frame", None) or getattr(node, "ag_frame", None)
-        if frame is not None:
-            place = f" at {frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_qualname})"
-        node = getattr(node, "cr_await", None) or getattr(node, "gi_yieldfrom", None) or getattr(node, "ag_await", None)
-    return f"{name}{place}"
 
 
 def _discard(task: SimTask[Any]) -> None:

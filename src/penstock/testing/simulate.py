@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m penstock.testing.simulate", description="Simulate faults by seed.")
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many run at a time (default: one per core)")
     parser.add_argument("--seed", type=int, help="replay this one seed")
     parser.add_argument("--erasure", choices=KINDS, help="the kind of group, instead of the one the seed chooses")
     parser.add_argument("--verbose", action="store_true", help="show what the simulated parts log")
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run_seed = WORLDS[asked.world]
     if asked.seed is not None:
         return replay(run_seed, asked.seed, erasure)
-    return search(run_seed, range(asked.first, asked.first + asked.seeds), erasure)
+    return search(run_seed, range(asked.first, asked.first + asked.seeds), erasure, asked.workers)
 
 
 if __name__ == "__main__":
