@@ -13,8 +13,10 @@ import pytest
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of
+from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.checkpoint import encode_checkpoint, end_frame, load_checkpoint
 from penstock.blob.chunk_ends import END, WHOLE, ends_name, load_ends, pack_end
+from penstock.blob.configuration import Configuration, Seat
 from penstock.blob.identity import Identity
 from penstock.blob.index import DiskIndex
 from penstock.blob.meta import (
@@ -23,6 +25,7 @@ from penstock.blob.meta import (
     DiskState,
     DropItem,
     FlagsItem,
+    HistoryItem,
     MetaItem,
     StateItem,
     decode_items,
@@ -85,6 +88,10 @@ def _checkpoint() -> bytes:
     return b"".join(frames) + end_frame(len(frames))
 
 
+INFO = TabletInfo(7, (ChannelHistory([(0, 1), (5, 0x82000001)]), ChannelHistory([(0, 1)])))
+HISTORY = HistoryItem((7).to_bytes(8, "big"), 1, bytes.fromhex("020002000000000000000100000005820000010001" + "0000000000000001"))
+CONFIGURATION = Configuration(0x82000001, 3, Erasure.MIRROR_3, (Seat(1, "a"), Seat(2, "b"), Seat(3, "c")))
+
 FORMATS: dict[str, Callable[[], bytes]] = {
     "blob_id": BLOB.pack,
     "record_short": lambda: _record(SHORT_BODY),
@@ -93,6 +100,8 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "meta_items": lambda: encode_items(ITEMS),
     "checkpoint": _checkpoint,
     "identity": IDENTITY.pack,
+    "history_item": lambda: encode_items([HISTORY]),
+    "configuration": CONFIGURATION.pack,
     "sister_marks": lambda: encode_marks(MARKS),
     "chunk_ends": lambda: pack_end(END, 7, 0x01020304, 0x4111213141516171) + pack_end(WHOLE, 0, 0, 0),
 }
@@ -174,3 +183,12 @@ def test_the_ends_of_chunks_are_read_back(boot: int) -> None:
         return await load_ends(disk, {ends_name(3): platter.size(ends_name(3))})
 
     assert run_simulation(run()) == (3, {7: 0x01020304} if boot != 1 else {})
+
+
+def test_a_channel_history_is_read_back() -> None:
+    assert list(decode_items(_pinned("history_item"))) == [HISTORY]
+    assert (INFO.item(), TabletInfo.of_item(HISTORY)) == (HISTORY, INFO)
+
+
+def test_a_configuration_is_read_back() -> None:
+    assert Configuration.unpack(_pinned("configuration")) == CONFIGURATION

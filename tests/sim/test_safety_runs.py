@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.blob import Erasure, Status
-from penstock.blob.meta import BlockItem, DiskState
+from penstock.blob.meta import BlockItem, DiskState, HistoryItem
 from penstock.testing.sim_disk import SimPlatter
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
@@ -295,5 +295,25 @@ def test_a_group_of_which_too_much_went_back_goes_on_only_when_its_configuration
         await group.expect(blobs)
         await group.restart(crash=True)
         assert {vdisk.index.state for vdisk in group.life.vdisks.values()} == {DiskState.COMPLETE}
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
+def test_s4_the_newest_channel_history_is_synced_outlives_restarts_and_is_told_by_block_and_discover(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        older, newer = HistoryItem(TABLET, 1, b"older"), HistoryItem(TABLET, 2, b"newer")
+        assert (await group.do(group.proxy.block(1, 5, issuer=1, history=newer))).status is Status.OK
+        for order in group.orders:
+            await _wipe(group, order)
+            await group.refill()
+        await group.do(group.life.tend())
+        await group.restart(crash=True)
+        assert {vdisk.index.histories[TABLET] for vdisk in group.life.vdisks.values()} == {newer}
+        assert (await group.do(group.proxy.discover(1))).history == newer
+        late = await group.do(group.proxy.block(1, 6, issuer=2, history=older))
+        assert (late.status, late.history) == (Status.OK, newer)
+        fenced = await group.do(group.proxy.block(1, 3, issuer=3, history=older))
+        assert (fenced.status, fenced.history) == (Status.BLOCKED, newer)
 
     run_group(erasure, scenario)

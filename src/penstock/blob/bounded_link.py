@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
-from penstock.blob.link import ChannelsReply, CollectRequest, DiskLink, DiskReply, Page, PartsReply, PullReply
-from penstock.blob.meta import BlockItem
+from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskLink, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.meta import BlockItem, HistoryItem
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
 from penstock.blob.vector import Content
@@ -61,18 +61,18 @@ class BoundedLink:
         """See DiskLink. The files of another node cannot be sent from here."""
         return None
 
-    async def block(self, generation: int, item: BlockItem) -> DiskReply:
+    async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """See DiskLink."""
-        return await self._call(generation, self._carrier.block(generation, item), _no_reply)
+        return await self._call(generation, self._carrier.block(generation, item, history), _no_reply)
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
         """See DiskLink."""
         return await self._call(generation, self._carrier.collect(generation, request), _no_reply)
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
+    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
         """See DiskLink."""
         work = self._carrier.blocked_generation(generation, tablet)
-        return await self._call(generation, work, lambda _: (Status.ERROR, -1))
+        return await self._call(generation, work, lambda _: BlockedReply(Status.ERROR))
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int

@@ -1,13 +1,23 @@
-"""Which group a tablet's data is in: for every channel, which group was written to from which generation on."""
+"""Which group a tablet's data is in: for every channel, which group was written to from which generation on.
+
+The histories of all channels of a tablet are stored with its blocks, once it has changed groups (integers big-endian):
+
+    channels 1 | for each: entries 2 | for each: from generation 4 | group 4
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from penstock.blob.blob_id import CHANNEL_MAX, GENERATION_MAX
+from penstock.blob.meta import HistoryItem
 from penstock.core.errors import InvalidRequestError
+
+_COUNT = Struct(">H")
+_ENTRY = Struct(">II")
 
 
 class Interval(NamedTuple):
@@ -70,6 +80,33 @@ class TabletInfo(NamedTuple):
         if not 0 <= channel <= min(CHANNEL_MAX, len(self.channels) - 1):
             raise InvalidRequestError(f"tablet {self.tablet} has channels 0..{len(self.channels) - 1}, not {channel}")
         return self.channels[channel]
+
+    @property
+    def version(self) -> int:
+        """How often a channel has changed groups. Histories are changed one after another, so of two the higher is the newer."""
+        return sum(len(history.entries) - 1 for history in self.channels)
+
+    def item(self) -> HistoryItem | None:
+        """The histories as a block carries them; None while the tablet is in the groups that it began in."""
+        if not self.version:
+            return None
+        parts = [bytes([len(self.channels)])]
+        for history in self.channels:
+            parts.append(_COUNT.pack(len(history.entries)))
+            parts += (_ENTRY.pack(*entry) for entry in history.entries)
+        return HistoryItem(self.tablet.to_bytes(8, "big"), self.version, b"".join(parts))
+
+    @classmethod
+    def of_item(cls, item: HistoryItem) -> TabletInfo:
+        """The histories that `item` carries."""
+        channels: list[ChannelHistory] = []
+        at = 1
+        for _ in range(item.content[0]):
+            (count,) = _COUNT.unpack_from(item.content, at)
+            at += _COUNT.size
+            channels.append(ChannelHistory(_ENTRY.iter_unpack(item.content[at : at + count * _ENTRY.size])))
+            at += count * _ENTRY.size
+        return cls(int.from_bytes(item.tablet, "big"), tuple(channels))
 
     def groups(self) -> list[int]:
         """Every group the tablet has ever written to, each once."""

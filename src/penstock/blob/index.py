@@ -22,7 +22,7 @@ from penstock.blob.channel import (
     size_part_of,
 )
 from penstock.blob.link import IndexedBlob
-from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, MetaItem, StateItem
+from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, HistoryItem, MetaItem, StateItem
 from penstock.blob.record import record_size
 from penstock.blob.sisters import SisterMark
 
@@ -55,6 +55,7 @@ class DiskIndex:
         """Return to the empty state."""
         self.channels: dict[bytes, Channel] = {}
         self.blocks: dict[bytes, BlockItem] = {}
+        self.histories: dict[bytes, HistoryItem] = {}  # of tablets that have changed groups
         self.chunks: dict[int, ChunkUse] = {}
         self.state = DiskState.FRESH
         self.marks: dict[int, SisterMark] = {}  # of the sisters, by order, and this disk's own guid and life
@@ -79,6 +80,11 @@ class DiskIndex:
         """The highest generation of a tablet that may change nothing; -1 if none."""
         item = self.blocks.get(tablet)
         return -1 if item is None else item.generation
+
+    def history_version(self, tablet: bytes) -> int:
+        """The version of the newest channel history of a tablet that is known; 0 if it has never changed groups."""
+        item = self.histories.get(tablet)
+        return 0 if item is None else item.version
 
     def chunk_use(self, number: int) -> ChunkUse:
         """The accounts of a chunk, opened on first use."""
@@ -191,6 +197,8 @@ class DiskIndex:
                 return channel.flags(prefix[CHANNEL_KEY_SIZE:]) | flags != channel.flags(prefix[CHANNEL_KEY_SIZE:])
             case BlockItem(tablet, generation, _):
                 return generation > self.blocked_generation(tablet)
+            case HistoryItem(tablet, version, _):
+                return version > self.history_version(tablet)
             case BarrierItem():
                 channel = self.channel(item.channel)
                 held = (channel.hard if item.hard else channel.soft).held[item.holder]
@@ -214,6 +222,12 @@ class DiskIndex:
                 if known is not None and known.generation >= item.generation:
                     return False
                 self.blocks[item.tablet] = item
+                self._log(item)
+                return True
+            case HistoryItem():
+                if item.version <= self.history_version(item.tablet):
+                    return False
+                self.histories[item.tablet] = item
                 self._log(item)
                 return True
             case DropItem():
@@ -263,6 +277,7 @@ class DiskIndex:
     def meta_items(self) -> Iterator[MetaItem]:
         """Blocks and barriers: for a checkpoint."""
         yield from self.blocks.values()
+        yield from self.histories.values()
         for channel in self.channels.values():
             for barrier in (channel.soft, channel.hard):
                 yield from (item for item in barrier.held if item is not None)
@@ -276,7 +291,7 @@ class DiskIndex:
 
     def sync_all(self) -> list[MetaItem]:
         """All blocks, flags and barriers of this disk, flags before barriers."""
-        items: list[MetaItem] = list(self.blocks.values())
+        items: list[MetaItem] = [*self.blocks.values(), *self.histories.values()]
         for channel_key, channel in self.channels.items():
             items.extend(FlagsItem(channel_key + key, channel.flags(key)) for key in channel.blobs if channel.flags(key))
         for channel in self.channels.values():

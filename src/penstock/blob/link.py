@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
-from penstock.blob.meta import BlockItem, DiskState, MetaItem
+from penstock.blob.meta import BlockItem, DiskState, HistoryItem, MetaItem
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
 from penstock.blob.vector import Content
@@ -25,6 +25,7 @@ class DiskReply(NamedTuple):
     written: bool = False
     conflict: bool = False
     place: tuple[int, int] = (0, 0)  # chunk and offset; not told by a group's only disk, which takes nothing back
+    history: HistoryItem | None = None  # the newest of the tablet, if it was blocked
 
 
 class PartsReply(NamedTuple):
@@ -60,6 +61,14 @@ class ChannelsReply(NamedTuple):
     status: Status
     keys: Sequence[bytes] = ()
     proves_absence: bool = False
+
+
+class BlockedReply(NamedTuple):
+    """Up to which generation a tablet is blocked (-1 if it is not), and its newest channel history, if it has changed groups."""
+
+    status: Status
+    generation: int = -1
+    history: HistoryItem | None = None
 
 
 class PullReply(NamedTuple):
@@ -118,16 +127,16 @@ class DiskLink(Protocol):
         """A range of a part that is there and durable, as a piece of its file."""
         ...
 
-    async def block(self, generation: int, item: BlockItem) -> DiskReply:
-        """Raise the blocked generation of a tablet to `item.generation`."""
+    async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
+        """Raise the blocked generation of a tablet to `item.generation`, and take its channel history if that is newer."""
         ...
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
         """Set keep flags, then a barrier."""
         ...
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
-        """The highest generation of the tablet that may change nothing; -1 if none."""
+    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
+        """The highest generation of the tablet that may change nothing, and its newest channel history."""
         ...
 
     async def listing(

@@ -8,9 +8,10 @@ starts with a byte for its type; integers are big-endian:
     FLAGS    3 | blob prefix 21 | flags 1
     DROP     4 | blob id with part 25
     STATE    5 | state 1
+    HISTORY  6 | tablet 8 | version 4 | length 2 | content (see channel_history.py); only of tablets that have changed groups
 
 All but DROP and STATE merge: applying one twice, or several in any order, gives the same (blocks and barriers by maximum, flags
-by OR). DROP and STATE are of one disk alone, and count in the order of its log.
+by OR, histories by version). DROP and STATE are of one disk alone, and count in the order of its log.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _BARRIER = Struct(">B9sBII8sB")
 _FLAGS = Struct(">B21sB")
 _DROP = Struct(">B25s")
 _STATE = Struct(">BB")
+_HISTORY = Struct(">B8sIH")
 
 
 class DiskState(IntEnum):
@@ -83,7 +85,22 @@ class StateItem(NamedTuple):
     state: DiskState
 
 
-MetaItem = BlockItem | BarrierItem | FlagsItem | DropItem | StateItem
+class HistoryItem(NamedTuple):
+    """The groups that the channels of a tablet were in, as of its starter; of several the one with the highest version counts."""
+
+    tablet: bytes
+    version: int
+    content: bytes
+
+
+MetaItem = BlockItem | BarrierItem | FlagsItem | DropItem | StateItem | HistoryItem
+
+
+def newer_history(one: HistoryItem | None, other: HistoryItem | None) -> HistoryItem | None:
+    """The newer of two channel histories of a tablet."""
+    if one is None or (other is not None and other.version > one.version):
+        return other
+    return one
 
 
 def encode_items(items: Iterable[MetaItem]) -> bytes:
@@ -103,6 +120,8 @@ def _encode_item(item: MetaItem) -> bytes:
             return _DROP.pack(4, item.blob_id)
         case StateItem():
             return _STATE.pack(5, item.state)
+        case HistoryItem():
+            return _HISTORY.pack(6, item.tablet, item.version, len(item.content)) + item.content
 
 
 def decode_items(raw: bytes | memoryview) -> Iterator[MetaItem]:
@@ -126,5 +145,10 @@ def decode_items(raw: bytes | memoryview) -> Iterator[MetaItem]:
             case 5:
                 yield StateItem(DiskState(_STATE.unpack_from(raw, at)[1]))
                 at += _STATE.size
+            case 6:
+                _, tablet, version, length = _HISTORY.unpack_from(raw, at)
+                at += _HISTORY.size
+                yield HistoryItem(tablet, version, bytes(raw[at : at + length]))
+                at += length
             case unknown:
                 raise CorruptionError(f"metadata item of unknown type {unknown} at byte {at}; was it written by a newer version?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -18,8 +19,8 @@ from penstock.blob.blob_id import (
 from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult
 from penstock.blob.group import Group
-from penstock.blob.link import CollectRequest, DiskLink, DiskReply
-from penstock.blob.meta import BlockItem
+from penstock.blob.link import BlockedReply, CollectRequest, DiskLink, DiskReply
+from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge
@@ -54,6 +55,7 @@ class DiscoverResult(NamedTuple):
     blocked_generation: int = -1
     blobs: tuple[tuple[BlobId, bytes | memoryview | None], ...] = ()
     reason: str = ""
+    history: HistoryItem | None = None  # the newest of the tablet's channels, if it has ever changed groups
 
 
 class GroupProxy:
@@ -126,7 +128,15 @@ class GroupProxy:
             pieces.append(piece)
         return pieces
 
-    async def block(self, tablet: int, generation: int, issuer: int, *, deadline_s: float | None = None) -> Reply:
+    async def block(
+        self,
+        tablet: int,
+        generation: int,
+        issuer: int,
+        *,
+        history: HistoryItem | None = None,
+        deadline_s: float | None = None,
+    ) -> Reply:
         """Start generation `generation` of a tablet: all older ones may change nothing from now on. `issuer` is a number that
         the starter draws once, so that its retry is not taken for a rival."""
         trouble = _field_trouble(BlobId(tablet, 0, generation, 0, 0, 0)) or ("" if generation else "generations count from 1")
@@ -135,7 +145,7 @@ class GroupProxy:
         if trouble:
             return Reply(Status.ERROR, f"cannot block the tablet: {trouble}")
         item = BlockItem(tablet.to_bytes(8, "big"), generation - 1, issuer)
-        return await self._broadcast(lambda link: link.block(self.group.generation, item), deadline_s)
+        return await self._broadcast(lambda link: link.block(self.group.generation, item, history), deadline_s)
 
     async def collect_garbage(
         self,
@@ -219,19 +229,22 @@ class GroupProxy:
         if erasure is Erasure.NONE:
             # A single disk decides alone.
             _, reply = await ask(0)
-            if reply.status is Status.OK:
+            if reply.status is Status.OK and reply.history is None:
                 return OK
-            return Reply(reply.status if reply.status in (*_DECISIVE, Status.ALREADY) else Status.ERROR, reply.reason)
+            decides = reply.status in (Status.OK, Status.ALREADY, *_DECISIVE)
+            return Reply(reply.status if decides else Status.ERROR, reply.reason, reply.history)
         answered = failed = 0
         status = Status.ERROR
         reasons: list[str] = []
+        history: HistoryItem | None = None
         pending = {self.group.spawn(ask(order)) for order in range(len(self.group.links))}
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 order, reply = task.result()
+                history = newer_history(history, reply.history)
                 if reply.status in _DECISIVE:
-                    return Reply(reply.status, reply.reason)
+                    return Reply(reply.status, reply.reason, history)
                 if reply.status is Status.OK:
                     answered |= 1 << order
                 else:
@@ -240,10 +253,10 @@ class GroupProxy:
                     if reply.status is Status.ALREADY:
                         status = reply.status
             if group_quorum(erasure, answered):
-                return OK
+                return OK if history is None else Reply(Status.OK, "", history)
             if not fits_fail_model(erasure, failed):
                 break
-        return Reply(status, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)))
+        return Reply(status, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)), history)
 
     async def _range(self, first: BlobId, last: BlobId, *, with_data: bool, with_unreadable: bool) -> RangeResult:
         reverse = first > last
@@ -289,9 +302,9 @@ class GroupProxy:
         begin = min_generation.to_bytes(4, "big")
         blobs: list[Given] = []
         try:
-            blocked = await self._blocked_generation(channel_key[:8])
+            blocked, history = await self._blocked_generation(channel_key[:8])
             if limit == 0:
-                return DiscoverResult(Status.NODATA, blocked)
+                return DiscoverResult(Status.NODATA, blocked, history=history)
             async for seen in MergedListing(self.group, channel_key, reverse=True).blobs(begin, None):
                 verdict = judge(self.group, seen)
                 if verdict is None and with_data:
@@ -306,23 +319,26 @@ class GroupProxy:
                         break
         except ListingError as error:
             return DiscoverResult(error.status, -1, (), error.reason)
-        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, tuple(blobs))
+        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, tuple(blobs), history=history)
 
-    async def _blocked_generation(self, tablet: bytes) -> int:
+    async def _blocked_generation(self, tablet: bytes) -> tuple[int, HistoryItem | None]:
         erasure, links = self.group.erasure, self.group.links
 
-        def failed(replies: dict[int, tuple[Status, int]]) -> int:
-            return sum(1 << order for order in range(len(links)) if order not in replies or replies[order][0] is not Status.OK)
+        def failed(replies: dict[int, BlockedReply]) -> int:
+            return sum(
+                1 << order for order in range(len(links)) if order not in replies or replies[order].status is not Status.OK
+            )
 
         asks = {
             order: link.blocked_generation(self.group.generation, tablet) for order, link in enumerate(links) if link is not None
         }
         replies = await self.group.ask(asks, lambda replies: fits_fail_model(erasure, failed(replies)))
-        if any(status is Status.RACE for status, _ in replies.values()):
+        if any(reply.status is Status.RACE for reply in replies.values()):
             raise ListingError(Status.RACE, "the group changed")
         if not fits_fail_model(erasure, failed(replies)):
             raise ListingError(Status.ERROR, f"too few disks of group {self.group.id:08x} answer")
-        return max(blocked for _, blocked in replies.values())
+        history = functools.reduce(newer_history, (reply.history for reply in replies.values()))
+        return max(reply.generation for reply in replies.values()), history
 
     async def _give_out(self, seen: ListedBlob, *, with_data: bool) -> Given | None:
         """A blob as it is reported: written in full first if it is not. None if it was collected since it was listed."""

@@ -11,7 +11,7 @@ from penstock.blob.disk import Disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
 from penstock.blob.link import DiskReply, PullReply
-from penstock.blob.meta import HEARSAY, BarrierItem, BlockItem, DiskState, FlagsItem, MetaItem
+from penstock.blob.meta import HEARSAY, BarrierItem, BlockItem, DiskState, FlagsItem, HistoryItem, MetaItem
 from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.sisters import SisterMark, Sisters
 from penstock.blob.status import Status
@@ -62,11 +62,12 @@ class SisterSync:
         known = sisters.known(order) if mark is None else sisters.hear(mark)
         if not self.in_step:
             # It may be an old copy, and bring back what the others have deleted and forgotten.
-            return PullReply(Status.OK, 0, 0, tuple(index.blocks.values()), index.state, known, self.disorders)
+            told: tuple[MetaItem, ...] = (*index.blocks.values(), *index.histories.values())
+            return PullReply(Status.OK, 0, 0, told, index.state, known, self.disorders)
         if self.doubts_keeps:
             # Its flags follow later with a full sync, because no disk knows incarnation 0.
-            told = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
-            return PullReply(Status.OK, 0, 0, told, index.state, known, self.disorders)
+            others = tuple(item for item in index.sync_all() if not isinstance(item, FlagsItem))
+            return PullReply(Status.OK, 0, 0, others, index.state, known, self.disorders)
         items = index.sync_since(position) if incarnation == self._incarnation else None
         if items is not None:
             # A sister that asks from `position` on has stored everything before it.
@@ -98,6 +99,7 @@ class SisterSync:
         """Make a sister disk's metadata this disk's own: flags before barriers, durable before it is answered."""
         flags = [item for item in items if isinstance(item, FlagsItem)]
         others: list[MetaItem] = [item._replace(issuer=HEARSAY) for item in items if isinstance(item, BlockItem)]
+        others += (item for item in items if isinstance(item, HistoryItem))
         for item in items:
             if isinstance(item, BarrierItem):
                 others += (item, item._replace(holder=self.order))

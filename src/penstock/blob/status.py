@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from penstock.blob.meta import HistoryItem
+
 
 class Status(Enum):
     """The result of a command."""
@@ -20,10 +22,12 @@ class Status(Enum):
 
 
 class Reply(NamedTuple):
-    """The answer to a command that returns no data. `reason` is for people and empty when all is well."""
+    """The answer to a command that returns no data. `reason` is for people and empty when all is well. A block is answered with
+    the newest channel history of the tablet, if it has ever changed groups."""
 
     status: Status
     reason: str = ""
+    history: HistoryItem | None = None
 
 
 OK = Reply(Status.OK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from random import Random
 from typing import TypeVar
@@ -16,6 +17,7 @@ from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
 from penstock.blob.local_disk import LocalDisk
 from penstock.blob.local_group import LocalGroup
+from penstock.blob.meta import HistoryItem
 from penstock.blob.options import GroupOptions
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status
@@ -24,6 +26,8 @@ from penstock.blob.vdisk_host import OnFormed
 from penstock.blob.vector import Content
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, ConfigError, InvalidRequestError, UnavailableError
+
+log = logging.getLogger(__name__)
 
 COUNTER_MAX = (1 << 32) - 1
 RACE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 2.0)  # how long a command answered RACE waits for the newer membership
@@ -154,13 +158,26 @@ class TabletStorage:
         self.info = info
 
     async def block(self, generation: int, issuer: int) -> Reply:
-        """Start a generation: block all older ones in every group the tablet has written to."""
-        for group_id in self.info.groups():
-            proxy = await self._proxy(group_id)
-            reply = await through_races(proxy, functools.partial(proxy.block, self.info.tablet, generation, issuer))
-            if reply.status is not Status.OK:
-                return reply
-        return OK
+        """Start a generation: block all older ones in every group the tablet has written to. If a group knows of a newer channel
+        history than this tablet was started with, it starts again with that."""
+        while True:
+            version = self.info.version
+            for group_id in self.info.groups():
+                proxy = await self._proxy(group_id)
+                send = functools.partial(proxy.block, self.info.tablet, generation, issuer, history=self.info.item())
+                reply = await through_races(proxy, send)
+                self._learn(reply.history)
+                if reply.status is not Status.OK:
+                    return reply
+            if self.info.version == version:
+                return OK
+
+    def _learn(self, history: HistoryItem | None) -> None:
+        """Take a newer channel history: this tablet was started with one that a move to another group has ended."""
+        if history is not None and history.version > self.info.version:
+            log.warning("tablet %d was started with an old channel history; it goes on with the newest", self.info.tablet)
+            self.info = TabletInfo.of_item(history)
+            self._groups.clear()
 
     async def next_generation(self) -> int:
         """A generation that was never started, for who starts the tablet next. UnavailableError if that cannot be told now."""
@@ -263,6 +280,13 @@ class TabletStorage:
     async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:
         """The newest blobs of the tablet's log, from the newest group of channel 0 back, and what it is blocked to in any of its
         groups: a starter may have died between blocking one group and the next."""
+        while True:
+            version = self.info.version
+            found = await self._discover(min_generation, limit, with_data=with_data)
+            if self.info.version == version:
+                return found
+
+    async def _discover(self, min_generation: int, limit: int, *, with_data: bool) -> DiscoverResult:
         blocked = -1
         found: list[tuple[BlobId, bytes | memoryview | None]] = []
         of_log = [interval.group for interval in reversed(list(self.info.history(0).intervals()))]
@@ -273,6 +297,7 @@ class TabletStorage:
                 proxy.discover, self.info.tablet, min_generation=min_generation, limit=rest, with_data=with_data
             )
             part = await through_races(proxy, asked)
+            self._learn(part.history)
             if part.status not in (Status.OK, Status.NODATA):
                 return part
             blocked = max(blocked, part.blocked_generation)

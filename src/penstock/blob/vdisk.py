@@ -21,13 +21,14 @@ from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
-from penstock.blob.link import ChannelsReply, CollectRequest, DiskReply, Page, PartsReply
+from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply
 from penstock.blob.meta import (
     BarrierItem,
     BlockItem,
     DiskState,
     DropItem,
     FlagsItem,
+    HistoryItem,
     MetaItem,
     StateItem,
     encode_items,
@@ -223,15 +224,20 @@ class VDisk(SisterSync):
                 return part_piece(self.disk, place, self.index.part_size(place.size), offset, length)
         return None
 
-    async def block(self, generation: int, item: BlockItem) -> DiskReply:
-        """Raise the blocked generation of a tablet to `item.generation`."""
+    async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
+        """Raise the blocked generation of a tablet to `item.generation`, and take its channel history if that is newer."""
+        reply = await self._block(generation, item, history)
+        newest = self.index.histories.get(item.tablet)
+        return reply if newest is None else reply._replace(history=newest)
+
+    async def _block(self, generation: int, item: BlockItem, history: HistoryItem | None) -> DiskReply:
         refusal = self._refusal(generation, item.tablet, item.generation + 1)
         if refusal is not None:
             return refusal
         known = self.index.blocks.get(item.tablet)
         if known is not None and known.generation == item.generation and known.issuer != item.issuer:
             return DiskReply(Status.ALREADY, f"generation {item.generation + 1} of the tablet has been started before")
-        return await self._record([item])
+        return await self._record([item] if history is None else [item, history])
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
         """Set keep flags, then a barrier."""
@@ -250,13 +256,13 @@ class VDisk(SisterSync):
             items.append(barrier)
         return await self._record(items) if items else _PRESENT
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
-        """The highest generation of the tablet that may change nothing; -1 if none."""
+    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
+        """The highest generation of the tablet that may change nothing, and its newest channel history."""
         if generation != self.id.generation:
-            return Status.RACE, -1
+            return BlockedReply(Status.RACE)
         if self.closed or self.index.state == DiskState.FRESH:
-            return Status.ERROR, -1
-        return Status.OK, self.index.blocked_generation(tablet)
+            return BlockedReply(Status.ERROR)
+        return BlockedReply(Status.OK, self.index.blocked_generation(tablet), self.index.histories.get(tablet))
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int

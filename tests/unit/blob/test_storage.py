@@ -120,6 +120,36 @@ def test_a_tablet_discovers_its_newest_blob_in_an_older_group_if_the_newer_has_n
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("asks_first", [True, False], ids=["by discover", "by block"])
+def test_s4_who_boots_with_an_old_channel_history_starts_again_with_the_newest_and_fences_the_owner(
+    tmp_path: Path, *, asks_first: bool
+) -> None:
+    async def main() -> None:
+        old = TabletInfo(7, (ChannelHistory([(0, 0)]),))
+        new = TabletInfo(7, (old.channels[0].then(5, 1),))
+        async with _storage([_group(tmp_path, 0), _group(tmp_path, 1)]) as storage:
+            owner = storage.tablet(old)
+            assert (await owner.block(4, 11)).status is Status.OK
+            assert (await owner.put(BlobId(7, 0, 4, 1, 0, 1), b"a")).status is Status.OK
+            owner = storage.tablet(new)
+            assert (await owner.block(5, 12)).status is Status.OK
+            assert (await owner.put(BlobId(7, 0, 5, 1, 0, 1), b"b")).status is Status.OK
+        # A node that has not heard of the move boots the tablet, after a restart of all disks.
+        async with _storage([_group(tmp_path, 0), _group(tmp_path, 1)]) as storage:
+            owner, late = storage.tablet(new), storage.tablet(old)
+            generation = await late.next_generation() if asks_first else 6
+            assert generation == 6
+            assert (await late.block(generation, 13)).status is Status.OK
+            assert late.info == new
+            assert (await owner.put(BlobId(7, 0, 5, 2, 0, 1), b"c")).status is Status.BLOCKED
+            found = await late.discover(limit=9)
+            assert [bytes(data or b"") for _, data in found.blobs] == [b"b", b"a"]
+            assert (await late.put(BlobId(7, 0, 6, 1, 0, 1), b"d")).status is Status.OK
+            assert (await (await storage.proxy(1)).get(BlobId(7, 0, 6, 1, 0, 1))).status is Status.OK
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("channels", [([(0, 0), (3, 1)],), ([(0, 1)], [(0, 0)])], ids=["one channel", "two channels"])
 def test_a_tablet_starts_after_a_starter_that_died_between_blocking_two_groups(
     tmp_path: Path, channels: tuple[list[tuple[int, int]], ...]
