@@ -1,4 +1,4 @@
-"""The data directory of a node: locked while a node works in it, and remembering what it was made as.
+"""The data directory of a node: locked while a node uses it, with the settings it was created with.
 
 DATA/lock                       held by the process that works here
 DATA/node.json                  {"format": 1, "cluster_id": …, "node_id": 1, "erasure": "none", "disks": ["disk0"],
@@ -46,7 +46,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, config: NodeConfig, random: Random) -> DataDirectory:
-        """Lock the directory, then hold what it was made as against what is asked. Nothing is written before both have passed."""
+        """Lock the directory, then compare its stored settings with the configuration. Nothing is written before both succeed."""
         path = config.data_dir.absolute()
         lock = _lock(path)
         try:
@@ -61,8 +61,8 @@ class DataDirectory:
         return cls(path, lock, layout, config.disk_timeout_s)
 
     def check_disk(self, order: int) -> None:
-        """Raise OSError unless this disk is there, with the mark that says it is ours. One that was empty is marked at the start
-        of a node, and never later: an empty directory may be a disk that is not mounted."""
+        """Raise OSError unless this disk has this node's mark. An empty disk is marked only at the start of a node: later, an
+        empty directory may be a disk that is not mounted."""
         check_mark(self.layout, order, self._disk_timeout_s)
 
     def secret(self, random: Random) -> bytes:
@@ -85,11 +85,11 @@ class DataDirectory:
         return secret
 
     async def note_formed(self) -> None:
-        """The group has begun: from now on a disk that is empty is one that was lost."""
+        """Record that the group has formed: from now on an empty disk is a lost one."""
         await self._note(self.layout._replace(formed=True))
 
     async def note_started(self) -> None:
-        """A broker has started: from now on a storage without its tablets is one that lost them."""
+        """Record that a broker has started: from now on missing tablets are lost ones."""
         if not self.layout.started:
             await self._note(self.layout._replace(started=True))
 
@@ -98,7 +98,7 @@ class DataDirectory:
         self.layout = layout
 
     def close(self) -> None:
-        """Let another process have the directory."""
+        """Unlock the directory."""
         os.close(self._lock)
 
 
@@ -135,7 +135,7 @@ def _read_node(path: Path) -> NodeLayout | None:
     except ValueError:
         raise DirectoryMismatchError(f"{path / NODE_NAME}: unknown erasure {fields['erasure']!r}; upgrade Penstock") from None
     disks = tuple(path / disk for disk in fields["disks"])
-    # Where this is not noted, the directory is of a version that did not, and its group has long begun.
+    # Without this field the directory was created by an older version, and its group has formed.
     formed, started = fields.get("formed", True) is not False, fields.get("started") is True
     return NodeLayout(fields["cluster_id"], fields["node_id"], erasure, disks, formed, started)
 

@@ -1,10 +1,10 @@
-"""The mark that every disk of a node carries: whose it is, and which of the group's disks.
+"""The mark file of every disk: its cluster, and its number in the group.
 
     DISK/penstock-disk.json         {"format": 1, "cluster_id": …, "erasure": "none", "disk": 0}
     DISK/00000000-0-0-0/            the VDisk (see penstock.blob)
 
-By it a disk of another cluster, or in another's place, is found out before a byte is written to any, and a disk that is empty
-(new, or not mounted) is told from one that was there before. No disk that hangs is waited for longer than the time limit.
+It detects a disk of another cluster, or in the wrong position, before anything is written, and distinguishes an empty disk (new,
+or not mounted) from a known one. A hanging disk is waited for no longer than the time limit.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _State(enum.Enum):
 
 
 def check_disks(layout: NodeLayout, stored: NodeLayout | None, timeout_s: float) -> NodeLayout:
-    """Look at every disk before any is written to, then mark those that are new. The node, with the cluster id its disks know.
-    `stored` is what the data directory says, if it says anything. A disk that cannot be used now is logged and left out."""
+    """Check every disk before any is written to, then mark new ones. Returns the layout, with the cluster id of the disks.
+    `stored` is that of the data directory, if there is one. A disk that cannot be used now is logged and left out."""
     marks = _all_within(timeout_s, [partial(_read_mark, disk, must=stored is None) for disk in layout.disks])
     for order, mark in enumerate(marks):
         if isinstance(mark, OSError):
@@ -144,7 +144,7 @@ def _state(layout: NodeLayout, stored: NodeLayout | None, order: int, mark: dict
         return _State.OURS
     if is_new and mark is _State.UNMARKED:
         raise DirectoryMismatchError(f"disk {disk} holds the data of another node; name an empty directory")
-    # An empty disk may take the place of one that is gone, but only where that one was: else a slip would lose them all.
+    # An empty disk may replace a lost one only at the same position: otherwise a mistake could lose all of them.
     if stored is not None and disk != stored.disks[order]:
         raise DirectoryMismatchError(
             f"disk {order} was {stored.disks[order]}, and {disk} is not that disk moved; name the disks as before, "

@@ -1,4 +1,4 @@
-"""Why a node does not start. Each kind has an exit code of its own in `penstock up`."""
+"""Errors that keep a node from starting. Each kind has its own exit code in `penstock up`."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from penstock.core.errors import ConfigError
 
 
 class BadSettingError(ConfigError):
-    """A setting is unknown, or has a value that it does not take."""
+    """A setting is unknown or has an invalid value."""
 
     code = "bad_setting"
 
 
 class DirectoryInUseError(ConfigError):
-    """Another process works in the directory."""
+    """Another process uses the directory."""
 
     code = "directory_in_use"
 
 
 class DirectoryUnusableError(ConfigError):
-    """The directory cannot be made, read or written."""
+    """The directory cannot be created, read or written."""
 
     code = "directory_unusable"
 
 
 class DirectoryMismatchError(ConfigError):
-    """The directory was made as something else than it is asked to be, or by a newer Penstock."""
+    """The directory was created with other settings, or by a newer Penstock."""
 
     code = "directory_mismatch"
 
 
 class ListenError(ConfigError):
-    """An address cannot be listened on."""
+    """Listening on an address failed."""
 
     code = "cannot_listen"

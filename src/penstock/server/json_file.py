@@ -1,4 +1,4 @@
-"""Small JSON files that are written rarely and never half: `{"format": 1, …}`."""
+"""Small JSON files that are written rarely and atomically: `{"format": 1, …}`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_fields(path: Path, wanted: Mapping[str, type]) -> dict[str, Any] | None
 
 
 def write_fields(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write the file so that after a crash it is as before or as wanted. OSError if that fails."""
+    """Write the file atomically. Raises OSError if that fails."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
         file.write(json.dumps({"format": FORMAT, **fields}, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Which requests of Kafka's protocol a node serves, and what it can be set to while it runs, for the reference page."""
+"""The Kafka APIs and dynamic settings of a node, for the reference page."""
 
 from __future__ import annotations
 

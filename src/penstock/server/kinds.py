@@ -1,4 +1,4 @@
-"""Kinds of settings: what each takes from text or from TOML, and how what it takes is told to a person."""
+"""Types of settings: how each is parsed from text or TOML, and how it is described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many lines one place in the code may log: whatever clients send, they cannot fill a disk with what is said about it."""
+"""Rate limits log lines by their place in the code, so that clients cannot fill a disk with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACES_MAX: Final = 1000
 
 
 class _Place:
-    """What one place has logged in its window."""
+    """The lines that one place has logged in its window."""
 
     __slots__ = ("began_s", "dropped", "lines")
 
@@ -25,8 +25,8 @@ class _Place:
 
 
 class LineLimit(logging.Filter):
-    """Lets each place in the code log so many lines in so many seconds. The last line of a window that is full says that more
-    are dropped, and the first of the next one how many were. What is logged for debugging is not limited."""
+    """Limits the lines per place in the code and time window. The last line of a full window says that more are dropped, and the
+    first of the next one how many were. Debug lines are not limited."""
 
     def __init__(self, clock: Clock, lines_max: int = LINES_MAX, window_s: float = WINDOW_S) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class LineLimit(logging.Filter):
         return place
 
     def _note(self, place: _Place) -> str | None:
-        """What is added to a line of this place; None if the line is dropped."""
+        """The suffix for a line of this place; None if the line is dropped."""
         now_s = self._clock.monotonic()
         note = ""
         if now_s - place.began_s >= self._window_s:

@@ -1,4 +1,4 @@
-"""Whether every listener of a node answers, found out as a client would: by connecting, and having a small request answered."""
+"""Checks that every listener of a node answers, as a client would: connects and sends a small request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECK_INTERVAL_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1 << 16
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
-# ApiVersions, version 0, which is answered before anyone has said who they are: key, version, correlation id, no client id.
+# ApiVersions, version 0, which needs no authentication: key, version, correlation id, no client id.
 KAFKA_REQUEST: Final = bytes.fromhex("0000000a 0012 0000 50454e53 ffff")
 KAFKA_CORRELATION: Final = KAFKA_REQUEST[8:12]
 H2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -45,7 +45,7 @@ class Address(Protocol):
 
 
 class ListenerChecks:
-    """Checks all listeners, again and again, and when asked."""
+    """Checks all listeners periodically and on demand."""
 
     def __init__(self, listeners: Mapping[str, Address], encrypted: frozenset[str], now: Callable[[], float]) -> None:
         self._listeners = listeners
@@ -57,13 +57,13 @@ class ListenerChecks:
         """The listeners that do not answer, and why."""
 
     async def run(self) -> None:
-        """Check them from time to time."""
+        """Check them periodically."""
         while True:
             await self.refresh(0.0)
             await asyncio.sleep(CHECK_INTERVAL_S)
 
     async def refresh(self, age_s_max: float, wait_s: float = 2 * CHECK_TIMEOUT_S) -> None:
-        """Check them unless that was done lately. One check at a time, however many ask; who asks waits no longer than this."""
+        """Check them unless that was done recently. Concurrent callers share one check, and wait at most this long."""
         if self._now() - self._checked_s <= age_s_max:
             return
         if self._refreshing is None or self._refreshing.done():
@@ -71,7 +71,7 @@ class ListenerChecks:
         await asyncio.wait([self._refreshing], timeout=wait_s)
 
     async def stop(self) -> None:
-        """Check no more."""
+        """Stop checking."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
@@ -107,7 +107,7 @@ class ListenerChecks:
         host = _ANY_ADDRESS.get(address.host, address.host)
         context: ssl.SSLContext | None = None
         if name in self._encrypted:
-            # It is our own listener: what matters is that it answers, not which name its certificate is for.
+            # It is our own listener: the host name of its certificate does not matter.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

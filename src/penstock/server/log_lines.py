@@ -1,4 +1,4 @@
-"""Logging to standard error, one line an event: as text for people, or as JSON for whatever collects logs."""
+"""Logging to standard error, one line per event: text for people, or JSON for log collectors."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ class JsonFormatter(logging.Formatter):
 
 
 class ClientFaults(logging.Filter):
-    """What clients do wrong is no error of the node. What a stranger sends to an HTTP listener that is not HTTP, as scanners of
-    ports do, is told in a line, without the bytes that came and without the stack of the library, and so is metadata of gRPC that
-    is no text; that a client went away before it had its answer is not told at all."""
+    """Reduces the log of client errors, which are not errors of the node. Data that is not HTTP, as port scanners send it, and
+    gRPC metadata that is not text are logged in one line without the data and without a stack; disconnects are not logged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -78,7 +77,7 @@ FORMATS: Final[dict[str, type[logging.Formatter]]] = {"text": LineFormatter, "js
 
 
 def log_to_stderr(level: str, log_format: str = "text") -> None:
-    """From now on, log what is of this level or above."""
+    """Configure logging at this level."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(FORMATS[log_format]())
     handler.addFilter(ClientFaults())

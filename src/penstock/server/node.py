@@ -76,7 +76,7 @@ class Node:
     async def start(cls, config: NodeConfig, mount_console: Callable[[web.Application], None] | None = None) -> Node:
         """Lock the data directory, open the storage, start the broker and listen. Raises ConfigError with what to change if it
         cannot. The console is a layer above: `mount_console` mounts it beside the admin API."""
-        # gRPC's core writes a line for every malformed call to standard error by itself, past our log and its limit.
+        # gRPC's core writes a line for every malformed call to standard error, bypassing our log and its limit.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         random = SystemRandom()
         options, tls = _broker_options(config), tls_context(config)
@@ -95,7 +95,7 @@ class Node:
             broker = await _start_broker(storage, options, random)
             node._closing.push_async_callback(broker.stop)
             await directory.note_started()
-            # It starts last and stops before none but the broker: monitoring can watch the node drain.
+            # It starts last and stops just before the broker, so that monitoring can watch the node drain.
             node._closing.push_async_callback(node._stop_http)
             await node._listen(broker, tls)
             await node._listen_ydb(broker, random)
@@ -152,7 +152,7 @@ class Node:
             await self._listen_at("kafka_tls", config.kafka_tls_port, broker, tls)
 
     async def _listen_at(self, name: str, port: int | None, broker: Broker, tls: SSLContext | None) -> None:
-        """A listener for Kafka clients, which are told to come back to this very one."""
+        """A listener for Kafka clients, which get its own address in metadata."""
         if port is None:
             return
         config = self.config
@@ -244,7 +244,7 @@ class Node:
         tls: SSLContext | None,
         mount_console: Callable[[web.Application], None] | None,
     ) -> None:
-        """Last, so that it can show all the others."""
+        """Start the HTTP listener, last, so that it can show all the others."""
         config = self.config
         if config.http_port is None:
             return
@@ -368,7 +368,7 @@ def _broker_options(config: NodeConfig) -> BrokerOptions:
 
 
 def _encrypted_listeners(config: NodeConfig) -> frozenset[str]:
-    """Those that speak TLS."""
+    """The listeners with TLS."""
     if config.tls_cert is None:
         return frozenset()
     return _expected_listeners(config) - (frozenset() if config.kafka_tls_port is None else {"kafka"})

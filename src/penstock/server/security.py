@@ -1,4 +1,4 @@
-"""Security as the configuration asks for it: who the administrator is, and the certificate of the listener."""
+"""Security settings from the configuration: the administrator, tokens for peers, and TLS certificates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.server.errors import BadSettingError
 
 
 def security_of(config: NodeConfig) -> Security | None:
-    """What clients must prove; None if they need not. BadSettingError if the administrator's password cannot be had."""
+    """The security of the broker; None without `sasl`. Raises BadSettingError if the administrator's password cannot be read."""
     if not config.sasl:
         return None
     password = config.admin_password
@@ -31,7 +31,7 @@ def security_of(config: NodeConfig) -> Security | None:
 
 
 def peer_token(config: NodeConfig) -> str | None:
-    """What this cluster makes itself known to others with; None if it does not. BadSettingError if it cannot be read."""
+    """The token for peer clusters; None if not configured. Raises BadSettingError if it cannot be read."""
     if config.peer_token_file is None:
         return None
     try:
@@ -41,7 +41,7 @@ def peer_token(config: NodeConfig) -> str | None:
 
 
 def tls_context(config: NodeConfig) -> ssl.SSLContext | None:
-    """TLS with the certificate that is named; None without one. BadSettingError if it cannot be used."""
+    """The TLS context of the configured certificate; None without one. Raises BadSettingError if it cannot be used."""
     if config.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,4 +1,4 @@
-"""Streams of a node: started when a listener for them is asked for, and the listeners."""
+"""Starts streams and their listeners, if a port is configured."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StreamListeners(NamedTuple):
 
 
 async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> StreamListeners:
-    """Start streams and their listeners, if there are to be any."""
+    """Start streams and the configured listeners."""
     wanted = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
     if not wanted:
         return StreamListeners(None, {}, [])

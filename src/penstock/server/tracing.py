@@ -1,4 +1,4 @@
-"""Traces of requests, sent by OTLP to whatever collects them: on only if it is asked for, and then by OpenTelemetry's own SDK."""
+"""Exports traces of requests over OTLP with OpenTelemetry's SDK, if an endpoint is configured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RequestSpan:
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
 
     def end(self, outcome: str) -> None:
-        """The request is done."""
+        """End the span."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("penstock.outcome", outcome)
@@ -46,7 +46,7 @@ class RequestSpan:
 
 
 class OtelTracing:
-    """Makes spans and has them sent in the background; what cannot be sent is dropped, and never waited for."""
+    """Creates spans and exports them in the background; spans that cannot be exported are dropped."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace import SpanKind
@@ -58,13 +58,13 @@ class OtelTracing:
         self._extract = TraceContextTextMapPropagator().extract
 
     def begin(self, name: str, traceparent: str | None = None, attributes: Mapping[str, str | int] | None = None) -> RequestSpan:
-        """A span begins, as a part of the trace that the client named, if it did."""
+        """Begin a span, as a part of the client's trace if it sent one."""
         context = None if traceparent is None else self._extract({TRACEPARENT: traceparent})
         return RequestSpan(self._tracer.start_span(name, context, self._kind, dict(attributes or {})))
 
     def stop(self) -> None:
-        """Send what is left, as far as that does not take long. It blocks for a while, so it is called in a thread."""
-        # A collector that does not answer is tried again and again for much longer than a node should take to stop.
+        """Export the remaining spans within a short timeout. It blocks, so call it in a thread."""
+        # The exporter retries an unreachable collector for much longer than a shutdown should take.
         last = threading.Thread(target=self._provider.shutdown, name="penstock-last-spans", daemon=True)
         last.start()
         last.join(STOP_S)
@@ -95,7 +95,7 @@ def start_tracing(
 
 
 def _exporter(endpoint: str | None, environ: Mapping[str, str]) -> Any:
-    """Who sends: over gRPC or HTTP, as the endpoint says, or the variable, or over HTTP."""
+    """The exporter: gRPC or HTTP by the endpoint's scheme or OpenTelemetry's variable; HTTP by default."""
     protocol = next((environ[name] for name in PROTOCOL_VARIABLES if environ.get(name)), "")
     scheme, _, rest = (endpoint or "").partition("://")
     try:

@@ -1,5 +1,5 @@
-"""The HTTP listener: the admin API with its OpenAPI document, and what is mounted beside it. It needs aiohttp and msgspec, so it
-is imported only by a node that listens.
+"""The HTTP listener: the admin API with its OpenAPI document, and applications mounted beside it. It needs aiohttp and msgspec,
+so it is imported only if the listener is on.
 
 It is a gateway by nature, but part of the server: it shows what only the server knows, the settings, the other listeners and the
 metrics, which a layer below could not import.

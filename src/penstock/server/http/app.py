@@ -1,4 +1,4 @@
-"""The web application: who calls, from where, and what becomes of errors; what is answered is declared by routes."""
+"""The web application: authentication, protection against other sites, and error responses. Responses are declared by routes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.server.http.route import BODIES, BODY_BYTES_MAX, Call, Nothing, Ro
 log = logging.getLogger(__name__)
 
 API_PREFIX: Final = "/api/v1"
-# Answered to anyone: those who ask whether a node lives have no password.
+# Public: health checks have no password.
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 CALLER: Final = web.RequestKey("caller", Caller)
 CONTENT_POLICY: Final = (
@@ -44,8 +44,8 @@ Mount = Callable[[web.Application], None]
 
 
 def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | None, mounts: Sequence[Mount]) -> web.Application:
-    """The application that serves these routes below the prefix of the API. `hosts` are the names that it may be called by; None
-    is any. What `mounts` add is behind the same doors, and comes after the API."""
+    """The application with these routes below the prefix of the API. `hosts` are the accepted host names; None is any.
+    Applications added by `mounts` have the same protection, and come after the API."""
     app = web.Application(
         client_max_size=BODY_BYTES_MAX,
         middlewares=[_catch_errors, HttpGuard(hosts, serves_pages=True).middleware(), _signed_in(broker)],
@@ -65,7 +65,7 @@ def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | No
 
 
 def caller_of(request: web.Request) -> Caller:
-    """Who makes a request; of those behind the doors, that is known."""
+    """The authenticated caller of a request."""
     return request[CALLER]
 
 
@@ -85,7 +85,7 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 @web.middleware
 async def _catch_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What goes wrong is answered as JSON, with a code that programs look at."""
+    """Turn errors into JSON responses with a stable code."""
     try:
         return await handler(request)
     except PenstockError as error:
@@ -107,7 +107,7 @@ async def _catch_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Response:
-    """What the web framework itself refuses."""
+    """The response to requests that the web framework refuses."""
     messages = {
         404: f"there is nothing at {request.path}; GET {API_PREFIX}/openapi.json lists all that there is",
         405: f"{request.path} does not take {request.method}; GET {API_PREFIX}/openapi.json says what it takes",

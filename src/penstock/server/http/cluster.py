@@ -1,4 +1,4 @@
-"""/cluster: what this node is."""
+"""/cluster: the cluster and this node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, R
 
 
 class SecurityView(ResponseModel, frozen=True):
-    """What protects the listeners."""
+    """The security of the listeners."""
 
     sasl: bool
     tls: bool
@@ -42,7 +42,7 @@ class ClusterResource(Resource):
         self._directory = directory
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [Route("GET", "/cluster", self.show, "the cluster, this node and its listeners")]
 
     async def show(self, call: Call[Nothing, Nothing, Nothing]) -> ClusterView:

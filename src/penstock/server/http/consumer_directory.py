@@ -1,5 +1,5 @@
-"""All consumers of a node, of whichever kind: groups of Kafka's clients, consumers of YT, consumers declared on topics of YDB,
-durable names of streams. All but the last have their positions in one table."""
+"""All consumers of a node: Kafka consumer groups, YT consumers, consumers declared on YDB topics, durable consumers of streams.
+All but the last have their committed offsets in one table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ConsumerKind = Literal["kafka", "yt", "ydb", "stream"]
 
 
 class ConsumerEntry(NamedTuple):
-    """A consumer: as it is shown, as the table of positions calls it, and as access rules call it."""
+    """A consumer: its display name, its key in the table of committed offsets, and its resource in access rules."""
 
     name: str
     kind: ConsumerKind
@@ -48,8 +48,7 @@ class MemberEntry(NamedTuple):
 
 
 class StreamPlace(NamedTuple):
-    """How far a durable name has come in a subject, or in all that a pattern stands for, and how far behind that is; None if that
-    is not known."""
+    """The position of a durable consumer in a subject or pattern, and its lag; None if unknown."""
 
     subject: str
     sequence: int
@@ -67,7 +66,7 @@ class ConsumerDirectory:
         self._streams: tuple[float, dict[str, list[StreamPlace]]] = (-STREAMS_FRESH_S, {})
 
     async def all(self, snapshot: Snapshot) -> dict[str, ConsumerEntry]:
-        """Every consumer, by the name it is shown by."""
+        """Every consumer, by display name."""
         entries: dict[str, ConsumerEntry] = {}
         for name in self._declared_consumers()[0]:
             entries[name] = ConsumerEntry(name, "ydb", name, name)
@@ -75,13 +74,13 @@ class ConsumerDirectory:
             entries.setdefault(name, ConsumerEntry(name, "kafka", name, name))
         for node in self._broker.namespace.consumers():
             entries[node.path] = ConsumerEntry(node.path, "yt", consumer_name(node), node.path, node)
-        # They are groups as well, for Kafka's tools to see; what counts is where the streams say they are.
+        # Durable consumers are also groups, for Kafka's tools; the position in the stream is authoritative.
         for name in await self.stream_places():
             entries[STREAM_PREFIX + name] = ConsumerEntry(STREAM_PREFIX + name, "stream", name, name)
         return entries
 
     async def find(self, name: str) -> ConsumerEntry:
-        """One consumer by the name it is shown by. UnknownGroupError if there is none."""
+        """One consumer by its display name. Raises UnknownGroupError if there is none."""
         if name in self._declared_consumers()[0]:
             return ConsumerEntry(name, "ydb", name, name)
         node = self._broker.namespace.find(name) if name.startswith("//") else None
@@ -96,11 +95,11 @@ class ConsumerDirectory:
         raise UnknownGroupError(f"there is no consumer {name!r}; GET /api/v1/consumers lists those there are")
 
     def resource_of(self, name: str) -> str:
-        """What access rules call a consumer, known or not."""
+        """The resource name of a consumer in access rules, whether it exists or not."""
         return name.removeprefix(STREAM_PREFIX)
 
     def state(self, consumer: ConsumerEntry) -> str:
-        """Where it stands, in the words of its kind."""
+        """Its state, in the terms of its protocol."""
         if consumer.kind == "stream":
             return "Durable"
         if consumer.node is not None:
@@ -113,13 +112,13 @@ class ConsumerDirectory:
         return "Declared" if consumer.kind == "ydb" else "Empty"
 
     def has_members(self, consumer: ConsumerEntry) -> bool:
-        """Whether someone reads as this consumer now, and would move its positions."""
+        """Whether it has active members, which would overwrite its offsets."""
         groups = self._broker.groups
         is_group = groups.kind(consumer.key) is not None and groups.empty_since_ms(consumer.key) is None
         return is_group or bool(self._ydb_readers(consumer))
 
     def members(self, consumer: ConsumerEntry) -> list[MemberEntry]:
-        """Those who read as this consumer: members of the group, and readers of YDB."""
+        """Its active members: of the group, and read sessions of YDB clients."""
         if consumer.kind == "stream":
             return []
         readers = self._ydb_readers(consumer)
@@ -170,7 +169,7 @@ class ConsumerDirectory:
         return self._declared_consumers()[0].get(name, [])
 
     async def stream_places(self) -> dict[str, list[StreamPlace]]:
-        """Where durable names of streams are, as of a moment ago."""
+        """Recent positions of durable consumers of streams."""
         engine, clock = self._context.streams, self._context.clock
         if engine is None:
             return {}
@@ -198,11 +197,11 @@ class ConsumerDirectory:
         return places
 
     def forget_streams(self) -> None:
-        """A durable name was moved: what is known of them is too old."""
+        """Drop the cached positions after a reset."""
         self._streams = (-STREAMS_FRESH_S, {})
 
     async def stream_places_in(self, subject: str) -> list[tuple[str, StreamPlace]]:
-        """The durable names that consume a subject, by its name or by a pattern, and how far each has come in it."""
+        """The durable consumers of a subject, by name or by pattern, with their positions."""
         places = await self.stream_places()
         return [
             (durable, place._replace(lag=self._stream_lag(subject, place.sequence)))
@@ -236,7 +235,7 @@ class ConsumerDirectory:
         return [name for groups in self._broker.groups.kinds() for name in groups.names()]
 
     def _declared_consumers(self) -> tuple[dict[str, list[Topic]], set[str]]:
-        """Consumers declared on topics, and those of them that are important; looked for once for each change of the catalog."""
+        """Consumers declared on topics, and the important ones; cached until the catalog changes."""
         version = self._broker.catalog.version
         if self._declared[0] != version:
             declared: dict[str, list[Topic]] = {}
@@ -251,7 +250,7 @@ class ConsumerDirectory:
 
 
 async def last_sequence_of(engine: StreamEngine, subject: str) -> int | None:
-    """The last sequence of a subject; None while its partition does not serve, which must not keep others from being shown."""
+    """The last sequence of a subject; None while its partition is unavailable, so that others can still be shown."""
     try:
         return await engine.last_sequence(subject)
     except UnavailableError:

@@ -1,4 +1,4 @@
-"""Where a consumer is in each partition, and how far behind."""
+"""Committed offsets and lag of a consumer by partition."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.server.http.figures import Lag
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import ResponseModel
 
-NEVER: Final = -1  # the time of a commit that has not come yet
+NEVER: Final = -1  # the time of a commit that has not happened yet
 
 
 class PositionView(ResponseModel, frozen=True):
-    """Where a consumer is in a partition: the next offset it wants, or in a stream the last sequence it acknowledged. None while
-    it has none. What is not known, of a queue on another cluster, is null."""
+    """The committed offset of a consumer in a partition, or the last acknowledged sequence in a stream; null while it has none.
+    Unknown values, of queues on another cluster, are null."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 
 
 class ConsumerPositions:
-    """Positions of consumers as they are shown."""
+    """Views of the committed offsets of consumers."""
 
     def __init__(self, context: NodeContext, directory: ConsumerDirectory) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class ConsumerPositions:
         self._directory = directory
 
     async def of(self, consumer: ConsumerEntry, members: list[MemberEntry]) -> list[PositionView]:
-        """All positions of a consumer, and the partitions that its members have though it has no position there."""
+        """All committed offsets of a consumer, and the assigned partitions without one."""
         if consumer.kind == "stream":
             places = (await self._directory.stream_places()).get(consumer.key, [])
             return [self._view(_Place(place.subject, 0, place.sequence, 0, place.last_sequence, place.lag)) for place in places]
@@ -75,7 +75,7 @@ class ConsumerPositions:
         return [views[place] for place in sorted(views)]
 
     def age_s(self, lag: Lag) -> float | None:
-        """How old the first unread message is."""
+        """The age of the first unread message."""
         if lag.since_ms is None:
             return None if lag.messages else 0.0
         return max((self._context.now_ms() - lag.since_ms) / 1000, 0.0)
@@ -123,7 +123,7 @@ class ConsumerPositions:
             return None
 
     def _remote_name(self, consumer: ConsumerEntry, topic_id: UUID) -> str:
-        """A queue of another cluster is known by its registration."""
+        """The name of a queue of another cluster, from its registration."""
         agent = self._broker.queue_agent
         for registration in self._broker.registrations.of_consumer(agent.ref(consumer.name)):
             if agent.queue_id(registration.queue) == topic_id:

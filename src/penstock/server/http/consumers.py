@@ -1,4 +1,4 @@
-"""/consumers: who reads, how far each is, and moving or deleting those who do not."""
+"""/consumers: consumer groups with their lag; resets offsets and deletes groups without members."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ Sort = Literal["name", "kind", "state", "members", "lag_messages", "lag_bytes", 
 
 
 class ConsumerNames(RequestModel, frozen=True):
-    """Which consumer."""
+    """The consumer in the path."""
 
     name: ConsumerName
 
 
 class ConsumersQuery(Paging, frozen=True, kw_only=True):
-    """Which consumers, and in which order."""
+    """Search, order and page of a list of consumers."""
 
     kind: ConsumerKind | None = None
     sort: Sort = "name"
@@ -53,8 +53,8 @@ class ConsumersQuery(Paging, frozen=True, kw_only=True):
 
 
 class ConsumerView(ResponseModel, frozen=True):
-    """A consumer in a list. `lag_seconds` is the age of the first message it has not read, `retention_share` how much of the time
-    or room that such a message is kept is gone: at 1 it is deleted unread. Of the topics, the first few."""
+    """A consumer in a list. `lag_seconds` is the age of its first unread message, `retention_share` the share of its retention
+    that this message has used up: at 1 it is deleted unread. `topics` has only the first few."""
 
     name: str
     kind: ConsumerKind
@@ -79,7 +79,7 @@ class MemberView(ResponseModel, frozen=True):
 
 
 class PositionsQuery(RequestModel, frozen=True, kw_only=True):
-    """Which of its positions."""
+    """The requested part of the committed offsets."""
 
     topic: TopicName | None = None
     offset: Count = 0
@@ -87,7 +87,7 @@ class PositionsQuery(RequestModel, frozen=True, kw_only=True):
 
 
 class ConsumerDetail(ResponseModel, frozen=True):
-    """A consumer with its members and its positions, a page of them. The sums are over all positions that are asked for."""
+    """A consumer with its members and a page of its committed offsets. The sums are over all requested offsets."""
 
     name: str
     kind: ConsumerKind
@@ -104,7 +104,7 @@ class ConsumerDetail(ResponseModel, frozen=True):
 
 
 class ResetRequest(RequestModel, frozen=True, kw_only=True):
-    """Where to move the positions in a topic; `value` is the offset, or the time in milliseconds."""
+    """The new offsets in a topic; `value` is the offset, or the time in milliseconds."""
 
     topic: TopicName
     to: Literal["earliest", "latest", "offset", "time"]
@@ -114,7 +114,7 @@ class ResetRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class OffsetMove(ResponseModel, frozen=True):
-    """One position, as it was and as it is to be."""
+    """One committed offset before and after the reset."""
 
     topic: str
     partition: int
@@ -125,7 +125,7 @@ class OffsetMove(ResponseModel, frozen=True):
 
 
 class ResetPlan(ResponseModel, frozen=True):
-    """What was done, or with dry_run would be."""
+    """The reset offsets, or with dry_run those that would be reset."""
 
     done: bool
     items: list[OffsetMove]
@@ -141,7 +141,7 @@ class ConsumerResource(Resource):
         self._positions = ConsumerPositions(context, directory)
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/consumers", self.list_consumers, "consumers of every kind"),
             Route("GET", "/consumers/{name}", self.show, "one consumer, its members and positions", (404,)),
@@ -168,7 +168,7 @@ class ConsumerResource(Resource):
         return Page([await self._view(consumer, snapshot) for consumer in query.page(consumers)], len(consumers))
 
     async def list_of_topic(self, call: Call[TopicNames, Paging, Nothing]) -> Page[ConsumerView]:
-        """GET /topics/{name}/consumers: those with a position in it."""
+        """GET /topics/{name}/consumers: those with a committed offset in it."""
         topic = topic_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
         snapshot = await self._context.figures.snapshot()
         readers = snapshot.readers.get(topic.id, set())
@@ -258,7 +258,7 @@ class ConsumerResource(Resource):
         )
 
     async def _reset_stream(self, consumer: ConsumerEntry, topic: Topic, body: ResetRequest) -> ResetPlan:
-        """Positions in a stream are sequences, the last that was acknowledged."""
+        """Reset a durable consumer of streams, whose position is the last acknowledged sequence."""
         engine = self._context.streams
         if engine is None or body.to == "time":
             raise InvalidRequestError(
@@ -328,7 +328,7 @@ def _may_see(caller: Caller, consumer: ConsumerEntry) -> bool:
 
 
 def _totals(positions: list[PositionView]) -> dict[str, Any]:
-    """How far behind a consumer is now, by its positions."""
+    """The total lag of a consumer."""
     ages = [position.lag_seconds for position in positions if position.lag_seconds is not None]
     shares = [position.retention_share for position in positions if position.retention_share is not None]
     return {

@@ -28,30 +28,30 @@ REALM: Final = 'Basic realm="Penstock", charset="UTF-8"'
 
 
 class MalformedRequestError(InvalidRequestError):
-    """A request that does not fit its description: a parameter or a field is missing, unknown or of another kind."""
+    """The request does not match the OpenAPI document: a parameter or field is missing, unknown or of the wrong type."""
 
     code = "malformed_request"
 
 
 class NotAllowedError(InvalidRequestError):
-    """No access rule allows what was asked for."""
+    """No access rule allows the operation."""
 
     code = "not_allowed"
 
 
 class NotFoundError(InvalidRequestError):
-    """There is nothing of that name."""
+    """The named object does not exist."""
 
     code = "not_found"
 
 
 class NotSupportedHereError(InvalidRequestError):
-    """What was asked for is not on in this node."""
+    """The feature is turned off in this node."""
 
     code = "not_supported_here"
 
 
-# An error that is not named itself has the status of the nearest kind above it.
+# An error that is not listed has the status of its nearest base class.
 STATUSES: Final[dict[type[PenstockError], int]] = {
     MalformedRequestError: 400,
     NotSignedInError: 401,
@@ -82,25 +82,25 @@ STATUSES: Final[dict[type[PenstockError], int]] = {
 
 
 class ErrorText(msgspec.Struct, frozen=True):
-    """What happened: a code for programs, and a sentence that says what to do."""
+    """An error: a code for programs, and a message that says what to do."""
 
     code: str
     message: str
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """The body of every answer that is not what was asked for."""
+    """The body of every error response."""
 
     error: ErrorText
 
 
 def status_of(error: PenstockError) -> int:
-    """The status that an error is answered with."""
+    """The HTTP status of an error."""
     return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
 
 
 def error_response(status: int, code: str, message: str) -> web.Response:
-    """The answer that says so."""
+    """An error response."""
     body = msgspec.json.encode(ErrorAnswer(ErrorText(code.upper(), _speakable(message))))
     answer = web.Response(body=body, status=status, content_type="application/json")
     if status == http.HTTPStatus.UNAUTHORIZED:
@@ -109,10 +109,10 @@ def error_response(status: int, code: str, message: str) -> web.Response:
 
 
 def error_response_of(error: PenstockError) -> web.Response:
-    """The same, of one of our errors."""
+    """The error response of an exception."""
     return error_response(status_of(error), error.code, str(error))
 
 
 def _speakable(message: str) -> str:
-    """A message may repeat what was sent, which need not be text."""
+    """Make a message printable: it may quote client data that is not text."""
     return message.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
 """Sums over partitions, by topic and by consumer, for lists that show many of them.
 
-No request walks over every partition: a snapshot is taken when one asks for it and the last is older than a second,
-in steps that let others be served in between. Who asks waits for it only if that takes a moment; else the last one is shown.
+No request iterates over every partition: a snapshot is taken on demand if the last one is older than a second, in steps that
+yield to other requests. A caller waits for it only if it is quick; otherwise the last one is used.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ DECLARING: Final = frozenset({"penstock.consumers", "penstock.important.consumer
 
 
 class TopicFigures(NamedTuple):
-    """What the partitions of a topic are together."""
+    """Sums over the partitions of a topic."""
 
     messages: int = 0
     size: int = 0
 
 
 class TopicCounts(NamedTuple):
-    """How many topics, and how many partitions they have together; those that the broker keeps for itself are not counted."""
+    """The number of topics and partitions, without internal topics."""
 
     topics: int
     partitions: int
@@ -47,15 +47,15 @@ class TopicCounts(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a consumer is behind in one partition, or, at the worst, in all of its own."""
+    """The lag of a consumer in one partition, or in all of its partitions."""
 
     messages: int = 0
     size: int = 0
     since_ms: int | None = None
-    retention_share: float | None = None  # how much of the time or room that messages are kept is gone for the first unread one
+    retention_share: float | None = None  # the share of its retention that the first unread message has used up
 
     def joined(self, other: Lag) -> Lag:
-        """Of two partitions together: messages and bytes add up, of time and retention the worse counts."""
+        """The lag of two partitions together: sums of messages and bytes, the worse of time and retention."""
         times = [time for time in (self.since_ms, other.since_ms) if time is not None]
         shares = [share for share in (self.retention_share, other.retention_share) if share is not None]
         return Lag(self.messages + other.messages, self.size + other.size, min(times, default=None), max(shares, default=None))
@@ -63,17 +63,17 @@ class Lag(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerFigures:
-    """What the positions of a consumer are together."""
+    """Sums over the committed offsets of a consumer."""
 
     topics: set[str] = field(default_factory=set)
     lag: Lag = field(default_factory=Lag)
-    worst_topic: str = ""  # where it is furthest behind
+    worst_topic: str = ""  # the topic with the largest lag
     worst_messages: int = 0
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """All sums, as of one moment."""
+    """All sums at one time."""
 
     taken_s: float
     topics: dict[UUID, TopicFigures] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Figures:
         return Snapshot(0.0) if self._last is None else self._last
 
     async def snapshot(self) -> Snapshot:
-        """A snapshot that is new, or as new as can be had without keeping anyone waiting."""
+        """A fresh snapshot, or the last one if a fresh one takes too long."""
         last = self._last
         if last is None:
             return await asyncio.shield(self._begin())
@@ -169,7 +169,7 @@ class Figures:
         return TopicFigures(messages, size)
 
     def unread(self, topic: Topic) -> Iterator[tuple[str, int]]:
-        """Consumers that are declared on a topic, and its partitions of which they have never read anything."""
+        """Consumers declared on a topic, and the partitions they have never read."""
         if topic.config.own.keys() & DECLARING:
             for name in topic.config.declared_consumers:
                 for number in range(topic.partitions):
@@ -208,7 +208,7 @@ class Figures:
             consumer.worst_topic, consumer.worst_messages = topic.name, lag.messages
 
     def lag(self, partition: Partition, position: int) -> Lag:
-        """How far a reader at a position is behind."""
+        """The lag of a reader at an offset."""
         behind = backlog_of(partition, position)
         if behind.since_ms is not None and behind.since_ms < 0:  # messages without a timestamp
             behind = behind._replace(since_ms=None)

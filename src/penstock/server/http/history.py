@@ -1,4 +1,4 @@
-"""/history: what some figures were over the last two days; /metrics-catalogue: all figures that there are."""
+"""/history: metrics over the last two days; /metrics-catalogue: a list of all metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ assert set(Metric.__args__) == set(HISTORY_METRICS)  # type: ignore[attr-defined
 
 
 class HistoryQuery(RequestModel, frozen=True, kw_only=True):
-    """Which figure, of the node, of a topic or of a consumer; when, and in how many points."""
+    """The metric, of the node, a topic or a consumer; the time range, and the number of points."""
 
     metric: Metric
     topic: Annotated[str, msgspec.Meta(max_length=249)] = ""
@@ -39,7 +39,7 @@ class HistoryQuery(RequestModel, frozen=True, kw_only=True):
 
 
 class HistoryView(ResponseModel, frozen=True):
-    """Times in milliseconds, and the values at those times of each series; null where there was none."""
+    """Timestamps in milliseconds, and the values of each series; null for a gap."""
 
     times: list[int]
     series: dict[str, list[float | None]]
@@ -63,14 +63,14 @@ class HistoryResource(Resource):
         self._context = context
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/history", self.show, "what a figure was over the last minutes, hours or two days", (422,)),
             Route("GET", "/metrics-catalogue", self.list_metrics, "every metric for Prometheus, and what it means"),
         ]
 
     async def show(self, call: Call[Nothing, HistoryQuery, Nothing]) -> HistoryView:
-        """GET /history: by who may describe what it is of."""
+        """GET /history; needs DESCRIBE on the object."""
         query, caller = call.query, call.caller
         if query.consumer:
             caller.check_group(Operation.DESCRIBE, query.consumer)

@@ -1,4 +1,4 @@
-"""The HTTP listener of a node: the admin API, and what is mounted beside it."""
+"""The HTTP listener of a node: the admin API, and applications mounted beside it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class HttpListener:
         return 0 if server is None else len(server.connections)
 
     async def start(self) -> None:
-        """Listen. OSError if the address cannot be had."""
+        """Start listening. Raises OSError if the address is in use or not local."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls).start()
@@ -84,10 +84,10 @@ class HttpListener:
             await self._runner.cleanup()
             raise
         self.port = self._runner.addresses[0][1]
-        self._context.figures.refresh()  # so that the first to look need not wait for it
+        self._context.figures.refresh()  # so that the first request does not wait for it
 
     async def stop(self) -> None:
-        """Take no more requests, end those that would never end by themselves, and finish the others."""
+        """Accept no more requests, end streams, and finish the other requests."""
         self._shutdown.set()
         await self._runner.cleanup()
         await self._context.figures.close()

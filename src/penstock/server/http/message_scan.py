@@ -1,5 +1,5 @@
-"""Messages of some partitions, merged by time, forwards or backwards from where someone wants them; within bounds of bytes and
-time, after which a cursor says how to go on."""
+"""Scans messages of several partitions, merged by time, forwards or backwards, within a budget of bytes and time; a cursor
+continues the scan."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ WINDOW_MAX: Final = 1 << 16
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a scan goes on, by partition: forwards the next offset, backwards the one after the next."""
+    """The position of a scan by partition: forwards the next offset, backwards the offset after the next."""
 
     backwards: bool
     at: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,6}$")], Count]
 
     def pack(self) -> str:
-        """As it is handed out."""
+        """The encoded form for clients."""
         return urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
     @classmethod
     def unpack(cls, text: str) -> Cursor:
-        """The cursor that was handed out. MalformedRequestError if it never was."""
+        """Decode a cursor. Raises MalformedRequestError if it is invalid."""
         try:
             return msgspec.json.decode(urlsafe_b64decode(text), type=cls)
         except (msgspec.MsgspecError, Base64Error, ValueError) as error:
@@ -50,7 +50,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Budget:
-    """How much one request may look at."""
+    """How much one request may scan."""
 
     def __init__(self, clock: Clock, bytes_max: int = SCAN_BYTES_MAX, seconds_max: float = SCAN_S_MAX) -> None:
         self._clock = clock
@@ -59,18 +59,18 @@ class Budget:
         self.spent = 0
 
     def spend(self, size: int) -> None:
-        """So many bytes were looked at."""
+        """Count scanned bytes."""
         self._bytes_left -= size
         self.spent += size
 
     @property
     def is_over(self) -> bool:
-        """Whether no more is looked at."""
+        """Whether the budget is used up."""
         return self._bytes_left <= 0 or self._clock.monotonic() > self._until_s
 
 
 class Filter(NamedTuple):
-    """What is looked for."""
+    """The search criteria."""
 
     needle: bytes = b""
     since_ms: int | None = None
@@ -78,7 +78,7 @@ class Filter(NamedTuple):
 
 
 class PartitionScan:
-    """The messages of one partition in one direction. `at` is where it goes on: whatever was taken is behind it."""
+    """Scans one partition in one direction. `at` is its position, behind the messages taken so far."""
 
     def __init__(
         self, partition: Partition, at: int, wanted: Filter, *, backwards: bool, chunk_bytes: int = CHUNK_BYTES_MAX
@@ -97,28 +97,28 @@ class PartitionScan:
 
     @property
     def end(self) -> int:
-        """Up to where there is something to be shown."""
+        """The end of the visible messages."""
         return self.partition.stable_offset if self._wanted.committed else self.partition.end_offset
 
     @property
     def is_done(self) -> bool:
-        """Whether there is no more in this direction now."""
+        """Whether the end in this direction is reached."""
         if self._pending or self._batches:
             return False
         return self._looked_to <= self.partition.start_offset if self._backwards else self._looked_to >= self.end
 
     @property
     def next_time(self) -> int | None:
-        """The timestamp of the next message, if it was found already."""
+        """The timestamp of the next message, if it is known."""
         return None if not self._pending else self._pending[0].timestamp(self._next_number())
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next message, or where it goes on."""
+        """The offset of the next message, or the position of the scan."""
         return self.at if not self._pending else self._pending[0].offset(self._next_number())
 
     async def fill(self, budget: Budget) -> None:
-        """Look on until there is a message, the end, or no budget left. Others are served between two batches."""
+        """Scan until there is a message, the end, or no budget left. Yields to other requests between batches."""
         while not self._pending and not self.is_done and not budget.is_over:
             await (self._back(budget) if self._backwards else self._forth(budget))
             await asyncio.sleep(0)
@@ -126,7 +126,7 @@ class PartitionScan:
             self.at = self._looked_to
 
     def take(self) -> Record:
-        """The next message, which `fill` has found."""
+        """Return the message that `fill` has found."""
         records = self._pending[0]
         record = records.record(self._next_number(), self.partition.number)
         self.at = record.offset if self._backwards else record.offset + 1
@@ -158,7 +158,7 @@ class PartitionScan:
         await self._look_into([batch], begin, min(self._looked_to, self.end))
 
     async def _back(self, budget: Budget) -> None:
-        """A window of offsets at a time, as wide as makes about one chunk."""
+        """Scan backwards one window of offsets at a time, of about one chunk."""
         end = min(self._looked_to, self.end)
         begin = max(end - self._window, self.partition.start_offset)
         if begin >= end:
@@ -185,12 +185,12 @@ class PartitionScan:
 
 
 def chunk_bytes(partitions: int) -> int:
-    """How much is read of each of so many partitions at a time."""
+    """How many bytes are read of each of `count` partitions at a time."""
     return min(max(CHUNKS_BYTES // max(partitions, 1), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
 
 class ScanResult(NamedTuple):
-    """What a scan found, where it goes on (None at the end), and how many bytes it looked at."""
+    """The messages of a scan, its cursor (None at the end), and the bytes scanned."""
 
     records: list[Record]
     next: Cursor | None
@@ -217,7 +217,7 @@ async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: B
         if partition_scan.next_time is not None:
             heapq.heappush(waiting, (sign * partition_scan.next_time, place))
         elif not partition_scan.is_done:
-            break  # of this one nothing more is looked at: what others have later would be out of order
+            break  # this partition ran out of budget: later messages of others would be out of order
     if all(partition_scan.is_done for partition_scan in scans):
         return ScanResult(records, None, budget.spent)
     return ScanResult(

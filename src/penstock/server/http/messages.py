@@ -1,4 +1,4 @@
-"""/topics/{name}/messages: look at messages, from whichever end, offset or time; and write one."""
+"""/topics/{name}/messages: reads messages from either end, an offset or a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Isolation = Literal["committed", "uncommitted"]
 
 
 class MessagesQuery(RequestModel, frozen=True, kw_only=True):
-    """Which messages."""
+    """The requested messages."""
 
     partition: PartitionNumber | None = None
     start: Start = "newest"
@@ -48,7 +48,7 @@ class MessagesQuery(RequestModel, frozen=True, kw_only=True):
 
 
 class MessagesView(ResponseModel, frozen=True):
-    """Messages in the order of their times, from `start` on. With `next`, the same question goes on; null at the end."""
+    """Messages ordered by time, from `start` on. `next` is the cursor of the next page; null at the end."""
 
     items: list[MessageView]
     next: str | None
@@ -56,7 +56,7 @@ class MessagesView(ResponseModel, frozen=True):
 
 
 class MessageNames(RequestModel, frozen=True):
-    """Which message."""
+    """The message in the path."""
 
     name: TopicName
     partition: PartitionNumber
@@ -70,7 +70,7 @@ class MessageResource(Resource):
         self._context = context
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         value = "/topics/{name}/messages/{partition}/{offset}/value"
         return [
             Route("GET", "/topics/{name}/messages", self.list_messages, "messages of a topic", (404, 422)),
@@ -79,7 +79,7 @@ class MessageResource(Resource):
         ]
 
     async def list_messages(self, call: Call[TopicNames, MessagesQuery, Nothing]) -> MessagesView:
-        """GET /topics/{name}/messages: as much as can be looked at in a moment."""
+        """GET /topics/{name}/messages: as much as fits the budget of a request."""
         query = call.query
         topic = topic_for(self._context, call.caller, Operation.READ, call.names.name)
         backwards, scans = await self._scans(topic, query)
@@ -94,7 +94,7 @@ class MessageResource(Resource):
         return shown_message(await self._record(call), full=True)
 
     async def show_value(self, call: Call[MessageNames, Nothing, Nothing]) -> web.Response:
-        """GET …/value. Never shown as a page, whatever it is."""
+        """GET …/value: always a download, never rendered by a browser."""
         record = await self._record(call)
         names = call.names
         file = re.sub(r"[^a-zA-Z0-9._-]", "_", f"{names.name}-{names.partition}-{names.offset}")
@@ -120,7 +120,7 @@ class MessageResource(Resource):
         )
 
     async def _scans(self, topic: Topic, query: MessagesQuery) -> tuple[bool, list[PartitionScan]]:
-        """Where to look, and whether backwards."""
+        """The scans of a query, and whether they run backwards."""
         needle = query.search.encode().lower()
         committed = query.isolation == "committed"
         if query.cursor:
@@ -147,14 +147,14 @@ class MessageResource(Resource):
 
 
 class ParsedStart(msgspec.Struct, frozen=True):
-    """Where to begin: newest, oldest, or an offset or a time."""
+    """Where to start: newest, oldest, an offset or a time."""
 
     kind: str
     value: int = 0
 
 
 def parse_start(text: str) -> ParsedStart:
-    """What `start` asks for. MalformedRequestError if it is not one of its forms."""
+    """Parse `start`. Raises MalformedRequestError if it is invalid."""
     match = _START.fullmatch(text)
     if match is None:
         raise MalformedRequestError(f"start is {text!r}; it must be newest, oldest, offset:N or time:MS")
@@ -162,7 +162,7 @@ def parse_start(text: str) -> ParsedStart:
 
 
 async def first_offset(partition: Partition, start: ParsedStart) -> int:
-    """The offset in a partition at which to begin."""
+    """The start offset in a partition."""
     if start.kind == "newest":
         return partition.end_offset
     if start.kind == "oldest":
@@ -174,7 +174,7 @@ async def first_offset(partition: Partition, start: ParsedStart) -> int:
 
 
 def scans_at(places: Mapping[Partition, int], wanted: Filter, *, backwards: bool) -> list[PartitionScan]:
-    """Scans that begin at some offsets, or at the nearest that there are."""
+    """Scans from some offsets, clamped to existing ones."""
     size = chunk_bytes(len(places))
     return [
         PartitionScan(

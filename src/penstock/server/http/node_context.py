@@ -1,4 +1,4 @@
-"""What a node shows of itself over HTTP: everything that resources of the admin API look at."""
+"""The parts of a node that the resources of the admin API use."""
 
 from __future__ import annotations
 

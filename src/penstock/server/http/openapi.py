@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the admin API, made of the same declarations that requests are checked by."""
+"""Generates the OpenAPI 3.1 document of the admin API from the declarations that validate requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock import __version__
 from penstock.server.http.errors import ErrorAnswer
 from penstock.server.http.route import JSON_TYPE, Nothing, RequestModel, Route
 
-# Every route can answer with these, whatever it does.
+# Errors that every route can return.
 ALWAYS: Final = (400, 401, 403, 503)
 WITH_BODY: Final = (413, 415)
 _REF: Final = "#/components/schemas/{name}"

@@ -1,4 +1,4 @@
-"""/overview: how the node is, at a glance, and what someone should look at."""
+"""/overview: the state of the node, and its alerts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from penstock.server.metrics.alerts import Alert as KnownAlert
 
 
 class FlowView(ResponseModel, frozen=True):
-    """What comes or goes each second."""
+    """Messages and bytes per second."""
 
     messages_per_s: float
     bytes_per_s: float
 
 
 class SpaceView(ResponseModel, frozen=True):
-    """What the data takes on all disks, and the room on their file systems."""
+    """Space used by data on all disks, and free and total space of their file systems."""
 
     used: int
     free: int
@@ -31,7 +31,7 @@ class SpaceView(ResponseModel, frozen=True):
 
 
 class LagView(ResponseModel, frozen=True):
-    """The consumer that is furthest behind, and in which topic."""
+    """The consumer with the largest lag, and its topic."""
 
     consumer: str
     topic: str
@@ -39,7 +39,7 @@ class LagView(ResponseModel, frozen=True):
 
 
 class Alert(ResponseModel, frozen=True):
-    """What someone should look at, and what it is about, if that has a name; `link` is the page of the console where."""
+    """An alert, and the object it is about, if it has a name; `link` is its page in the console."""
 
     level: Literal["warning", "critical"]
     code: str
@@ -50,7 +50,7 @@ class Alert(ResponseModel, frozen=True):
 
 
 class Overview(ResponseModel, frozen=True):
-    """The node at a glance. Storage is null for who may not describe the cluster."""
+    """The state of the node. Storage is null for users without DESCRIBE on the cluster."""
 
     produce: FlowView
     fetch: FlowView
@@ -70,11 +70,11 @@ class OverviewResource(Resource):
         self._directory = directory
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [Route("GET", "/overview", self.show, "rates, storage, the largest lag and alerts")]
 
     async def show(self, call: Call[Nothing, Nothing, Nothing]) -> Overview:
-        """GET /overview: of what the caller may know."""
+        """GET /overview: what the caller may see."""
         context, caller = self._context, call.caller
         snapshot = await context.figures.snapshot()
         figures = context.figures

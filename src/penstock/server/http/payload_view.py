@@ -1,4 +1,4 @@
-"""Keys, values and headers as a person can read them: JSON as it is, text as text, all else in hexadecimal digits."""
+"""Readable forms of keys, values and headers: JSON, text, or hexadecimal digits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
 
 
 class OctetsView(ResponseModel, frozen=True):
-    """Some bytes. `data` is a JSON value if the kind is json, null if there is nothing, else a string; `size` is of all of it."""
+    """Bytes of a message. `data` is a JSON value if the kind is json, null if there is none, otherwise a string. `size` is
+    that of the whole value."""
 
     kind: Literal["null", "json", "text", "hex"]
     data: Any
@@ -37,7 +38,7 @@ class HeaderView(ResponseModel, frozen=True):
 
 
 class PayloadView(ResponseModel, frozen=True):
-    """Where the payload of a message of a stream is, if it is too large for the log. A size of -1 is not known."""
+    """The location of a stream message's payload, if it is too large for the log. The size is -1 if it is unknown."""
 
     object_name: str
     size: int
@@ -59,7 +60,7 @@ class MessageView(ResponseModel, frozen=True):
 
 
 def shown_octets(raw: bytes | None, *, full: bool = False) -> OctetsView:
-    """Some bytes, cut if they are many."""
+    """The view of some bytes, truncated if they are long."""
     if raw is None:
         return OctetsView(kind="null", data=None, truncated=False, size=0)
     json_max, text_max, hex_max = (FULL_BYTES_MAX,) * 3 if full else (JSON_BYTES_MAX, TEXT_BYTES_MAX, HEX_BYTES_MAX)
@@ -109,7 +110,7 @@ def _is_json(raw: bytes) -> bool:
 
 
 def _text_of(raw: bytes, *, is_cut: bool) -> str | None:
-    """The bytes as text; None if they are something else. A character that was cut in two at the end does not count."""
+    """The bytes as text; None if they are not text. A character that truncation has split is dropped."""
     text = raw.decode(errors="replace")
     if is_cut:
         text = text.rstrip("\ufffd")

@@ -1,4 +1,4 @@
-"""/pipelines: what pipelines say of themselves, in a compacted topic that their runners write to."""
+"""/pipelines: status reports of pipelines, from the compacted topic that their runners write to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ALIVE_MS: Final = 15_000  # one that runs reports more often than this
 
 
 class PipelineNames(RequestModel, frozen=True):
-    """Which pipeline."""
+    """The pipeline in the path."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
 class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner has written last. It may be of another version: what it does not say is null, what is not known is left."""
+    """The last report of a runner, perhaps of another version: missing fields are null, unknown ones are ignored."""
 
     name: str
     kind: str = ""
@@ -53,13 +53,13 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineView(PipelineReport, frozen=True, kw_only=True):
-    """A pipeline, and whether its runner was heard of lately."""
+    """A pipeline, and whether its runner has reported recently."""
 
     is_alive: bool
 
 
 class PipelineResource(Resource):
-    """Pipelines. What was read once is kept; each request reads what has come since."""
+    """Pipelines. Reports are cached; each request reads only new ones."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
@@ -69,7 +69,7 @@ class PipelineResource(Resource):
         self._reports: dict[str, PipelineReport] = {}
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/pipelines", self.list_pipelines, "pipelines that have ever run"),
             Route("GET", "/pipelines/{name}", self.show, "one pipeline", (404,)),

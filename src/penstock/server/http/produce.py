@@ -1,4 +1,4 @@
-"""POST /topics/{name}/messages: write one message, as a person tries something out."""
+"""POST /topics/{name}/messages: produces one message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.server.http.topics import TopicNames, topic_for
 
 
 class NewMessage(RequestModel, frozen=True, kw_only=True):
-    """A message that is to be written. Key and value are text, null, or any JSON value, which is stored as JSON."""
+    """A message to produce. Key and value are text, null, or any JSON value, which is stored as JSON."""
 
     value: Any
     key: Any = None
@@ -30,7 +30,7 @@ class NewMessage(RequestModel, frozen=True, kw_only=True):
 
 
 class ProduceResult(ResponseModel, frozen=True):
-    """Where a message was stored; it is durable."""
+    """Partition and offset of the message, which is durable."""
 
     partition: int
     offset: int
@@ -38,14 +38,14 @@ class ProduceResult(ResponseModel, frozen=True):
 
 
 class ProduceResource(Resource):
-    """Writing of messages, one at a time."""
+    """Produces single messages."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
         self._turn = 0
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         summary = "write one message; without a partition, its key decides as with Kafka's producers"
         return [Route("POST", "/topics/{name}/messages", self.write, summary, (404, 422))]
 

@@ -1,4 +1,4 @@
-"""/queues: topics as the Queue Agent sees them, with rates, registrations of consumers and automatic trimming."""
+"""/queues: topics with the data of the Queue Agent: rates, registrations of consumers, automatic trimming."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NO_RATES = {"current": 0.0, "1m": 0.0, "1h": 0.0, "1d": 0.0}
 
 
 class QueueNames(RequestModel, frozen=True):
-    """Which queue: by the name of its topic, or by its path."""
+    """The queue in the path: the name of its topic, or its YT path."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class Rates(ResponseModel, frozen=True):
-    """How much a second: now, and over a minute, an hour and a day."""
+    """Rates per second: current, and over a minute, an hour and a day."""
 
     current: float
     minute: float = msgspec.field(name="1m")
@@ -34,7 +34,7 @@ class Rates(ResponseModel, frozen=True):
 
 
 class TrimView(ResponseModel, frozen=True):
-    """Automatic trimming, as it is configured."""
+    """The configuration of automatic trimming."""
 
     enable: bool
     retained_rows: int | None
@@ -58,8 +58,8 @@ class QueueView(ResponseModel, frozen=True):
 
 
 class RegistrationView(ResponseModel, frozen=True):
-    """That a consumer reads the queue; while it is vital, nothing that it has not read is trimmed. What is known of where it is,
-    for each partition, is as the attributes of YT have it; null if the consumer is on another cluster, or cannot be told of."""
+    """The registration of a consumer. Messages that a vital consumer has not read are not trimmed. The status of each partition
+    is in the form of YT's attributes; null if the consumer is on another cluster, or may not be described."""
 
     consumer: str
     vital: bool
@@ -68,14 +68,14 @@ class RegistrationView(ResponseModel, frozen=True):
 
 
 class QueueAlertView(ResponseModel, frozen=True):
-    """What an operator should look at."""
+    """An alert of the Queue Agent."""
 
     name: str
     message: str
 
 
 class QueueDetail(ResponseModel, frozen=True):
-    """All that the Queue Agent knows of a queue. `partition_list` is as `@queue_partitions` of YT has it."""
+    """All data of the Queue Agent on a queue. `partition_list` has the form of YT's `@queue_partitions`."""
 
     name: str
     path: str
@@ -99,7 +99,7 @@ class QueueResource(Resource):
         self._broker = context.broker
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/queues", self.list_queues, "topics as queues, with rates and registrations"),
             Route("GET", "/queues/{name}", self.show, "one queue: rates, registrations, trimming, alerts", (404,)),
@@ -171,11 +171,11 @@ class QueueResource(Resource):
 
 
 def queue_for(context: NodeContext, caller: Caller, operation: Operation, name: str) -> tuple[Topic, Node]:
-    """A queue by the name of its topic or by its path, for a caller who may do this with it."""
+    """A queue by the name of its topic or by its path, if the caller is allowed the operation."""
     namespace = context.broker.namespace
     if name.startswith("//"):
         queue = namespace.find(name)
-        # Who may not know of a queue is not told either that there is none.
+        # Users who may not describe a queue must not learn whether it exists.
         caller.check_topic(operation, (queue and queue.topic) or topic_name_of(name))
         node = namespace.node(name)
         return namespace.topic(node), node
@@ -184,7 +184,7 @@ def queue_for(context: NodeContext, caller: Caller, operation: Operation, name: 
 
 
 def trimming_of(node: Node) -> TrimView:
-    """What the attributes of a queue say; they are JSON, and were checked when they were set."""
+    """The trimming settings in the attributes of a queue, which were validated when they were set."""
     raw = msgspec.json.decode(node.attributes.get("auto_trim_config", b"null")) or {}
     return TrimView(
         enable=bool(raw.get("enable")),

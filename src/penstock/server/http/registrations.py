@@ -50,7 +50,7 @@ class RegistrationResource(Resource):
         self._directory = directory
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         route = "/queues/{name}/registrations/{consumer}"
         return [
             Route("PUT", route, self.register, "register a consumer, or say otherwise whether it is vital", (404, 409, 422)),

@@ -1,7 +1,7 @@
-"""A route of the admin API, declared once: requests are checked by it, and the OpenAPI document is made of it.
+"""Routes of the admin API. One declaration validates requests and generates the OpenAPI document.
 
-A handler takes a `Call`, whose three kinds are those of the names in the path, of the query and of the body, and returns what is
-answered. Its annotations are the declaration: there is no second place that could say something else.
+A handler takes a `Call`, whose three type parameters are the models of path, query and body, and returns the response. Its
+annotations are the declaration, so that it cannot contradict the code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
 
 
 class RequestModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of what a caller sends. An unknown field is refused, so that a typo is not taken for a default."""
+    """Base of request models. Unknown fields are refused, so that a typo is not ignored."""
 
 
 class Nothing(RequestModel, frozen=True):
@@ -41,7 +41,7 @@ class Nothing(RequestModel, frozen=True):
 
 
 class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what is answered. All fields are always present; an unknown value is null."""
+    """Base of response models. All fields are always present; an unknown value is null."""
 
 
 Names = TypeVar("Names", bound=RequestModel)
@@ -51,7 +51,7 @@ Item = TypeVar("Item")
 
 
 class Done(ResponseModel, frozen=True):
-    """The request was carried out."""
+    """The request was executed."""
 
     done: bool = True
 
@@ -69,7 +69,7 @@ class Paging(RequestModel, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, Generic[Item], frozen=True):
-    """A part of a list, and how long all of it is."""
+    """A page of a list, and the length of the whole list."""
 
     items: list[Item]
     total: int
@@ -91,8 +91,8 @@ Handler = Callable[[Call[Any, Any, Any]], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class Route:
-    """One method of one path. `errors` are the statuses that it can answer with beside those every route has; `media_type` is
-    that of an answer which its handler makes itself."""
+    """One method of one path. `errors` are the statuses it can return besides those of every route; `media_type` is that of a
+    response that the handler builds itself."""
 
     method: str
     path: str
@@ -119,7 +119,7 @@ class Route:
 
     @property
     def name(self) -> str:
-        """What the operation is called in the OpenAPI document."""
+        """The operation id in the OpenAPI document."""
         return str(getattr(self.handler, "__qualname__", "")).replace(".", "_").lstrip("_")
 
     async def serve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -139,7 +139,7 @@ class Resource(ABC):
 
     @abstractmethod
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
 
     async def close(self) -> None:  # noqa: B027 - most have no background work
         """Stops background work; called when the listener stops."""

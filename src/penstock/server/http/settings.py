@@ -36,7 +36,7 @@ class SettingResource(Resource):
         self._context = context
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [Route("GET", "/settings", self.list_settings, "the settings of this node")]
 
     async def list_settings(self, call: Call[Nothing, Paging, Nothing]) -> Page[SettingView]:

@@ -1,4 +1,4 @@
-"""/storage: the groups of disks, how well each is, and reading everything once to see whether it is sound."""
+"""/storage: storage groups and their state; scrub and clock confirmation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VDiskState = Literal["serving", "healing", "full", "failing", "out"]
 
 
 class VDiskView(ResponseModel, frozen=True):
-    """One VDisk. `used` is what its files take, `live` what of that is wanted; space is that of the disk it is on."""
+    """One VDisk. `used` is the size of its files, `live` the part that is not garbage; space is that of its disk."""
 
     id: str
     order: int
@@ -38,7 +38,7 @@ class VDiskView(ResponseModel, frozen=True):
 
 
 class ScrubView(ResponseModel, frozen=True):
-    """Reading and verifying what is stored: it goes on all the time, slowly, and at once when asked for."""
+    """The scrub, which verifies stored data: slowly all the time, and at full speed on request."""
 
     is_running: bool
     last_ms: int | None
@@ -77,13 +77,13 @@ class ScrubStart(ResponseModel, frozen=True):
 
 
 class ClockConfirmation(ResponseModel, frozen=True):
-    """How far messages aged behind the machine's clock until now."""
+    """How far the age of messages was behind the machine's clock."""
 
     behind_s: float
 
 
 class Space(NamedTuple):
-    """Room on the file systems that disks are on, each counted once."""
+    """Space on the file systems of the disks, each counted once."""
 
     used: int
     free: int
@@ -98,7 +98,7 @@ class StorageResource(Resource):
         self._scrubbing: asyncio.Task[None] | None = None
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/storage", self.show, "storage groups and their disks"),
             Route("POST", "/storage/scrub", self.begin_scrub, "read and verify everything that is stored, in the background"),
@@ -108,7 +108,7 @@ class StorageResource(Resource):
         ]
 
     async def close(self) -> None:
-        """Leave off scrubbing."""
+        """Cancel the scrub."""
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.gather(self._scrubbing, return_exceptions=True)
@@ -160,14 +160,14 @@ class StorageResource(Resource):
 
 
 def group_space(life: LocalGroup) -> Space:
-    """What a group takes, and the room on the file systems of its disks; several disks may be on one."""
+    """The bytes a group uses, and the space of its file systems, which disks may share."""
     known = {space.device: space for vdisk in life.vdisks.values() if (space := vdisk.space) is not None}.values()
     used = sum(_used(vdisk) for vdisk in life.vdisks.values())
     return Space(used, sum(space.free for space in known), sum(space.total for space in known))
 
 
 def _used(vdisk: VDisk) -> int:
-    """What the chunks take; the one that is being written knows its size when it is full."""
+    """The size of the chunks; the active chunk's size is known only when it is full."""
     sealed = sum(use.size for number, use in vdisk.index.chunks.items() if number != vdisk.journal.chunk)
     return sealed + vdisk.journal.offset
 

@@ -1,4 +1,4 @@
-"""Records of a stored batch: where each is, found by a compiled pass; only those that are shown are taken apart."""
+"""Records of a stored batch: a compiled pass locates them, and only those that are shown are decoded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class RecordFilter(NamedTuple):
-    """Which records of a batch are asked for: begin <= offset < end, not before a time, and with a text in them."""
+    """The requested records of a batch: begin <= offset < end, not before a time, and containing a text."""
 
     begin: int
     end: int
@@ -48,7 +48,7 @@ class RecordFilter(NamedTuple):
 
 
 class StoredRecords(NamedTuple):
-    """The records of one batch, and the numbers of those that are asked for."""
+    """The records of one batch, and the numbers of the requested ones."""
 
     batch: ScannedBatch
     chosen: list[int]
@@ -64,7 +64,7 @@ class StoredRecords(NamedTuple):
         return header.base_ms + int(self.batch.table[number, TIMESTAMP_DELTA]) if stamp_ms is None else stamp_ms
 
     def record(self, number: int, partition: int) -> Record:
-        """One record, taken apart."""
+        """Decode one record."""
         row: list[int] = self.batch.table[number].tolist()
         headers = read_headers(self.batch.records, row[HEADERS_AT])
         return Record(
@@ -83,7 +83,7 @@ class StoredRecords(NamedTuple):
 
 
 async def stored_records(batch: memoryview, wanted: RecordFilter) -> StoredRecords | None:
-    """The records that are asked for; None if the batch is a marker. A large batch is worked on beside the event loop."""
+    """The requested records; None if the batch is a transaction marker. A large batch is processed in a thread."""
     if batch[KIND_BYTE] & CONTROL:
         return None
     return _chosen(batch, wanted) if len(batch) < THREAD_BYTES else await asyncio.to_thread(_chosen, batch, wanted)
@@ -104,8 +104,7 @@ def _chosen(batch: memoryview, wanted: RecordFilter) -> StoredRecords | None:
 
 
 def _with_needle(lower: bytes, table: NDArray[np.int64], needle: bytes) -> NDArray[np.bool_]:
-    """Which records have a text in their key, value or headers. One look at a record for each that has it, and none for the
-    others."""
+    """The records with a text in their key, value or headers. Only matching records are visited."""
     has = np.zeros(len(table), np.bool_)
     ends = table[:, END]
     at = lower.find(needle)
@@ -114,7 +113,7 @@ def _with_needle(lower: bytes, table: NDArray[np.int64], needle: bytes) -> NDArr
         if number >= len(table):
             break
         key_at, key_size, value_at, value_size, headers_at = table[number, KEY_AT : HEADERS_AT + 1].tolist()
-        # The lengths between the fields are bytes too, and not meant.
+        # The bytes of lengths between the fields may match by accident.
         spans = ((key_at, key_at + max(key_size, 0)), (value_at, value_at + max(value_size, 0)), (headers_at, int(ends[number])))
         if any(lower.find(needle, begin, end) >= 0 for begin, end in spans):
             has[number] = True

@@ -16,14 +16,14 @@ from penstock.server.http.route import Call, Nothing, Paging, RequestModel, Reso
 
 
 class SubjectNames(RequestModel, frozen=True):
-    """Which subject."""
+    """The subject in the path."""
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
 
 class SubjectView(ResponseModel, frozen=True):
-    """A subject. Messages and bytes are those of its topic; they are null if its messages are kept elsewhere. The last sequence
-    is null while its partition does not serve."""
+    """A subject. Messages and bytes are those of its topic; they are null if its messages are in another store. The last sequence
+    is null while its partition is unavailable."""
 
     subject: str
     last_sequence: int | None
@@ -33,7 +33,7 @@ class SubjectView(ResponseModel, frozen=True):
 
 
 class SubjectsView(ResponseModel, frozen=True):
-    """Subjects, a page of them; none if streams are off."""
+    """A page of subjects; empty if streams are off."""
 
     is_on: bool
     items: list[SubjectView]
@@ -41,8 +41,7 @@ class SubjectsView(ResponseModel, frozen=True):
 
 
 class DurableConsumerView(ResponseModel, frozen=True):
-    """A durable consumer of a subject, by its name or by a pattern: the last sequence it has acknowledged, and how much of the
-    subject it has not."""
+    """A durable consumer of a subject, by name or by pattern: the last acknowledged sequence, and its lag in the subject."""
 
     name: str
     subject: str
@@ -69,7 +68,7 @@ class StreamResource(Resource):
         self._directory = directory
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/streams", self.list_subjects, "subjects of streams"),
             Route("GET", "/streams/{subject}", self.show, "one subject and its durable consumers", (404,)),
@@ -123,7 +122,7 @@ class StreamResource(Resource):
             partition = self._context.broker.partition(self._context.broker.catalog.topic(name), 0)
             messages, size = partition.message_count, partition.size
         except PenstockError:
-            pass  # its messages are in another store, or its tablet starts
+            pass  # its messages are in another store, or its tablet is starting
         consumers = await engine.get_consumers(name)
         last = await last_sequence_of(engine, name)
         return SubjectView(subject=name, last_sequence=last, messages=messages, bytes=size, consumers=len(consumers))

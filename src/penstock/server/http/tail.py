@@ -1,4 +1,4 @@
-"""/topics/{name}/tail: messages as they come, as server-sent events.
+"""/topics/{name}/tail: new messages as server-sent events.
 
 A few times a second an event carries the messages written since the last one; if a topic is too fast, the latest of them and the
 number left out. The only state of a reader is its offset in each partition. It is also the id of every event, so that a client
@@ -29,7 +29,7 @@ EVERY_S: Final = 0.25
 FEW_PARTITIONS: Final = 32
 SELDOM_S: Final = 1.0  # of a topic with more
 HEARTBEAT_S: Final = 10.0
-WRITE_S_MAX: Final = 30.0  # a reader who takes nothing for so long is gone
+WRITE_S_MAX: Final = 30.0  # a client that accepts no data for this long is disconnected
 READERS_MAX: Final = 100
 PARTITIONS_MAX: Final = 256
 SEARCHED_MAX: Final = 20_000  # offsets of a partition that are searched at a time; of more, the latest
@@ -38,7 +38,7 @@ SEARCHED_S_MAX: Final = 0.5
 
 
 class TailQuery(RequestModel, frozen=True, kw_only=True):
-    """What is to be followed."""
+    """The messages to follow."""
 
     partition: PartitionNumber | None = None
     start: Start = "newest"
@@ -48,27 +48,27 @@ class TailQuery(RequestModel, frozen=True, kw_only=True):
 
 
 class TailEvent(ResponseModel, frozen=True):
-    """What has come, the oldest first, and about how many messages were left out since the event before."""
+    """New messages, oldest first, and about how many were dropped since the last event."""
 
     items: list[MessageView]
     dropped: int
 
 
 class TailEnd(ResponseModel, frozen=True):
-    """Why nothing more will come."""
+    """The reason why the stream ends."""
 
     message: str
 
 
 class TailResource(Resource):
-    """Readers who follow topics."""
+    """Clients that follow topics."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
         self._readers = 0
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         summary = "messages as they come: server-sent events, with the data of TailEvent, resumed by Last-Event-ID"
         return [Route("GET", "/topics/{name}/tail", self.follow, summary, (404, 422), media_type="text/event-stream")]
 
@@ -91,7 +91,7 @@ class TailResource(Resource):
         return response
 
     async def _places(self, topic: Topic, call: Call[TopicNames, TailQuery, Nothing]) -> dict[int, int]:
-        """Where to begin, by partition."""
+        """The start offsets by partition."""
         broker, query = self._context.broker, call.query
         numbers = [query.partition] if query.partition is not None else list(range(min(topic.partitions, PARTITIONS_MAX)))
         partitions = [broker.partition(topic, number) for number in numbers]
@@ -110,10 +110,10 @@ class TailResource(Resource):
         await _write(response, b"retry: 2000\n: following\n\n")
         while not ending.is_set() and _is_there(call.request):
             try:
-                call.caller.check_topic(Operation.READ, topic.name)  # what was allowed may be no more
+                call.caller.check_topic(Operation.READ, topic.name)  # the access rules may have changed
                 arrived, size = await self._arrived(topic, call.query, places)
             except UnavailableError:
-                arrived, size = TailEvent(items=[], dropped=0), 0  # its tablet starts; it goes on then
+                arrived, size = TailEvent(items=[], dropped=0), 0  # its tablet is starting; retry later
             except PenstockError as error:
                 await _write(response, _event("end", TailEnd(message=str(error))))
                 return
@@ -128,7 +128,7 @@ class TailResource(Resource):
             await _wait(ending, EVERY_S if len(places) <= FEW_PARTITIONS else SELDOM_S)
 
     async def _arrived(self, topic: Topic, query: TailQuery, places: dict[int, int]) -> tuple[TailEvent, int]:
-        """What has come since `places`, which are moved behind it."""
+        """The messages since `places`, which are advanced."""
         if self._context.broker.catalog.topic(topic.name).id != topic.id:
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
         wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed")
@@ -146,7 +146,7 @@ class TailResource(Resource):
 
 
 def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int, wanted: Filter) -> int:
-    """Leave out what cannot all be told, the oldest of it; how much that is."""
+    """Skip the oldest messages if there are too many. Returns how many."""
     dropped = 0
     share = max(limit // len(behind), 1)
     for partition in behind:
@@ -167,7 +167,7 @@ def _is_there(request: web.Request) -> bool:
 
 def _event(name: str, data: ResponseModel, event_id: str = "") -> bytes:
     head = f"id: {event_id}\n" if event_id else ""
-    # Values that are JSON are told as they were written, perhaps over several lines.
+    # JSON values are sent as they were written, perhaps over several lines.
     lines = b"\ndata: ".join(msgspec.json.encode(data).splitlines())
     return f"{head}event: {name}\ndata: ".encode() + lines + b"\n\n"
 

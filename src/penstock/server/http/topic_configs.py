@@ -22,7 +22,7 @@ class ConfigView(ResponseModel, frozen=True):
 
 
 class ConfigChange(RequestModel, frozen=True):
-    """Keys to set, and keys that go back to their defaults."""
+    """Keys to set, and keys to reset to their defaults."""
 
     set: dict[str, str] = msgspec.field(default_factory=dict)
     unset: list[str] = msgspec.field(default_factory=list)
@@ -35,14 +35,14 @@ class TopicConfigResource(Resource):
         self._context = context
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/topics/{name}/config", self.show, "the configuration of a topic", (404,)),
             Route("PATCH", "/topics/{name}/config", self.change, "change it, all of what is asked or nothing", (404, 422)),
         ]
 
     async def show(self, call: Call[TopicNames, Nothing, Nothing]) -> Page[ConfigView]:
-        """GET /topics/{name}/config: every key there is."""
+        """GET /topics/{name}/config: every key."""
         return _view(topic_for(self._context, call.caller, Operation.DESCRIBE_CONFIGS, call.names.name))
 
     async def change(self, call: Call[TopicNames, Nothing, ConfigChange]) -> Page[ConfigView]:

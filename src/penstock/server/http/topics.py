@@ -135,7 +135,7 @@ class TopicResource(Resource):
         self._broker = context.broker
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         return [
             Route("GET", "/topics", self.list_topics, "topics, a page at a time"),
             Route("POST", "/topics", self.create, "make a topic", (409, 422)),

@@ -1,4 +1,4 @@
-"""/users/{name}/tokens: what users have signed in for."""
+"""/users/{name}/tokens: revokes the tokens of users."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from penstock.server.http.route import Call, Done, Nothing, RequestModel, Resour
 
 
 class UserNames(RequestModel, frozen=True):
-    """Which user."""
+    """The user in the path."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
 class UserResource(Resource):
-    """Users, as far as they are not the business of Kafka's requests."""
+    """Users, where Kafka's protocol has no request."""
 
     def __init__(self, context: NodeContext) -> None:
         self._broker: Broker = context.broker
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of this resource."""
         summary = "end all tokens of a user, who has to sign in again"
         return [Route("DELETE", "/users/{name}/tokens", self.revoke, summary, (404, 409))]
 

@@ -1,4 +1,4 @@
-"""What a node tells of itself in numbers: metrics for Prometheus, health, a history in memory, and alerts.
+"""Monitoring of a node: metrics for Prometheus, health, a history in memory, and alerts.
 
 Hot paths only add to plain numbers in probes (penstock.core.probe and the `probe` modules of the layers); everything here reads
 them. The routes are in penstock.server.metrics.routes, which needs aiohttp.

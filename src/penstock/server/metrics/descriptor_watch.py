@@ -1,5 +1,5 @@
-"""Whether file descriptors are to be had. Without them, no connection is accepted and no file opened, and some of what accepts
-connections says nothing about it: so a few are asked for, again and again."""
+"""Detects that the process runs out of file descriptors. Then no connection is accepted and no file opened, and some listeners do
+not report that: so this opens a few periodically."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class DescriptorWatch:
         self._since_s: float | None = None  # while there are none
 
     async def run(self) -> None:
-        """Look now and then."""
+        """Check periodically."""
         while True:
             self.look()
             await asyncio.sleep(INTERVAL_S)
 
     def look(self) -> None:
-        """Ask for a few descriptors; log when there are none, and when there are some again."""
+        """Open a few descriptors; log when there are none, and when there are some again."""
         now_s = self._clock.monotonic()
         taken: list[int] = []
         try:

@@ -1,8 +1,8 @@
-"""What flows through topics: rates of each, and the counters that are shown, of a bounded number of them.
+"""Throughput of topics: rates of each, and exported counters of a bounded number of them.
 
-A topic gets a series of its own when something is first written to it or read from it, up to `SHOWN_MAX`; the others are counted
-together as `_other`. When all are taken, one that was idle for `IDLE_S` gives way. What a topic did without a series stays with
-the others, so that no counter ever jumps and nothing is counted twice.
+A topic gets its own series when it is first used, up to `SHOWN_MAX`; the others are counted together as `_other`. When all are
+taken, one that was idle for `IDLE_S` is replaced. What a topic did without a series stays in `_other`, so that no counter ever
+jumps and nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOPICS_PER_PASS: Final = 10_000  # looked at each second; with more, a pass over
 
 
 class Counts(NamedTuple):
-    """All that was written and read."""
+    """Messages and bytes written and read."""
 
     batches_in: int = 0
     messages_in: int = 0
@@ -31,13 +31,13 @@ class Counts(NamedTuple):
     bytes_out: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Both together."""
+        """The sum."""
         a, b, c, d, e, f = self
         u, v, w, x, y, z = other
         return Counts(a + u, b + v, c + w, d + x, e + y, f + z)
 
     def minus(self, other: Counts) -> Counts:
-        """What came after the other."""
+        """The difference."""
         a, b, c, d, e, f = self
         u, v, w, x, y, z = other
         return Counts(a - u, b - v, c - w, d - x, e - y, f - z)
@@ -47,7 +47,7 @@ NOTHING: Final = Counts()
 
 
 class TopicRates(NamedTuple):
-    """How much of a topic is written and read each second."""
+    """Produce and fetch rates of a topic, per second."""
 
     produce_messages_per_s: float = 0.0
     produce_bytes_per_s: float = 0.0
@@ -59,7 +59,7 @@ NO_RATES: Final = TopicRates()
 
 
 class _Flow:
-    """What is known of a topic."""
+    """The counters of a topic."""
 
     __slots__ = ("active_s", "activity", "counts", "elsewhere", "is_shown", "name", "probes", "rated", "rates")
 
@@ -68,15 +68,15 @@ class _Flow:
         self.probes = probes
         self.activity = 0
         self.counts = NOTHING
-        self.elsewhere = NOTHING  # what of that is counted with the others
-        self.rated = NOTHING  # what the rates were told from last
+        self.elsewhere = NOTHING  # the part counted as `_other`
+        self.rated = NOTHING  # the counts at the last computation of rates
         self.rates = NO_RATES
         self.active_s = 0.0
         self.is_shown = False
 
 
 class TopicFlows:
-    """The flows of all topics of a node; `update` it about once a second. A topic that is not used costs a glance."""
+    """The flows of all topics of a node; call `update` about once a second. Unused topics cost almost nothing."""
 
     def __init__(self) -> None:
         self._listed: Sequence[tuple[Topic, list[QueueProbe]]] = ()
@@ -92,11 +92,11 @@ class TopicFlows:
 
     @property
     def hidden(self) -> int:
-        """How many topics were used and have no series."""
+        """How many used topics have no series."""
         return self._used - len(self._shown)
 
     def update(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
-        """Look at every topic, and say what has flowed since the last time; the same list is given while topics stay the same."""
+        """Update the counters and rates of every topic; `topics` must be the same list while the topics stay the same."""
         before_s = self._updated_s
         if before_s is not None and now_s - before_s < len(flows) / TOPICS_PER_PASS:
             return
@@ -116,7 +116,7 @@ class TopicFlows:
         self.rates = _rates(total, elapsed_s) if elapsed_s else NO_RATES
 
     def refresh(self, flows: Sequence[tuple[Topic, list[QueueProbe]]], now_s: float) -> None:
-        """Take the counts as they are now, without a word on rates."""
+        """Update the counters without the rates."""
         if flows is not self._listed:
             self._rebuild_list(flows)
         unshown: list[tuple[_Flow, Counts]] = []
@@ -145,12 +145,12 @@ class TopicFlows:
         return NO_RATES if flow is None else flow.rates
 
     def shown(self) -> list[tuple[str, Counts]]:
-        """The counters that are shown, by topic; the last is of all others."""
+        """The exported counters by topic; the last is `_other`."""
         flows = [(flow.name, flow.counts.minus(flow.elsewhere)) for flow in self._shown]
         return [*sorted(flows), (OTHER, self._others)]
 
     def busiest(self, count: int) -> list[str]:
-        """The topics with series that were used last and most."""
+        """The topics with series, ordered by recent use."""
         ranked = sorted(
             self._shown,
             key=lambda flow: (flow.active_s, flow.rates.produce_bytes_per_s + flow.rates.fetch_bytes_per_s),
@@ -159,7 +159,7 @@ class TopicFlows:
         return [flow.name for flow in ranked[:count]]
 
     def _rebuild_list(self, flows: Sequence[tuple[Topic, list[QueueProbe]]]) -> None:
-        """Topics were made or deleted."""
+        """Rebuild the list after topics were created or deleted."""
         known = self._flows
         self._flows = {topic.id: known.get(topic.id) or _Flow(topic.name, probes) for topic, probes in flows}
         for (topic, probes), flow in zip(flows, self._flows.values(), strict=True):
@@ -171,7 +171,7 @@ class TopicFlows:
         self._listed = flows
 
     def _share_out(self, waiting: list[_Flow], now_s: float) -> None:
-        """Give series to topics that have none, as far as there are any to give."""
+        """Assign free series to topics that have none."""
         wanted = [flow for flow in waiting if flow.name != OTHER]
         room = SHOWN_MAX - len(self._shown)
         if len(wanted) > room:
@@ -185,7 +185,7 @@ class TopicFlows:
 
 
 def counts_of(probes: Sequence[QueueProbe]) -> Counts:
-    """What several probes have counted together."""
+    """The sum of several probes."""
     total = NOTHING
     for probe in probes:
         counts = Counts(probe.batches_in, probe.messages_in, probe.bytes_in, probe.reads, probe.messages_out, probe.bytes_out)

@@ -1,7 +1,7 @@
-"""The last two days in memory: 1 s steps for 10 minutes, 10 s steps for 6 hours, 60 s steps for 2 days.
+"""History of metrics in memory: 1 s steps for 10 minutes, 10 s steps for 6 hours, 60 s steps for 2 days.
 
-All series share their times. A series takes 22 KiB, and there are at most `SERIES_MAX`, so all of it is less than 9 MiB whatever
-the number of topics: the node's own series are always there, topics and consumers get one while they are among the busiest.
+All series share their timestamps. A series takes 22 KiB, and there are at most `SERIES_MAX`, so the total is below 9 MiB whatever
+the number of topics: the node's own series always exist, topics and consumers have one while they are among the busiest.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Level:
         return [value for value in values if not math.isnan(value)]
 
     def places(self, from_ms: int, to_ms: int) -> list[int]:
-        """Where in the rings a stretch of time is, in order."""
+        """The ring indexes of a time range, in order."""
         begin = max(self.count - self.capacity, 0)
         slots = (at % self.capacity for at in range(begin, self.count))
         return [at for at in slots if from_ms <= self.times[at] <= to_ms]
@@ -85,7 +85,7 @@ class _Level:
 
 @dataclass(frozen=True, slots=True)
 class SeriesQuery:
-    """What of the history is wanted."""
+    """A query of the history."""
 
     metric: str
     topic: str | None = None
@@ -102,7 +102,7 @@ class History:
         self._levels = [_Level(*level) for level in LEVELS]
 
     def keep(self, keys: Iterable[Key]) -> None:
-        """Have these series from now on, and no others; what is known of those that stay is kept."""
+        """Set the series to record; existing ones among them keep their values."""
         wanted = list(keys)[:SERIES_MAX]
         for level in self._levels:
             level.series = {
@@ -110,7 +110,7 @@ class History:
             }
 
     def tick(self, now_ms: int, values: Mapping[Key, float]) -> None:
-        """The values of now; a series without one has a gap."""
+        """Record the current values; a series without one gets a gap."""
         self._levels[0].write(now_ms, values)
         for finer, coarser in zip(self._levels, self._levels[1:], strict=False):
             ratio = coarser.step_s // finer.step_s
@@ -123,7 +123,7 @@ class History:
             coarser.write(now_ms, folded)
 
     def since(self, key: Key, span_s: int) -> list[float]:
-        """The values of a series of the last so many seconds, the oldest first."""
+        """The values of a series over the last `span_s` seconds, oldest first."""
         level = next(
             (level_option for level_option in self._levels if level_option.step_s * level_option.capacity >= span_s),
             self._levels[-1],
@@ -131,7 +131,7 @@ class History:
         return level.recent(key, max(span_s // level.step_s, 1)) if key in level.series else []
 
     def query(self, query: SeriesQuery, now_ms: int) -> dict[str, object]:
-        """The times and values of what is asked for, at most so many points; a gap is None."""
+        """Timestamps and values for a query, limited to its number of points; a gap is None."""
         _check(query)
         to_ms = now_ms if query.to_ms is None else query.to_ms
         from_ms = to_ms - DEFAULT_SPAN_MS if query.from_ms is None else query.from_ms

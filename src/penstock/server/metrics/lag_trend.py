@@ -1,4 +1,4 @@
-"""Which consumers fall behind more and more. Pure."""
+"""Detects consumers whose lag keeps growing. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LagTrend:
         self._noted_s = float("-inf")
 
     def note(self, now_s: float, lags: Sequence[Lag]) -> None:
-        """The lags of now, the largest first; looked at once a minute."""
+        """Record the current lags, largest first; used once a minute."""
         if now_s - self._noted_s < STEP_S:
             return
         self._noted_s = now_s
@@ -38,7 +38,7 @@ class LagTrend:
         self._known = known
 
     def is_growing(self, lag: Lag) -> bool:
-        """Whether it has grown each of the last minutes, and matters by now."""
+        """Whether the lag has grown in each of the last minutes and is significant."""
         if lag.messages < MESSAGES_MIN or lag.seconds < SECONDS_MIN:
             return False
         steps = list(self._known.get((lag.consumer, lag.topic), ()))

@@ -1,4 +1,4 @@
-"""How late the event loop is, and whether the machine's clock is set."""
+"""Measures the lag of the event loop, and detects jumps of the machine's clock."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class LoopWatch:
 
     @property
     def worst_s(self) -> float:
-        """The latest that the loop was within the last minute."""
+        """The largest lag of the last minute."""
         return max(self._seconds, default=0.0)
 
     def serve(self) -> None:
-        """Clients are served from now on: a second is too long."""
+        """Called when clients are served: from now on a second counts as a block."""
         self.blocked_s = BLOCKED_S
 
     async def run(self) -> None:
-        """Set a timer, see when it goes off, again and again."""
+        """Measure how late a timer fires, repeatedly."""
         while True:
             due_s = self._clock.monotonic() + INTERVAL_S
             await asyncio.sleep(INTERVAL_S)
@@ -57,7 +57,7 @@ class LoopWatch:
                 self.last_block = (self.turned_s, late_s)
 
     def turn_second(self) -> float:
-        """A second is over: the latest that the loop was in it."""
+        """The largest lag of the last second; call it once a second."""
         worst_s, self._worst_s = self._worst_s, 0.0
         self._seconds.append(worst_s)
         now_s = self._clock.monotonic()

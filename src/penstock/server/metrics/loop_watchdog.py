@@ -1,8 +1,8 @@
-"""A thread that reports an event loop which does not turn, with the stack of what holds it up.
+"""A thread that logs a blocked event loop, with the stack that blocks it.
 
-The loop cannot say so itself: while it is blocked, no request is answered, no metric is scraped and no signal is heeded. So this
-thread writes to the log: once a block lasts a second, ten while the node starts, and again, less and less often, while it
-lasts. How often the loop was blocked, and for how long, is counted by `LoopWatch` when it turns again.
+While the loop is blocked, no request is answered, no metric is scraped and no signal is handled. So this thread writes to the log
+once a block lasts a second (ten during startup), and again at growing intervals. `LoopWatch` counts blocks and their duration
+afterwards.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class LoopWatchdog:
         self._skipped: set[float] = set()  # when the loop last turned before each block that was not reported
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop the thread."""
         self._stopping.set()
         self._thread.join()
 
     def look(self) -> None:
-        """Report the loop if it is blocked, unless something was reported a short time ago."""
+        """Log a block of the loop, rate limited."""
         now_s, turned_s = self._clock.monotonic(), self._watch.turned_s
         late_s = now_s - self._looked_s - LOOK_S
         self._looked_s = now_s

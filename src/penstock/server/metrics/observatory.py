@@ -30,9 +30,9 @@ TICK_S: Final = 1.0
 ALERTS_EVERY: Final = 5  # ticks
 TOPIC_HISTORIES: Final = 50
 LAG_HISTORIES: Final = 50
-SURVEY_AGE_S: Final = 0.25  # of what a scrape shows, on a node that is not large
+SURVEY_AGE_S: Final = 0.25  # the maximum age of a survey in a scrape, on a small node
 LISTENERS_AGE_S: Final = 1.0
-LISTENERS_WAIT_S: Final = 0.8  # who asks whether a node is ready does not wait longer than a second
+LISTENERS_WAIT_S: Final = 0.8  # a readiness probe must be answered within a second
 STUCK_S: Final = 30.0
 _NODE_KEYS: Final = tuple(
     Key(metric) for metric in (*FLOW_METRICS, "request_ms_p99", "fsync_ms_p99", "loop_lag_ms", "storage_used")
@@ -78,7 +78,7 @@ class Observatory:
     # Its life.
 
     def watch_loop(self) -> None:
-        """Watch the event loop and file descriptors, from before anything is started to when all is stopped."""
+        """Watch the event loop and file descriptors; called before anything starts."""
         self._watching.append(asyncio.create_task(self.loop_watch.run(), name="loop-watch"))
         self._watching.append(asyncio.create_task(self.descriptors.run(), name="descriptor-watch"))
         self.loop_watch.turned_s = self.clock.monotonic()
@@ -86,7 +86,7 @@ class Observatory:
         self._watchdog.start()
 
     async def stop_watching_loop(self) -> None:
-        """All is stopped."""
+        """Stop that; called after everything has stopped."""
         if self._watchdog is not None:
             await asyncio.to_thread(self._watchdog.stop)
         for task in self._watching:
@@ -94,16 +94,16 @@ class Observatory:
         await asyncio.gather(*self._watching, return_exceptions=True)
 
     def trace(self, tracing: Tracing) -> None:
-        """From now on, requests are traced."""
+        """Turn tracing on."""
         self.probe.tracing = tracing
 
     def watch(self, name: str, gateway: Gateway) -> None:
-        """A gateway is there; what it serves is counted under this name, and traced if anything is."""
+        """Register a gateway, whose requests are counted under this name and traced."""
         self._gateways.append((name, gateway))
         gateway.probe.tracing = self.probe.tracing
 
     def serve(self, sources: Sources) -> None:
-        """The node is up: watch it."""
+        """Start sampling; called when the node is up."""
         self.sources = sources
         sources.gateways = self._gateways
         self._reading = sources.broker.reading()
@@ -116,18 +116,18 @@ class Observatory:
             self._spawn(sources.checks.run(), "listener-checks")
 
     def drain(self) -> None:
-        """The node is about to stop: it is not ready from now on."""
+        """Report not ready from now on; called before the node stops."""
         self.phase = DRAINING
 
     async def stop(self) -> None:
-        """Watch no more."""
+        """Stop sampling."""
         if self.sources is not None and self.sources.checks is not None:
             await self.sources.checks.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        # What is below may be closed from now on.
+        # The layers below may be closed after this.
         self.sources = self.survey = self._reading = None
 
     # What it is asked.
@@ -156,25 +156,25 @@ class Observatory:
         return reasons
 
     def damage(self) -> list[str]:
-        """What is lost of partitions; the node is ready all the same, for all the others."""
+        """Damaged partitions; they do not affect readiness."""
         lost = [] if self.sources is None else self.sources.unknown_losses()
         return lost if self.survey is None else [*lost, *self.survey.last.damaged.values()]
 
     async def check_listeners(self) -> None:
-        """See whether every listener answers, if that was not seen lately."""
+        """Check that every listener answers, unless that was checked recently."""
         checks = None if self.sources is None else self.sources.checks
         if self.phase == SERVING and checks is not None:
             await checks.refresh(LISTENERS_AGE_S, LISTENERS_WAIT_S)
 
     def illness(self) -> str | None:
-        """Why the process is not alive as it should be; None if it is."""
+        """Why the process is not healthy; None if it is."""
         silent_s = self.clock.monotonic() - self.loop_watch.turned_s
         if self.phase == SERVING and silent_s > STUCK_S:
             return f"the event loop has not turned for {silent_s:.0f} s"
         return None
 
     async def scrape(self, tier: Tier) -> Samples:
-        """Every sample of a tier, as of now."""
+        """All current samples of a tier."""
         if self.survey is not None and self.phase == SERVING:
             await self.survey.refresh(SURVEY_AGE_S)
         if self._reading is not None:
@@ -195,7 +195,7 @@ class Observatory:
         to_ms: int | None = None,
         points: int | None = None,
     ) -> dict[str, object]:
-        """What a metric was; InvalidRequestError if there is no such history."""
+        """The history of a metric. Raises InvalidRequestError if it has none."""
         query = SeriesQuery(metric, topic or None, consumer or None, from_ms, to_ms, points)
         return self._history.query(query, int(self.clock.wall() * 1000))
 
@@ -208,17 +208,17 @@ class Observatory:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            # One that comes late is not made up for: the times in the history say when it was.
+            # A late tick is not repeated: the history stores its timestamp.
             due = max(due + TICK_S, loop.time())
             await asyncio.sleep(due - loop.time())
             try:
                 self.tick()
             except Exception:
-                # Whatever is wrong with the watching, the node itself goes on.
+                # A failure of monitoring must not stop the node.
                 log.exception("the node could not watch itself this second")
 
     def tick(self) -> None:
-        """A second is over."""
+        """Sample everything; called once a second."""
         assert self.sources is not None
         lag_s = self.loop_watch.turn_second()
         if self._reading is not None:
@@ -269,7 +269,7 @@ class Observatory:
         self._trend.note(self.clock.monotonic(), result.lags)
 
     def _choose_series(self) -> None:
-        """Topics and consumers that have a history: those that had one keep it while they are among the busiest."""
+        """Choose the topics and consumers with a history: existing ones are kept while they are among the busiest."""
         survey = SurveyResult(0.0) if self.survey is None else self.survey.last
         lags = survey.lags[:LAG_HISTORIES]
         kept = [pair for pair in self._lag_keys if pair in survey.by_pair]
@@ -283,7 +283,7 @@ class Observatory:
         self._history.keep([*_NODE_KEYS, *topics, *consumers])
 
     def _lacked_descriptors(self) -> bool:
-        """Whether there was no file descriptor lately."""
+        """Whether the process recently ran out of file descriptors."""
         last_s = self.descriptors.last_s
         return last_s is not None and self.clock.monotonic() - last_s < BLOCK_SHOWN_S
 
@@ -316,7 +316,7 @@ class Observatory:
 
 
 def _grown(counts: list[int], before: list[int]) -> list[int]:
-    """What came since; nothing at first, since what came before that may be of any time."""
+    """The increase since the last tick; zero at first, since earlier events may be of any time."""
     if not before:
         return [0] * len(counts)
     return [max(now - then, 0) for now, then in zip(counts, before, strict=True)]

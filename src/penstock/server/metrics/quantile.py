@@ -1,4 +1,4 @@
-"""A quantile from counts by bounds: how long the slowest few of some requests took, as closely as the bounds tell."""
+"""Quantiles of durations from histogram buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what is watched to samples: who reads what, when a scrape comes. Nothing here walks over topics or positions."""
+"""Turns measurements into samples for a scrape. Nothing here iterates over all topics or offsets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
 
 
 class _Tiered(Samples):
-    """Leaves out what is not for a tier."""
+    """Drops samples that are not of a tier."""
 
     __slots__ = ("_takes_all",)
 

@@ -1,4 +1,4 @@
-"""The paths of the HTTP listener that those ask who watch a node: /metrics, /healthz, /readyz."""
+"""The monitoring routes of the HTTP listener: /metrics, /healthz, /readyz."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAMAGE_SHOWN: Final = 20
 
 
 def add_routes(app: web.Application, observatory: Observatory) -> None:
-    """Add them, and measure every request to the application. While the node does not serve, its API is closed."""
+    """Add the routes and measure every request. The API is closed while the node does not serve."""
     app.middlewares.insert(0, _measured(observatory))
     app.middlewares.append(_while_serving(observatory))
 

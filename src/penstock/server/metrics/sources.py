@@ -1,4 +1,4 @@
-"""What is watched: a node's storage, broker and gateways."""
+"""The monitored parts of a node: storage, broker and gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Gateway(Protocol):
 
 
 class Space(NamedTuple):
-    """Bytes of what is stored, and room on the file systems below it."""
+    """Bytes stored, and free and total space of the file systems."""
 
     used: int = 0
     free: int = 0
@@ -38,7 +38,7 @@ class Sources:
     broker: Broker
     life: LocalGroup
     listeners: Mapping[str, object]
-    expected: frozenset[str]  # listeners that there should be
+    expected: frozenset[str]  # the configured listeners
     read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
     streams: Streams | None = None  # if they are kept in the node itself
     gateways: list[tuple[str, Gateway]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Sources:
         return facts
 
     def unknown_losses(self) -> list[str]:
-        """What a disk without sisters has lost of its log, so that nothing tells what stood there."""
+        """Lost parts of the log of an only disk, of which nothing is known."""
         if self.life.group.erasure is not Erasure.NONE:
             return []
         lost = [vdisk.recovered for vdisk in self.life.vdisks.values() if vdisk.recovered.unknown_loss]
@@ -86,7 +86,7 @@ class Sources:
         return total
 
     def space(self) -> Space:
-        """Where several disks are on one file system, its room counts once."""
+        """Used and free space; a file system shared by several disks counts once."""
         seen = {space.device: space for vdisk in self.life.vdisks.values() if (space := vdisk.space) is not None}
         return Space(self.used(), sum(space.free for space in seen.values()), sum(space.total for space in seen.values()))
 
@@ -95,5 +95,5 @@ class Sources:
         return {} if self.checks is None else self.checks.silent
 
     def state(self) -> str:
-        """How well the storage group is."""
+        """The state of the storage group."""
         return group_state(self.life)

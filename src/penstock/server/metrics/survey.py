@@ -1,7 +1,7 @@
-"""The survey: a pass over all partitions and all positions of consumers, in steps that let others be served in between.
+"""The survey: a background pass over all partitions and committed offsets, in steps that yield to clients.
 
-It is what a scrape cannot do by itself on a node with many topics. A pass is begun at most every `PAUSE_S`, and takes at most a
-fiftieth of the node's time; on a node with few partitions a scrape has one made at once, and so is never behind.
+A scrape cannot do this itself on a node with many topics. A pass starts at most every `PAUSE_S` and takes at most a fiftieth of
+the node's time; on a node with few partitions every scrape runs one, and so is never stale.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PAUSE_S: Final = 5.0
 SHARE_MAX: Final = 1 / 50  # of the time
 AT_ONCE: Final = 250
 SMALL: Final = 2_000  # partitions and positions that are looked at within a scrape
-OVERDUE: Final = 1.1  # of what retention allows; until then a trimming may just not have come round
+OVERDUE: Final = 1.1  # of what retention allows; below that, the next retention run may just be due
 
 ReadPipelines = Callable[[], Awaitable[list[dict[str, Any]]]]
 
 
 @dataclass(slots=True)
 class Lag:
-    """How far a consumer is behind in a topic: in all partitions together, in time and share of retention at the worst."""
+    """The lag of a consumer in a topic: summed over partitions; time and share of retention are the worst of them."""
 
     consumer: str
     topic: str
@@ -40,7 +40,7 @@ class Lag:
 
 @dataclass(slots=True)
 class SurveyResult:
-    """What a pass has found."""
+    """The result of a pass."""
 
     taken_s: float
     duration_s: float = 0.0
@@ -58,13 +58,13 @@ class SurveyResult:
     lags: list[Lag] = field(default_factory=list)  # the largest first
     by_pair: dict[tuple[str, str], Lag] = field(default_factory=dict)  # the same, by consumer and topic
     groups: list[GroupCount] = field(default_factory=list)
-    damaged: dict[tuple[str, int], str] = field(default_factory=dict)  # partitions of which something is lost, and what
+    damaged: dict[tuple[str, int], str] = field(default_factory=dict)  # damaged partitions, and what is lost
     blocked: dict[str, str] = field(default_factory=dict)  # topics that cannot be trimmed, and why
     pipelines: list[dict[str, Any]] = field(default_factory=list)  # as they report themselves
 
 
 class Survey:
-    """Keeps the last pass. `run` it as a task."""
+    """Runs passes and keeps the last result. Run `run` as a task."""
 
     def __init__(self, broker: Broker, reading: BrokerReading, read_pipelines: ReadPipelines | None = None) -> None:
         self._read_pipelines = read_pipelines
@@ -76,18 +76,18 @@ class Survey:
         self.is_small = False
 
     async def run(self, done: Callable[[SurveyResult], None]) -> None:
-        """Pass after pass, until cancelled."""
+        """Run passes until cancelled."""
         while True:
             try:
                 await self.take()
                 done(self.last)
             except Exception:
-                # Whatever is wrong with the watching, the node itself goes on.
+                # A failure of monitoring must not stop the node.
                 log.exception("the survey failed")
             await asyncio.sleep(max(PAUSE_S, self.last.duration_s / SHARE_MAX))
 
     async def refresh(self, age_max_s: float) -> None:
-        """Have a pass that is not older than this, if that costs little."""
+        """Run a pass if the last one is older than this and a pass is cheap."""
         if self.is_small and self._clock.monotonic() - self.last.taken_s > age_max_s:
             await self.take()
 
@@ -103,7 +103,7 @@ class Survey:
                 if self._read_pipelines is not None:
                     made.pipelines = await self._read_pipelines()
             except PenstockError as error:
-                # A system tablet starts again: what was found last stays.
+                # A system tablet is restarting: the last result stays.
                 log.debug("the survey was cut short: %s", error)
                 self.last.duration_s = self._clock.monotonic() - made.taken_s
                 return
