@@ -211,6 +211,7 @@ def test_unusual_requests_are_left_to_the_codec(form: type[ProduceFrame]) -> Non
         frame = _encoded(version, request())
         assert form().parse(frame, 4, len(frame))
         assert not form().parse(frame + b"\0", 4, len(frame) + 1)
+        assert not form().parse(frame, 4, len(frame) + 1), "beyond the buffer"
         for each in unusual:
             frame = _encoded(version, each)
             assert not form().parse(frame, 4, len(frame))

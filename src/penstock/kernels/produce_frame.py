@@ -113,7 +113,7 @@ class ProduceFrame:
         self.throttle_time_ms = 0
         self.has_errors = self.has_views = self.is_done = self.is_refused = self.must_close = False
         self.span = None
-        if self._number(buffer, 2) != _PRODUCE:
+        if begin < 0 or end > len(buffer) or self._number(buffer, 2) != _PRODUCE:
             return False
         self.version = self._number(buffer, 2)
         if self.version < _VERSION_MIN or self.version > _VERSION_MAX:
