@@ -1,4 +1,4 @@
-"""The broker: topics, consumers and their positions, one for all gateways (seeds 000, 002, 003)."""
+"""The broker: topics, consumers and their committed offsets, shared by all gateways (seeds 000, 002, 003)."""
 
 from penstock.broker.access import (
     CLUSTER_NAME,

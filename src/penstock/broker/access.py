@@ -1,4 +1,5 @@
-"""Access rules: who may do what with which topic, group, transactional id, or the cluster; kept in the system tablet.
+"""Access rules (ACLs): which users may do what with which topic, group, transactional id or the cluster; stored in the system
+tablet.
 
 "a" | 16 bytes of the rule's SHA-256     the rule, as JSON with a version
 
@@ -27,7 +28,7 @@ NAME_SIZE_MAX = 1000
 
 
 class ResourceKind(IntEnum):
-    """What a rule is about. ANY stands for all of them in a filter."""
+    """The type of resource of a rule. ANY matches all of them in a filter."""
 
     ANY = 1
     TOPIC = 2
@@ -37,7 +38,7 @@ class ResourceKind(IntEnum):
 
 
 class RulePattern(IntEnum):
-    """How a rule names what it is about. ANY and MATCH are for filters: every pattern, or those that speak of one name."""
+    """How a rule names its resource. ANY and MATCH are for filters: every pattern, or those that match one name."""
 
     ANY = 1
     MATCH = 2
@@ -46,7 +47,7 @@ class RulePattern(IntEnum):
 
 
 class Operation(IntEnum):
-    """What someone wants to do. ANY is for filters, ALL for rules."""
+    """An operation on a resource. ANY is for filters, ALL for rules."""
 
     ANY = 1
     ALL = 2
@@ -64,7 +65,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """What a rule says to it. ANY is for filters."""
+    """Allow or deny. ANY is for filters."""
 
     ANY = 1
     DENY = 2
@@ -83,7 +84,7 @@ _OF_TOPICS: Final = frozenset(
         Operation.ALTER_CONFIGS,
     }
 )
-# What can be done with each kind, and so what a rule about it can speak of.
+# The valid operations of each type of resource.
 OPERATIONS: Final[dict[ResourceKind, frozenset[Operation]]] = {
     ResourceKind.TOPIC: _OF_TOPICS,
     ResourceKind.GROUP: frozenset(
@@ -116,7 +117,7 @@ _IMPLIED_BY: Final[dict[Operation, frozenset[Operation]]] = {
 
 
 class InvalidRuleError(InvalidRequestError):
-    """An access rule that means nothing."""
+    """The access rule is invalid."""
 
     code = "invalid_access_rule"
 
@@ -133,7 +134,7 @@ class AccessRule(NamedTuple):
     permission: Permission
 
     def check(self) -> None:
-        """InvalidRuleError unless it means something."""
+        """Raise InvalidRuleError if the rule is invalid."""
         if self.kind not in OPERATIONS or self.pattern not in (RulePattern.LITERAL, RulePattern.PREFIXED):
             raise InvalidRuleError("a rule names one kind of resource, by its name or by a prefix")
         if self.permission not in (Permission.ALLOW, Permission.DENY):
@@ -150,24 +151,24 @@ class AccessRule(NamedTuple):
             raise InvalidRuleError(f"a rule names a host by its address, or all by {EVERY_HOST!r}")
 
     def is_about(self, name: str) -> bool:
-        """Whether it speaks of a resource of this name."""
+        """Whether it matches a resource of this name."""
         if self.pattern is RulePattern.PREFIXED:
             return name.startswith(self.name)
         return self.name in (name, EVERY_NAME)
 
     def speaks_to(self, principal: str, host: str) -> bool:
-        """Whether it speaks of this user, coming from there."""
+        """Whether it applies to this user and host."""
         return self.principal in (principal, EVERYONE) and self.host in (host, EVERY_HOST)
 
     def covers(self, operation: Operation) -> bool:
-        """Whether it decides on an operation. What allows more, allows less; what denies, denies just that."""
+        """Whether it applies to an operation. Allow rules include implied operations; deny rules do not."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission is Permission.ALLOW and self.operation in _IMPLIED_BY.get(operation, ())
 
 
 class RuleFilter(NamedTuple):
-    """Which rules are meant; None and ANY leave it open."""
+    """A filter of rules; None and ANY match everything."""
 
     kind: ResourceKind = ResourceKind.ANY
     name: str | None = None
@@ -178,7 +179,7 @@ class RuleFilter(NamedTuple):
     permission: Permission = Permission.ANY
 
     def matches(self, rule: AccessRule) -> bool:
-        """Whether a rule is meant."""
+        """Whether a rule matches the filter."""
         return (
             self.kind in (ResourceKind.ANY, rule.kind)
             and self._names(rule)
@@ -195,7 +196,7 @@ class RuleFilter(NamedTuple):
 
 
 class AccessRules:
-    """All access rules. Every change is durable before it counts."""
+    """All access rules. Every change is durable before it takes effect."""
 
     def __init__(self, tablet: TableTablet) -> None:
         self._tablet = tablet
@@ -203,16 +204,16 @@ class AccessRules:
         self.version = 0  # grows with every change
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         self._rules = _load(tablet)
         self.version += 1
 
     def matching(self, wanted: RuleFilter) -> list[AccessRule]:
-        """The rules that are meant, in a stable order."""
+        """The matching rules, in a stable order."""
         return sorted(rule for rule in self._rules if wanted.matches(rule))
 
     async def add(self, rules: Sequence[AccessRule]) -> None:
-        """Add rules, all of them or none; one that is there already stays."""
+        """Add rules atomically; existing ones stay."""
         for rule in rules:
             rule.check()
         if rules:
@@ -221,7 +222,7 @@ class AccessRules:
             self.version += 1
 
     async def remove(self, rules: Iterable[AccessRule]) -> None:
-        """Remove rules, all of them or none."""
+        """Delete rules atomically."""
         gone = [rule for rule in rules if rule in self._rules]
         if gone:
             keys = [_key(rule) for rule in gone]
@@ -236,7 +237,7 @@ class AccessRules:
 
 
 class Access:
-    """Decides by the rules. A denial wins over everything; what no rule allows is denied; an administrator may do all."""
+    """Evaluates the rules. Deny rules take precedence; what no rule allows is denied; administrators are allowed everything."""
 
     def __init__(self, rules: AccessRules, *, admins: frozenset[str], allow_without_rule: bool = False) -> None:
         self.rules = rules
@@ -246,7 +247,7 @@ class Access:
         self._decided_at = rules.version
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
-        """Whether a user, coming from a host, may do something with a resource."""
+        """Whether a user on a host is allowed an operation on a resource."""
         if principal in self._admins:
             return True
         if self._decided_at != self.rules.version or len(self._decisions) > DECISIONS_MAX:
@@ -259,7 +260,7 @@ class Access:
         return decision
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether there can be a resource of the kind with which a user may do something."""
+        """Whether a user is allowed an operation on any resource of a type."""
         if principal in self._admins:
             return True
         rules = [rule for rule in self.rules.about(kind) if rule.speaks_to(principal, host) and rule.covers(operation)]
@@ -278,7 +279,7 @@ class Access:
 
 
 def _is_dominated(rule: AccessRule, denied: list[AccessRule]) -> bool:
-    """Whether everything that a rule allows is denied by another."""
+    """Whether deny rules cover everything that a rule allows."""
     if rule.pattern is RulePattern.LITERAL and rule.name != EVERY_NAME:
         return any(deny.is_about(rule.name) for deny in denied)
     return any(

@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 SPEED_MAX: Final = 2.0
-OFF_CREDIT_S: Final = 3600.0  # for which a node may have been off; what is more may be a wrong clock
-BACK_MAX_S: Final = 30 * 24 * 3600.0  # a machine that wakes in 1970 does not keep everything for fifty years
+OFF_CREDIT_S: Final = 3600.0  # a longer time off may be a wrong clock
+BACK_MAX_S: Final = 30 * 24 * 3600.0  # a machine that boots in 1970 must not keep everything for fifty years
 STORE_EVERY_S: Final = 300.0
-TOLD_S: Final = 60.0  # how far behind it is told of in the log
+TOLD_S: Final = 60.0  # a larger difference is logged
 _KEY: Final = b"w"
 _STORED = Struct(">Bq")
 
 
 class AgeClock:
-    """A Clock of its own. Make it with what the system tablet remembers, and have it `store` what it says now and then."""
+    """A Clock that starts from its last stored time; call `store` periodically."""
 
     def __init__(self, tablet: TableTablet, clock: Clock, elapsed: Callable[[], float] | None = None) -> None:
         self._tablet = tablet
@@ -53,7 +53,7 @@ class AgeClock:
         return self._clock.monotonic()
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch, as far as they can be believed."""
+        """Seconds since the Unix epoch by this clock."""
         wall_s, read_s = self._clock.wall(), self._elapsed()
         passed_s, self._read_s = read_s - self._read_s, read_s
         self._latest_s += passed_s
@@ -63,19 +63,19 @@ class AgeClock:
 
     @property
     def behind_s(self) -> float:
-        """How far it is behind the machine's clock."""
+        """How far this clock is behind the machine's, in seconds."""
         wall_s = self.wall()
         return max(self._clock.wall() - wall_s, 0.0)
 
     async def store(self) -> None:
-        """Remember what it says for the next start, if it has said something else for a while."""
+        """Store the current time for the next start, if the stored one is old."""
         self._tell()
         now_s = self.wall()
         if self._stored_s is None or abs(now_s - self._stored_s) >= STORE_EVERY_S:
             await self._write(now_s)
 
     async def confirm(self) -> float:
-        """Someone says that the machine's clock is right: go by it from now on. How far this one was behind."""
+        """Jump to the machine's clock, which an operator has confirmed. Returns how far this clock was behind."""
         behind_s = self.behind_s
         now_s = self._clock.wall()
         await self._write(now_s)

@@ -1,4 +1,4 @@
-"""The broker: topics with their partitions, and consumers with their positions, for every gateway alike."""
+"""The broker: topics with their partitions, and consumers with their committed offsets, for all gateways."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CATCH_UP_S = 1.0
 
 
 class Produced(NamedTuple):
-    """Where a batch was stored. `append_time_ms` is -1 unless the topic stamps messages itself."""
+    """Where a batch was stored. `append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     append_time_ms: int
@@ -76,7 +76,7 @@ class Produced(NamedTuple):
 
 
 class Broker:
-    """One node's broker, on its system tablets, which are running. Make it with `start`, which brings up all topics as well."""
+    """One node's broker, on its running system tablets. Create it with `start`, which also starts all topics."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Broker:
         self._exports = self._new_exports()
         self.queue_agent = self._new_queue_agent(tablets.namespace)
         self._retention = self._new_retention()
-        # These two are replaced whenever their tablet starts again; `start` makes them take up what is stored.
+        # These two are replaced whenever their tablet restarts; `start` loads their stored state.
         self.transactions = self._new_transactions(tablets.transactions.latest)
         self.groups = self._new_groups(tablets.consumers.latest)
         self.commits = BufferedCommits(self.transactions, self.consumers)
@@ -157,14 +157,14 @@ class Broker:
         return broker
 
     async def _open(self) -> None:
-        """Bring up every topic, then take up transactions and groups where they were left."""
+        """Start every topic, then resume transactions and groups."""
         for topic in self.catalog.deleting():
             await self._finish_deleting(topic)
         await self._host(self.catalog.topics())
         tablets = self.system_tablets
         await self._resume_transactions(tablets.transactions.latest)
         await self.namespace.repair()
-        # The sessions of group members start again with this, so nothing that takes long may come after it.
+        # The session timeouts of group members restart here, so nothing slow may follow.
         await self._resume_groups(tablets.consumers.latest)
         tablets.system.on_restart(self._reload_system)
         tablets.namespace.on_restart(self.namespace.tree.reload)
@@ -190,20 +190,20 @@ class Broker:
         try:
             topic = await self.catalog.create(name, INTERNAL_PARTITIONS, INTERNAL_CONFIG)
         except TopicExistsError:
-            # Another was first.
+            # A concurrent request has created it.
             return self.catalog.topic(name)
         await self._host([topic])
         return topic
 
     async def add_partitions(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions, so that it has this many."""
+        """Increase the number of partitions of a topic to `total`."""
         check_not_internal(name)
         topic = await self.catalog.add_partitions(name, partitions)
         await self._host([topic])
         return topic
 
     async def configure_topic(self, name: str, config: TopicConfig) -> Topic:
-        """Give a topic another configuration."""
+        """Change the configuration of a topic."""
         topic = await self.catalog.configure(name, config)
         self._apply([topic])
         return topic
@@ -222,7 +222,7 @@ class Broker:
                 self._tablets.configure(tablet_id, topic.config.for_partition())
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its data and the positions of consumers in it."""
+        """Delete a topic with all its data and the committed offsets in it."""
         check_not_internal(name)
         topic = await self.catalog.mark_deleting(name)
         self._routes.clear()
@@ -240,7 +240,7 @@ class Broker:
         return TabletDamage.of_all([await self._tablets.examine(tablet_id) for tablet_id in sorted(set(topic.tablets))])
 
     async def give_up_lost(self, topic: Topic) -> TabletDamage:
-        """Have the damaged partitions of a topic serve again without what is lost. Returns what was lost."""
+        """Give up the lost data of damaged partitions, so that they serve again. Returns what was lost."""
         damages: list[TabletDamage] = []
         for tablet_id in sorted(set(topic.tablets)):
             damages.append(await self._tablets.examine(tablet_id))
@@ -264,12 +264,12 @@ class Broker:
         return BrokerReading(self)
 
     def data_directories(self) -> list[Path]:
-        """Where the storage group of the topics keeps its data: one directory a disk."""
+        """The data directories of the topics' storage group, one per disk."""
         groups = [group for group in self._storage.groups() if group.id == self.options.group]
         return [group.vdisk_directory(order) for group in groups for order in range(len(group.disks))]
 
     async def produce(self, topic: Topic, number: int, raw: Buffer) -> Produced:
-        """Store one batch in a partition; durable when this returns. An idempotent producer's batch is stored once."""
+        """Store one batch in a partition; it is durable when this returns. Duplicates of an idempotent producer are dropped."""
         partition = self.partition(topic, number)
         stored: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         append_time_ms = self.begin_produce(Route.to(topic, partition), raw, stored)
@@ -293,15 +293,15 @@ class Broker:
         return self.intake.begin(route, raw, outcome, source, from_client=from_client, admit=admit)
 
     async def system_tablet(self, tablet_id: int) -> SystemTablet:
-        """Start a tablet for something that not every broker has; it is kept running, and stopped with the broker."""
+        """Start an optional system tablet; it is kept running, and stopped with the broker."""
         return await self.system_tablets.start_another(tablet_id)
 
     async def new_producer(self) -> tuple[int, int]:
-        """An id and epoch for an idempotent producer."""
+        """Allocate an id and epoch for an idempotent producer."""
         return await self.catalog.new_producer_id(), 0
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
-        """The first offset of a partition that a consumer must still see; None if there is none."""
+        """The first offset of a partition that must be kept for a consumer or lease; None if there is none."""
         return self._retention.needed_from(topic, number)
 
     async def stop(self) -> None:
@@ -336,7 +336,7 @@ class Broker:
         self._tasks += (asyncio.create_task(loop, name=name) for name, loop in loops.items())
 
     async def _reload_system(self, tablet: KvTablet) -> None:
-        """Read the tables of the system tablet again, and carry out what they say now."""
+        """Reload the tables of the system tablet, and apply them."""
         await self.dynamic.reload(tablet)
         await self.catalog.reload(tablet)
         await self.quotas.reload(tablet)
@@ -351,7 +351,7 @@ class Broker:
         self._catch_up_task = asyncio.create_task(self._catch_up(), name="catch-up")
 
     async def _catch_up(self) -> None:
-        """Carry out changes of topics that are stored although their clients were told that they failed."""
+        """Apply changes of topics that were stored although their requests failed."""
         while True:
             try:
                 for topic in self.catalog.deleting():
@@ -421,7 +421,7 @@ class Broker:
         )
 
     async def _resume_transactions(self, tablet: KvTablet) -> None:
-        """Take up the stored transactions: those that were decided before the last stop, of broker or tablet, are carried out."""
+        """Resume the stored transactions: complete those that were decided before the last stop of broker or tablet."""
         await self._stop_transactions()
         self.transactions = self._new_transactions(tablet)
         self.transactions.start()
@@ -448,7 +448,7 @@ class Broker:
         return groups
 
     async def _resume_groups(self, tablet: KvTablet) -> None:
-        """Take up the stored groups. After a restart of the tablet, members are told to find their coordinator again."""
+        """Load the stored groups. After a restart of the tablet, members must find their coordinator again."""
         await self._stop_groups()
         groups = self._new_groups(tablet)
         await groups.classic.load()
@@ -466,7 +466,7 @@ class Broker:
         await self.groups.consumer.stop()
 
     async def _host(self, topics: list[Topic], *, are_new: bool = False) -> None:
-        """Start the tablets of some topics, not too many at a time. Those of a new topic have nothing to read."""
+        """Start the tablets of some topics, a limited number at a time. Those of a new topic have no state to read."""
         wanted: list[tuple[int, set[int], PartitionConfig]] = []
         for topic in topics:
             by_tablet: dict[int, set[int]] = {}

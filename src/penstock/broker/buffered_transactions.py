@@ -1,4 +1,4 @@
-"""Transactions whose changes are gathered in memory and take effect together when they are committed.
+"""Transactions whose changes are buffered in memory and applied atomically when they are committed.
 
 Until then nothing is stored, so a transaction does not outlive the process. A commit is a transaction of the coordinator, under a
 transactional id of a pool that all gateways share: all of it or nothing, whatever crashes when. What a gateway writes is its own
@@ -42,25 +42,25 @@ Check = Callable[[], None]
 
 
 class NoSuchTransactionError(InvalidRequestError):
-    """The transaction was ended, took too long without being used, or the node was restarted."""
+    """The transaction has ended or timed out, or the node was restarted."""
 
     code = "no_such_transaction"
 
 
 class TransactionLimitError(InvalidRequestError):
-    """Too many transactions are open, or too much is gathered in them."""
+    """Too many transactions are open, or too many bytes are buffered in them."""
 
     code = "transaction_limit"
 
 
 class UnsettledPositionsError(UnavailableError):
-    """A transaction that is being ended sets the same positions: what they will be is not known yet."""
+    """A transaction that is being completed sets the same committed offsets, so their value is not known yet."""
 
     code = "unsettled_positions"
 
 
 class Gathered(Protocol):
-    """A part of what is to be written to a partition."""
+    """A part of the data to write to a partition."""
 
     @property
     def size(self) -> int:
@@ -72,10 +72,10 @@ W = TypeVar("W", bound=Gathered)
 
 
 class QueueWriter(Protocol[W]):
-    """How a gateway writes what was gathered for a partition."""
+    """Writes the buffered data of a gateway to a partition."""
 
     def is_one_batch(self, parts: list[W]) -> bool:
-        """Whether the parts are written as one batch, and so as a whole even without a transaction."""
+        """Whether the parts are written as one batch, which is atomic without a transaction."""
         ...
 
     async def write(self, queue: TopicPartition, parts: list[W], producer: Producer | None) -> None:
@@ -85,7 +85,7 @@ class QueueWriter(Protocol[W]):
 
 @dataclass(slots=True)
 class Changes(Generic[W]):
-    """What is to take effect together."""
+    """The changes of a transaction."""
 
     writes: dict[TopicPartition, list[W]] = field(default_factory=dict)
     positions: dict[str, dict[TopicPartition, Position]] = field(default_factory=dict)
@@ -93,25 +93,25 @@ class Changes(Generic[W]):
 
     @property
     def size(self) -> int:
-        """How many bytes are to be written."""
+        """The number of bytes to write."""
         return sum(part.size for parts in self.writes.values() for part in parts)
 
     def add(self, queue: TopicPartition, parts: Iterable[W]) -> None:
-        """Write parts behind those that were added before."""
+        """Append parts for a partition."""
         self.writes.setdefault(queue, []).extend(parts)
 
     def set_position(self, name: str, queue: TopicPartition, position: Position) -> None:
-        """Set a position, in place of the one that was set before."""
+        """Set a committed offset, replacing an earlier one."""
         self.positions.setdefault(name, {})[queue] = position
 
     def position(self, name: str, queue: TopicPartition) -> Position | None:
-        """A position that is to be set."""
+        """A committed offset set by the transaction."""
         return self.positions.get(name, {}).get(queue)
 
 
 @dataclass(slots=True)
 class BufferedTransaction(Generic[W]):
-    """One that is open."""
+    """One open transaction."""
 
     id: str
     timeout_s: float
@@ -151,7 +151,7 @@ class BufferedCommits:
         self._settling = asyncio.create_task(self._settle(unsettled), name="settle-commits")
 
     async def stop(self) -> None:
-        """Settle no more."""
+        """Stop completing transactions."""
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
@@ -165,7 +165,7 @@ class BufferedCommits:
                 log.warning("the transaction of %r is left to time out: %s", transactional_id, error)
 
     def lock(self, name: str) -> asyncio.Lock:
-        """Keeps changes of the positions of one name apart."""
+        """The lock for committed offsets of one consumer."""
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
@@ -178,7 +178,7 @@ class BufferedCommits:
             raise UnsettledPositionsError("another transaction that is being ended changes the same position; try again")
 
     async def carry_out(self, changes: Changes[W], writer: QueueWriter[W]) -> None:
-        """Make changes, all of them or none."""
+        """Apply changes atomically."""
         names = sorted(changes.positions)
         writes = list(changes.writes.items())
         async with AsyncExitStack() as locks:
@@ -196,7 +196,7 @@ class BufferedCommits:
                 await self._commit(changes, writer)
 
     async def _commit(self, changes: Changes[W], writer: QueueWriter[W]) -> None:
-        """Write and set positions in one transaction of the coordinator."""
+        """Write data and set offsets in one transaction of the coordinator."""
         transactional_id, producer = await self._begin(frozenset(changes.writes), frozenset(changes.positions))
         try:
             await asyncio.gather(*(writer.write(queue, parts, producer) for queue, parts in changes.writes.items()))
@@ -227,7 +227,7 @@ class BufferedCommits:
         return transactional_id, producer
 
     async def _end(self, transactional_id: str, producer: Producer, *, commit: bool) -> None:
-        """End a transaction, and have its id for another."""
+        """End a transaction, and return its id to the pool."""
         after = await self._coordinator.end(transactional_id, producer, commit=commit, version=V2)
         self._idle.append((transactional_id, after))
 
@@ -261,7 +261,7 @@ class BufferedTransactions(Generic[W]):
         self._size = 0
 
     def start(self, transaction_id: str, timeout_s: float) -> BufferedTransaction[W]:
-        """Open a transaction that ends when it is not used for as long as its timeout."""
+        """Open a transaction, which expires after its timeout without use."""
         self._forget_expired()
         if len(self._open) >= self._open_max:
             raise TransactionLimitError(f"{self._open_max} transactions are open; commit or abort some first")
@@ -273,7 +273,7 @@ class BufferedTransactions(Generic[W]):
         return made
 
     def find(self, transaction_id: str) -> BufferedTransaction[W]:
-        """An open transaction, which lives on for its timeout."""
+        """Look up an open transaction and extend its timeout."""
         self._forget_expired()
         transaction = self._open.get(transaction_id)
         if transaction is None or transaction.is_ending:
@@ -285,11 +285,11 @@ class BufferedTransactions(Generic[W]):
         return transaction
 
     def ping(self, transaction_id: str) -> None:
-        """Keep a transaction open for its timeout."""
+        """Extend the timeout of a transaction."""
         self.find(transaction_id)
 
     def gather(self, transaction_id: str, changes: Changes[W]) -> None:
-        """Add changes to those of an open transaction. TransactionLimitError if they are too many bytes; none is added then."""
+        """Add changes to an open transaction. Raises TransactionLimitError, without adding any, if they are too large."""
         transaction = self.find(transaction_id)
         size = changes.size
         if transaction.size + size > self._bytes_max_each:
@@ -306,17 +306,17 @@ class BufferedTransactions(Generic[W]):
         transaction.changes.checks += changes.checks
 
     def abort(self, transaction_id: str) -> None:
-        """Forget a transaction."""
+        """Abort a transaction."""
         self._forget(self.find(transaction_id))
 
     def discard(self, transaction_id: str) -> None:
-        """Forget a transaction unless it is over, or being committed."""
+        """Drop a transaction unless it has ended or is being committed."""
         transaction = self._open.get(transaction_id)
         if transaction is not None and not transaction.is_ending:
             self._forget(transaction)
 
     async def commit(self, transaction_id: str) -> None:
-        """Carry a transaction out; it is durable and seen when this returns. Committed or failed, it is over."""
+        """Commit a transaction; its changes are durable and visible when this returns. It has ended even if this fails."""
         transaction = self.find(transaction_id)
         transaction.is_ending = True
         try:
@@ -325,7 +325,7 @@ class BufferedTransactions(Generic[W]):
             self._forget(transaction)
 
     async def carry_out(self, changes: Changes[W]) -> None:
-        """Make changes, all of them or none; they are durable and seen when this returns."""
+        """Apply changes atomically; they are durable and visible when this returns."""
         await self._commits.carry_out(changes, self._writer)
 
     def _forget(self, transaction: BufferedTransaction[W]) -> None:

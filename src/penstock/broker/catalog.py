@@ -1,4 +1,4 @@
-"""The catalog: which topics there are, kept in the system tablet (the seed's SchemeShard for topics).
+"""The catalog of topics, stored in the system tablet (the seed's SchemeShard for topics).
 
 "t" | topic name                    the topic (see topic.py)
 "n"                                 the next tablet id, 8 bytes
@@ -60,7 +60,7 @@ class Catalog:
 
     @property
     def generation(self) -> int:
-        """How many times its tablet was started, by whichever node."""
+        """The generation of its tablet."""
         return self._tablet.generation
 
     def topics(self) -> list[Topic]:
@@ -86,7 +86,7 @@ class Catalog:
         return topic
 
     def check_new(self, name: str, partitions: int) -> None:
-        """Raise what `create` would for these, without creating anything."""
+        """Validate a new topic as `create` does, without creating it."""
         check_name(name)
         most = self._limits.topic_partitions
         if not 1 <= partitions <= most:
@@ -107,7 +107,7 @@ class Catalog:
             return topic
 
     async def add_partitions(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions, so that it has this many."""
+        """Increase the number of partitions of a topic to `total`."""
         async with self._changing:
             topic = self.topic(name)
             most = self._limits.topic_partitions
@@ -124,7 +124,7 @@ class Catalog:
             return topic
 
     async def configure(self, name: str, config: TopicConfig) -> Topic:
-        """Give a topic another configuration."""
+        """Change the configuration of a topic."""
         async with self._changing:
             topic = self.topic(name)._replace(config=config.under(self._defaults))
             await self._store(topic)
@@ -141,7 +141,7 @@ class Catalog:
         """Remove a topic whose data is deleted; its name is free again."""
         async with self._changing:
             if topic.id not in self._by_id:
-                return  # another request has got there first, and the name may be a new topic's by now
+                return  # a concurrent request was first, and a new topic may have the name by now
             key = b"t" + topic.name.encode()
             await self._tablet.execute(Request((DeleteRange(key, key + b"\0"),), makes_room=True))
             del self._by_name[topic.name]
@@ -149,7 +149,7 @@ class Catalog:
             self.version += 1
 
     async def new_producer_id(self) -> int:
-        """A producer id that was never given out before."""
+        """Allocate a unique producer id."""
         async with self._changing:
             if self._producer_next == self._producer_end:
                 begin = int.from_bytes(self._tablet.head(b"p") or bytes(8), "big")
@@ -160,7 +160,7 @@ class Catalog:
             return self._producer_next - 1
 
     def _check_room(self, more: int) -> None:
-        """LimitReachedError unless there may be so many more partitions."""
+        """Raise LimitReachedError if this many more partitions exceed the limit."""
         count = sum(topic.partitions for topic in self._by_name.values())
         if count + more > self._limits.partitions:
             raise LimitReachedError(

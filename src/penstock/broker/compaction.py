@@ -21,7 +21,7 @@ from penstock.queue import Offload, Partition, compact, dirt_of
 
 log = logging.getLogger(__name__)
 
-PASSES_MAX = 8  # over one partition before the others have their turn
+PASSES_MAX = 8  # per partition and run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CompactionOptions:
 
 
 class Compaction:
-    """Goes over the compacted partitions of a node, one at a time."""
+    """Compacts the partitions of a node, one at a time."""
 
     def __init__(
         self,

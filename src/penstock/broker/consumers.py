@@ -1,4 +1,4 @@
-"""Positions of consumers: one table for all gateways, by consumer, topic and partition, in a tablet of its own.
+"""Committed offsets of consumers: one table for all gateways, by consumer, topic and partition, in its own tablet.
 
 "o" | consumer | 0 | topic id 16 | partition 4
 value: version 1 | offset 8 | leader epoch 4 | commit time 8 | metadata
@@ -34,7 +34,7 @@ class TopicPartition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The committed offset of a consumer in a partition: that of the next message it wants."""
+    """The committed offset of a consumer in a partition: the offset of the next message to consume."""
 
     offset: int
     leader_epoch: int = -1
@@ -43,7 +43,7 @@ class Position(NamedTuple):
 
 
 class Consumers:
-    """The table of positions."""
+    """The table of committed offsets."""
 
     def __init__(self, tablet: TableTablet, clock: Clock) -> None:
         self._tablet = tablet
@@ -51,16 +51,16 @@ class Consumers:
         self.pending: dict[tuple[str, TopicPartition], set[int]] = {}  # producers whose open transactions set a position
 
     def is_unstable(self, consumer: str, place: TopicPartition) -> bool:
-        """Whether a transaction that is not yet ended sets this position."""
+        """Whether an open transaction sets this offset."""
         return (consumer, place) in self.pending
 
     def position(self, consumer: str, place: TopicPartition) -> Position | None:
-        """The position of a consumer; None if it never committed there."""
+        """The committed offset of a consumer; None if it never committed there."""
         raw = self._tablet.head(_key(consumer, place))
         return None if raw is None else unpack_position(raw)
 
     def positions(self, consumer: str) -> dict[TopicPartition, Position]:
-        """All positions of a consumer."""
+        """All committed offsets of a consumer."""
         begin = _prefix(consumer)
         positions: dict[TopicPartition, Position] = {}
         for key in self._tablet.keys(begin, begin[:-1] + b"\1"):
@@ -69,12 +69,12 @@ class Consumers:
         return positions
 
     def has_positions(self, consumer: str) -> bool:
-        """Whether a consumer has any position."""
+        """Whether a consumer has any committed offset."""
         begin = _prefix(consumer)
         return next(iter(self._tablet.keys(begin, begin[:-1] + b"\1")), None) is not None
 
     def consumers(self) -> list[str]:
-        """Every consumer that has a position."""
+        """Every consumer with a committed offset."""
         return sorted({key[1 : -_TOPIC_PARTITION.size - 1].decode() for key in self._tablet.keys(b"o", b"p")})
 
     def page(self, after: bytes, limit: int) -> tuple[list[tuple[str, TopicPartition, Position]], bytes]:
@@ -92,29 +92,29 @@ class Consumers:
         return entries, b""
 
     async def commit(self, consumer: str, positions: Iterable[tuple[TopicPartition, Position]]) -> None:
-        """Set positions, all of them durably or none."""
+        """Commit offsets of a consumer, atomically and durably."""
         await self.commit_all((consumer, place, position) for place, position in positions)
 
     async def commit_all(self, positions: Iterable[tuple[str, TopicPartition, Position]]) -> None:
-        """Set positions of several consumers, all of them durably or none."""
+        """Commit offsets of several consumers, atomically and durably."""
         now_ms = int(self._clock.wall() * 1000)
         writes = tuple(position_write(consumer, place, position, now_ms) for consumer, place, position in positions)
         if writes:
             await self._tablet.execute(Request(writes, makes_room=True))
 
     async def forget(self, consumer: str, places: Iterable[TopicPartition]) -> None:
-        """Delete positions."""
+        """Delete committed offsets."""
         keys = [_key(consumer, place) for place in places]
         if keys:
             await self._tablet.execute(Request(tuple(DeleteRange(key, key + b"\0") for key in keys), makes_room=True))
 
     def forget_all_commands(self, consumer: str) -> tuple[Command, ...]:
-        """The commands that delete all positions of a consumer; none if it has none."""
+        """The commands that delete all committed offsets of a consumer; empty if it has none."""
         begin = _prefix(consumer)
         return (DeleteRange(begin, begin[:-1] + b"\1"),) if self.has_positions(consumer) else ()
 
     async def forget_topic(self, topic_id: UUID) -> None:
-        """Delete all positions in a topic."""
+        """Delete all committed offsets in a topic."""
         keys = [key for key in self._tablet.keys(b"o", b"p") if key[-_TOPIC_PARTITION.size : -4] == topic_id.bytes]
         for begin in range(0, len(keys), 1000):
             commands = tuple(DeleteRange(key, key + b"\0") for key in keys[begin : begin + 1000])

@@ -26,7 +26,7 @@ PREFIX: Final = b"b"
 ALL_BROKERS: Final = ""
 CONNECTIONS_MAX: Final = "max.connections"
 
-# What a topic's setting is called where it is set for all topics.
+# Broker settings that are the default of a topic setting.
 BROKER_NAMES: Final = {
     "cleanup.policy": "log.cleanup.policy",
     "compression.type": "compression.type",
@@ -78,7 +78,7 @@ DYNAMIC_KEYS: Final[dict[str, DynamicKey]] = {
 
 
 class DynamicConfig:
-    """What is set, by broker."""
+    """Dynamic settings by broker."""
 
     def __init__(self, tablet: TableTablet) -> None:
         self._tablet = tablet
@@ -91,20 +91,20 @@ class DynamicConfig:
         self._load(tablet)
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         async with self.changing:
             self._load(tablet)
 
     def names(self) -> list[str]:
-        """The brokers for which something is set; the empty name stands for all of them."""
+        """The brokers with dynamic settings; the empty name stands for all brokers."""
         return sorted(self._own)
 
     def own(self, name: str) -> dict[str, str]:
-        """What is set for a broker, or for all."""
+        """The dynamic settings of a broker, or of all."""
         return dict(self._own.get(name, {}))
 
     def check(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """The settings as they are kept. InvalidRequestError, as Kafka has it, if one is not there or cannot be that."""
+        """Validate and normalize settings. Raises InvalidRequestError, as Kafka does, for an unknown setting or invalid value."""
         fixed = sorted(settings.keys() - DYNAMIC_KEYS.keys())
         if fixed:
             raise InvalidRequestError(
@@ -124,7 +124,7 @@ class DynamicConfig:
         return checked
 
     async def set(self, name: str, settings: Mapping[str, str]) -> None:
-        """Set all that is set for a broker; durable when this returns. Call it with `changing` held."""
+        """Replace the settings of a broker; durable when this returns. Call it with `changing` held."""
         checked = self.check(settings)
         key = PREFIX + name.encode()
         if checked:

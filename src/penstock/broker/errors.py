@@ -1,4 +1,4 @@
-"""What can go wrong with topics and consumers, beyond the kinds every layer has."""
+"""Errors of topics and consumers."""
 
 from __future__ import annotations
 
@@ -6,79 +6,79 @@ from penstock.core.errors import InvalidRequestError, UnavailableError
 
 
 class UnknownTopicError(InvalidRequestError):
-    """There is no such topic, or no such partition of it."""
+    """The topic or partition does not exist."""
 
     code = "unknown_topic"
 
 
 class TopicExistsError(InvalidRequestError):
-    """A topic of this name is there already."""
+    """A topic of this name exists already."""
 
     code = "topic_exists"
 
 
 class InvalidTopicNameError(InvalidRequestError):
-    """A name that topics cannot have."""
+    """The topic name is invalid."""
 
     code = "invalid_topic_name"
 
 
 class InvalidPartitionsError(InvalidRequestError):
-    """A number of partitions that cannot be had: partitions are added, never taken away."""
+    """The number of partitions is invalid: partitions can be added, not removed."""
 
     code = "invalid_partitions"
 
 
 class LimitReachedError(InvalidRequestError):
-    """There is as much of something as the node is set to allow; delete some of it, or raise the limit."""
+    """A limit of the node is reached; delete something, or raise the limit."""
 
     code = "limit_reached"
 
 
 class InvalidConfigError(InvalidRequestError):
-    """A configuration key that is not known, or a value that it does not take."""
+    """A configuration key is unknown, or its value is invalid."""
 
     code = "invalid_config"
 
 
 class SystemTabletUnavailableError(UnavailableError):
-    """A tablet of the broker itself is starting again; what was asked of it may have been done. Ask once more in a moment."""
+    """A system tablet of the broker is restarting; the request may have been executed. Retry in a moment."""
 
     code = "system_tablet_unavailable"
 
 
 class PartitionUnavailableError(UnavailableError):
-    """The tablet of a partition is starting, or starting again; ask once more in a moment."""
+    """The tablet of a partition is starting; retry in a moment."""
 
     code = "partition_unavailable"
 
 
 class PartitionDamagedError(PartitionUnavailableError):
-    """Part of what is stored of a partition is lost for good; it serves again once that is given up."""
+    """Part of a partition's data is lost for good; it serves again once that data is given up."""
 
     code = "partition_damaged"
     retriable = False
 
 
 class InvalidTimestampError(InvalidRequestError):
-    """A message claims a time further from the broker's clock than its topic allows."""
+    """The timestamp of a message is further from the broker's clock than its topic allows."""
 
     code = "invalid_timestamp"
 
 
 class UnknownLeaseError(InvalidRequestError):
-    """There is no such lease, or no more."""
+    """The lease does not exist or has expired."""
 
     code = "unknown_lease"
 
 
 class LeaseLimitError(InvalidRequestError):
-    """There are as many leases as there may be."""
+    """The limit of leases is reached."""
 
     code = "too_many_leases"
 
 
 class LeaseSpentError(InvalidRequestError):
-    """A lease has held the same messages for as long as one may."""
+    """A lease has protected the same messages for the maximum time."""
 
     code = "lease_spent"

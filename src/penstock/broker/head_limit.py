@@ -25,13 +25,13 @@ class HeadLimit:
         self._tablets = tablets
 
     async def run(self) -> None:
-        """Again and again, until cancelled."""
+        """Run periodically until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
             await self.once()
 
     async def once(self) -> None:
-        """Every partition that is served now; one that fails is left for the next time."""
+        """Check all served partitions once; one that fails is retried on the next run."""
         cache = self._tablets.cache
         heads = [(partition.head_size, partition) for partition in self._tablets.partitions() if partition.head]
         total = sum(size for size, _ in heads)

@@ -32,7 +32,7 @@ from penstock.tablet import DeleteRange, Request, Write
 
 VERSION: Final = 1
 OWNER_SIZE_MAX: Final = 1000
-FREE_LEAST: Final = 0.05  # of a disk; with less, no lease holds anything back
+FREE_LEAST: Final = 0.05  # of a disk; with less, leases are ignored
 
 _VALUE: Final = Struct(">BIH")
 _POSITION: Final = Struct(">16sIQ")
@@ -47,12 +47,12 @@ class LeaseOptions:
     leases_max: int = 10_000
     partitions_max: int = 10_000  # of one lease
     partitions_in_all_max: int = 200_000
-    duration_s_max: float = 600.0  # for which one is granted at a time
-    held_s_max: float = 86_400.0  # for which one may hold the same messages
+    duration_s_max: float = 600.0  # the longest duration of a grant
+    held_s_max: float = 86_400.0  # the longest time a lease may protect the same messages
 
 
 class LeaseKey(NamedTuple):
-    """A lease is its user's: another who knows the id has another lease."""
+    """The id of a lease together with its user, so that another user with the same id has another lease."""
 
     id: UUID
     user: str
@@ -60,14 +60,14 @@ class LeaseKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What is held, for whom and until when; `since_s` is when it was taken, or moved on last."""
+    """The protected offsets, the owner and the expiry; `since_s` is when it was taken or last advanced."""
 
     owner: str
     duration_s: float
     positions: Positions = field(repr=False)
     since_s: float
     expires_s: float
-    refused_s: float = float("-inf")  # when it was last asked for in vain, having held the same messages for too long
+    refused_s: float = float("-inf")  # when a renewal was last refused because it had protected the same messages for too long
 
 
 class LeaseBook:
@@ -89,7 +89,7 @@ class LeaseBook:
         return key in self._leases
 
     def take(self, key: LeaseKey, owner: str, duration_s: float, positions: Positions, now_s: float) -> Lease:
-        """A new lease, or one that is there moved to other positions. Raises LeaseLimitError and LeaseSpentError."""
+        """Take a lease, or move an existing one to other offsets. Raises LeaseLimitError and LeaseSpentError."""
         known = self._leases.get(key)
         if known is not None and now_s >= known.expires_s and not self._is_spent(known, now_s):
             known = None
@@ -102,7 +102,7 @@ class LeaseBook:
         return self._put(key, self._prolonged(Lease(owner, duration_s, positions, since_s, now_s), now_s))
 
     def restore(self, key: LeaseKey, lease: Lease) -> None:
-        """One that is stored, as if it was taken just now."""
+        """Restore a stored lease with its full duration."""
         self._put(key, lease)
 
     def renew(self, key: LeaseKey, now_s: float) -> Lease:
@@ -127,15 +127,15 @@ class LeaseBook:
         return True
 
     def expired(self, now_s: float) -> list[LeaseKey]:
-        """Those that are over but still in the book. One that is spent is remembered for as long as it is asked for."""
+        """Expired leases that are still in the book. A spent lease is remembered while it is requested."""
         return [key for key, lease in self._leases.items() if now_s >= max(lease.expires_s, lease.refused_s + lease.duration_s)]
 
     def of_partition(self, place: TopicPartition, now_s: float) -> list[Lease]:
-        """The leases that hold something of a partition."""
+        """The leases on a partition."""
         return [lease for lease in self._by_place.get(place, {}).values() if now_s < lease.expires_s]
 
     def _check_room(self, leases: int, partitions: int, now_s: float) -> None:
-        """Whether so many more may be, if need be without those that are over."""
+        """Check the limits, dropping expired leases if necessary."""
         if not self._has_room(leases, partitions):
             for key in self.expired(now_s):
                 self.drop(key)
@@ -199,7 +199,7 @@ class Leases:
         self._load(tablet)
 
     async def take(self, key: LeaseKey, owner: str, duration_s: float, positions: Positions) -> Lease:
-        """A new lease, or one that is there moved to other positions."""
+        """Take a lease, or move an existing one to other offsets."""
         self._check(owner, duration_s, positions)
         lease = self._book.take(key, owner, duration_s, positions, self._clock.monotonic())
         async with self._changing:
@@ -227,12 +227,12 @@ class Leases:
         await self._forget([*keys, *(key for key in self._stored if key not in self._book)])
 
     def needed_from(self, place: TopicPartition) -> int | None:
-        """The first offset of a partition that a lease holds; None if there is none, or none counts now."""
+        """The first offset of a partition that a lease protects; None without leases, or while they are ignored."""
         lease = self.holder(place)
         return None if lease is None else lease.positions[place]
 
     def holder(self, place: TopicPartition) -> Lease | None:
-        """The lease that holds most of a partition."""
+        """The lease with the lowest offset in a partition."""
         held = self._book.of_partition(place, self._clock.monotonic())
         if not held or self._is_short_of_room():
             return None
@@ -272,7 +272,7 @@ class Leases:
 
 
 def is_short_of_room(life: LocalGroup) -> bool:
-    """Whether a disk of the group is nearly full; leases do not count then."""
+    """Whether a disk of the group is nearly full, so that leases are ignored."""
     spaces = [vdisk.space for vdisk in life.vdisks.values()]
     is_full = any(vdisk.full for vdisk in life.vdisks.values())
     return is_full or any(space is not None and space.free < FREE_LEAST * space.total for space in spaces)
@@ -283,7 +283,7 @@ def _has_advanced(before: Positions, after: Positions) -> bool:
 
 
 def _covers(stored: Lease, wanted: Lease) -> bool:
-    """Whether a restart would find a lease that holds at least as much for at least as long."""
+    """Whether the stored lease already protects at least as much for at least as long."""
     held = stored.positions
     return stored.duration_s >= wanted.duration_s and all(
         place in held and held[place] <= offset for place, offset in wanted.positions.items()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BrokerLimits:
-    """A partition takes about 6 KB, and 0.3 ms of a start; a group and a node of the tree take a few KB."""
+    """Limits of objects that clients create. A partition takes about 6 KB and 0.3 ms at startup; a group or node a few KB."""
 
     topic_partitions: int = 20_000  # of one topic
     partitions: int = 50_000  # of all topics

@@ -19,7 +19,7 @@ class BrokerOptions:
     """How a broker behaves; None is without limit."""
 
     group: int = 0  # the storage group of all tablets
-    must_exist: bool = False  # a broker ran on this storage before: it is an error if nothing of that is left
+    must_exist: bool = False  # a broker ran on this storage before: missing tablets are an error
     auto_create_topics: bool = True
     default_partitions: int = 1
     cache_bytes: int = 256 << 20

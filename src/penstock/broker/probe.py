@@ -1,4 +1,4 @@
-"""What is counted in a broker, and what is read off it when asked: nothing here is called while a message is served."""
+"""Counters of a broker, and state that is read on demand; nothing here is on the path of a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BrokerProbe:
-    """What a broker did by itself, and the probes of the layers below it."""
+    """Counters of the broker's background work, and the probes of the layers below."""
 
     __slots__ = (
         "compaction",
@@ -53,7 +53,7 @@ class GroupCount(NamedTuple):
 
 
 class BrokerReading:
-    """What a broker can be asked for in passing. Each answer costs about as much as it is long."""
+    """A view of a broker for monitoring. The cost of each call is proportional to its result."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -74,7 +74,7 @@ class BrokerReading:
         return self._probes[1]
 
     def age_clock_behind_s(self) -> float:
-        """How far the clock that messages age by is behind the machine's."""
+        """How far the age clock is behind the machine's clock, in seconds."""
         return self._broker.ages.behind_s
 
     def tablets(self) -> tuple[int, int]:
@@ -93,12 +93,12 @@ class BrokerReading:
         return {topic_id: next(iter(alerts.values())) for topic_id, alerts in self._broker.queue_agent.alerts().items()}
 
     def consumer_paths(self) -> dict[str, str]:
-        """The paths of consumers that are objects of the namespace, by the names that they keep positions under."""
+        """The paths of YT consumers, by their keys in the table of committed offsets."""
         return {consumer_name(node): node.path for node in self._broker.namespace.consumers()}
 
     @staticmethod
     def is_group(name: str) -> bool:
-        """Whether positions under this name are of a group, and not of an object of the namespace."""
+        """Whether this name is a group, and not a YT consumer or producer."""
         return not name.startswith(OBJECT_PREFIX)
 
     def open_transactions(self) -> int:
@@ -106,7 +106,7 @@ class BrokerReading:
         return self._broker.transactions.ongoing
 
     def groups(self) -> list[GroupCount]:
-        """Groups by kind and state; those that have positions alone are not counted."""
+        """Numbers of groups by kind and state, without groups that only have committed offsets."""
         counts: dict[tuple[str, str], int] = {}
         for summary in self._summaries():
             counts[summary] = counts.get(summary, 0) + 1

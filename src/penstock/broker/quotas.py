@@ -1,4 +1,4 @@
-"""Quotas: how much a second users and clients may send, fetch and change, and how long they are asked to wait beyond that.
+"""Quotas: how much users and clients may produce, fetch and change per second, and the throttle time beyond that.
 
 "q" | entity as JSON                    its quotas by name, as JSON with a version; in the system tablet
 
@@ -31,29 +31,29 @@ FETCH_QUOTA: Final = "consumer_byte_rate"
 CHANGES_QUOTA: Final = "controller_mutation_rate"
 KEYS: Final = (PRODUCE_QUOTA, FETCH_QUOTA, CHANGES_QUOTA)
 
-DEFAULT: Final = ""  # in an entity: everyone who is not named
+DEFAULT: Final = ""  # in an entity: all users or clients without a quota of their own
 
 
 class InvalidQuotaError(InvalidRequestError):
-    """A quota that cannot be had."""
+    """The quota is invalid."""
 
     code = "invalid_quota"
 
 
 class QuotaExceededError(UnavailableError):
-    """A client does something faster than its quota lets it."""
+    """A client has exceeded its quota."""
 
     code = "quota_exceeded"
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for; None leaves it open, DEFAULT is all others."""
+    """The user and client id of a quota; None is any, DEFAULT is all others."""
 
     user: str | None = None
     client: str | None = None
 
     def check(self) -> None:
-        """InvalidQuotaError unless it is someone."""
+        """Raise InvalidQuotaError if the entity is invalid."""
         if self.user is None and self.client is None:
             raise InvalidQuotaError("a quota is for a user, for a client id, or for both; none is named")
         if any(len((name or "").encode()) > NAME_SIZE_MAX for name in self):
@@ -73,17 +73,17 @@ class RateLimit:
 
     @property
     def size(self) -> float:
-        """What it holds when full."""
+        """Its capacity."""
         return self._size
 
     def draw(self, amount: int) -> int:
-        """Take so much; the milliseconds to wait before the next."""
+        """Take tokens. Returns the milliseconds to wait."""
         self._fill()
         self._level -= amount
         return self._wait_ms()
 
     def wait_ms(self) -> int:
-        """The milliseconds to wait until something can be taken, without taking it."""
+        """The milliseconds until tokens are available, without taking any."""
         self._fill()
         return self._wait_ms()
 
@@ -98,7 +98,7 @@ class RateLimit:
 
 
 class Quotas:
-    """What everyone may do. `rates` are for those who have no quota; every change is durable before it counts."""
+    """All quotas. `rates` are the defaults for clients without a quota; every change is durable before it takes effect."""
 
     def __init__(self, tablet: TableTablet, rates: Mapping[str, float], clock: Clock) -> None:
         self._tablet = tablet
@@ -107,11 +107,11 @@ class Quotas:
         self._changing = asyncio.Lock()
         self._table = _load(tablet)
         self._limits: dict[tuple[str, str, str], RateLimit] = {}
-        self._found: dict[tuple[str, str, str], RateLimit | None] = {}  # what was decided for each that came by
+        self._found: dict[tuple[str, str, str], RateLimit | None] = {}  # the cached limit of each client
         self._note_kinds()
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         self._table = _load(tablet)
         self._note_kinds()
 
@@ -125,17 +125,17 @@ class Quotas:
         self._found.clear()
 
     def entities(self) -> list[tuple[QuotaEntity, dict[str, float]]]:
-        """Everyone who has quotas, and which."""
+        """All entities with their quotas."""
         return [(entity, dict(quotas)) for entity, quotas in self._table.items()]
 
     def check(self, entity: QuotaEntity, sets: Mapping[str, float]) -> None:
-        """InvalidQuotaError unless this entity can be given these quotas."""
+        """Raise InvalidQuotaError if the quotas are invalid."""
         entity.check()
         for name, value in sets.items():
             _check_quota(name, value)
 
     async def change(self, entity: QuotaEntity, sets: Mapping[str, float], removes: frozenset[str] = frozenset()) -> None:
-        """Set and remove quotas of an entity, all of them or none."""
+        """Set and delete quotas of an entity atomically."""
         self.check(entity, sets)
         async with self._changing:
             quotas = {name: value for name, value in {**self._table.get(entity, {}), **sets}.items() if name not in removes}
@@ -149,14 +149,14 @@ class Quotas:
             self._note_kinds()
 
     def limit(self, kind: str, user: str, client: str) -> RateLimit | None:
-        """The limit that a client of a user comes under; None if there is none."""
+        """The limit that applies to a client of a user; None if there is none."""
         key = (kind, user, client)
         try:
             return self._found[key]
         except KeyError:
             pass
         if len(self._found) >= LIMITS_MAX:
-            # Clients name themselves as they like; all start over.
+            # Client ids are arbitrary: bound the cache by clearing it.
             self._found.clear()
             self._limits.clear()
         decided = self._found[key] = self._decide(kind, user, client)
@@ -178,7 +178,7 @@ class Quotas:
         return limit
 
     def _quota(self, kind: str, user: str, client: str) -> tuple[float | None, tuple[str, str]]:
-        """The quota that counts, the most specific first, and whose it is."""
+        """The most specific quota that applies, and its entity."""
         both, of_user, of_client = (user, client), (user, ""), ("", client)
         for entity, owner in (
             (QuotaEntity(user, client), both),

@@ -1,4 +1,4 @@
-"""Registrations: which consumers read which queues, many to many, whichever cluster either is on (seed 002).
+"""Registrations of consumers at queues, many to many and across clusters (seed 002).
 
 "r" | queue cluster | 0 | queue path | 0 | consumer cluster | 0 | consumer path
 value: version 1 | vital 1 | number of partitions 4, -1 for all | each of them 4
@@ -35,7 +35,8 @@ class Ref(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """That a consumer reads a queue. While it is vital, nothing that it has not read is trimmed; `partitions` None is all."""
+    """The registration of a consumer at a queue. Messages that a vital consumer has not read are not trimmed. `partitions` None
+    is all."""
 
     queue: Ref
     consumer: Ref
@@ -57,18 +58,18 @@ class Registrations:
         self._load(tablet)
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         self._by_queue.clear()
         self._by_consumer.clear()
         self._load(tablet)
 
     async def register(self, registration: Registration) -> None:
-        """A new registration, or another word on one that is there."""
+        """Create or change a registration."""
         await self._tablet.execute(Request((Write(_key(registration), b"", head=_pack(registration)),), makes_room=True))
         self._take(registration)
 
     async def unregister(self, queue: Ref, consumer: Ref) -> bool:
-        """End a registration; whether there was one."""
+        """Delete a registration. Returns whether there was one."""
         registration = self.registration(queue, consumer)
         if registration is None:
             return False

@@ -1,4 +1,4 @@
-"""Retention: periodically deletes messages beyond their topic's retention that no important consumer needs and no lease holds."""
+"""Retention: periodically deletes messages beyond their topic's retention, except those that consumers need or leases protect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Goes over all partitions of a node."""
+    """Applies retention to all partitions of a node."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Retention:
                     log.warning("retention of %s-%d will be tried again: %s", topic.name, number, error)
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
-        """The first offset that an important or vital consumer or the holder of a lease still needs; None if there is none."""
+        """The first offset that an important or vital consumer or a lease needs; None if there is none."""
         place = TopicPartition(topic.id, number)
         positions = (self._consumers.position(name, place) for name in topic.config.important_consumers)
-        # One that has never committed has read nothing.
+        # A consumer that has never committed has read nothing.
         offsets = [0 if position is None else position.offset for position in positions]
         others = self._vital_from(topic, number), self._leases.needed_from(place)
         return min([*offsets, *(offset for offset in others if offset is not None)], default=None)

@@ -1,4 +1,4 @@
-"""Passwords as every gateway checks them: beside the event loop, a few at a time, and with a limit to guessing.
+"""Password checks of all gateways: off the event loop, a few at a time, with lockout of guessers.
 
 A wrong password is answered after a fixed time, whether the user exists or not. After `PAIR_FAILURES` wrong ones for a user from
 one address, that user is locked out there; after `SOURCE_FAILURES` for any users, the address is, but for those who have signed
@@ -22,7 +22,7 @@ from penstock.core.errors import InvalidRequestError
 
 log = logging.getLogger(__name__)
 
-FAILURE_DELAY_S: Final = 0.25  # more than any hash takes, so that the time tells nothing
+FAILURE_DELAY_S: Final = 0.25  # longer than any hash takes, so that the time reveals nothing
 PAIR_FAILURES: Final = 10
 SOURCE_FAILURES: Final = 50
 LOCKOUT_S: Final = 1.0
@@ -39,13 +39,13 @@ WRONG, LOCKED_OUT = "wrong_password", "locked_out"
 
 
 class WrongPasswordError(InvalidRequestError):
-    """A user who does not exist, or not with this password; which of them is not told."""
+    """The user does not exist or the password is wrong; the error does not reveal which."""
 
     code = "authentication_failed"
 
 
 class TooManyAttemptsError(InvalidRequestError):
-    """Too many wrong passwords came from an address; it has to wait."""
+    """Too many wrong passwords from an address; it is locked out."""
 
     code = "too_many_attempts"
 
@@ -62,20 +62,20 @@ class _Record:
 
 
 class SignIn:
-    """Checks passwords, and slows down those who guess."""
+    """Checks passwords, and locks out addresses that guess."""
 
     def __init__(self, users: Users, clock: Clock) -> None:
         self._users = users
         self._clock = clock
         self._records: OrderedDict[tuple[str, str | None], _Record] = OrderedDict()
-        # A password that was right is remembered, by a digest of which the credential is part, so that it is forgotten with it.
+        # Correct passwords are cached by a digest that includes the credential, so that a new credential invalidates them.
         self._proven: OrderedDict[bytes, None] = OrderedDict()
         self._turns = asyncio.Semaphore(HASHED_AT_ONCE)
         self._turns_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.failures: Counter[tuple[str, str]] = Counter()  # by gateway and reason
 
     async def check_password(self, user: str, password: str, host: str, gateway: str) -> None:
-        """Return if the password is that of the user. WrongPasswordError or TooManyAttemptsError if it is not, or not tried."""
+        """Check a password. Raises WrongPasswordError, or TooManyAttemptsError during a lockout."""
         began_s = self._clock.monotonic()
         source = _source(host)
         self._check_pair(user, source, gateway)
@@ -92,13 +92,13 @@ class SignIn:
             self._proven.popitem(last=False)
 
     def check_allowed(self, user: str, host: str, gateway: str) -> None:
-        """TooManyAttemptsError if no password is tried for a user from there now."""
+        """Raise TooManyAttemptsError if the user is locked out at the address."""
         source = _source(host)
         self._check_pair(user, source, gateway)
         self._check(self._records.get((source, None)), source, gateway)
 
     async def refuse(self, user: str, host: str, gateway: str, began_s: float | None = None) -> WrongPasswordError:
-        """Count a failure and wait as long as every failure takes; the error that is to be answered."""
+        """Count a failure and wait for the failure delay. Returns the error to answer with."""
         now_s = self._clock.monotonic()
         source = _source(host)
         self.failures[gateway, WRONG] += 1
@@ -120,11 +120,11 @@ class SignIn:
         return WrongPasswordError("wrong user name or password")
 
     def accept(self, user: str, host: str) -> None:
-        """A user has proven who it is: its failures from there are forgotten, those of the address are not."""
+        """Reset the failures of an authenticated user at an address; those of the address itself remain."""
         self._records.pop((_source(host), user), None)
 
     def locked_out(self) -> int:
-        """How many addresses are locked out now, for some user or for all."""
+        """The number of addresses with a lockout."""
         now_s = self._clock.monotonic()
         return len({source for (source, _), record in self._records.items() if record.locked_until_s > now_s})
 
@@ -166,7 +166,7 @@ class SignIn:
 
 
 def _source(host: str) -> str:
-    """Whom failures are counted for: an address, or the network of 64 bits that one client of IPv6 has."""
+    """The key for failures: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A tablet that the broker itself cannot do without: it is booted, watched, and booted again with a new generation if it stops.
+"""A system tablet of the broker: booted, watched, and rebooted with a new generation when it stops.
 
 A table holds the `SystemTablet`, and its calls go to the generation that serves. A component that also caches state in memory
 registers a hook by `on_restart`; the hook reloads the state from each new generation before that serves, because a request that
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
-STEADY_S = 10.0  # a tablet that served for so long stopped for a reason of its own
+STEADY_S = 10.0  # after serving this long, the restart backoff is reset
 
 CONTENTS = {
     2: "topics, users, access rules and quotas",
@@ -42,7 +42,7 @@ OnRestart = Callable[[KvTablet], Awaitable[None]]
 
 
 class TableTablet(Protocol):
-    """What a table of the broker needs of the tablet it is kept in; a KvTablet is one, and so is a SystemTablet."""
+    """The interface of the tablet behind a broker table, implemented by KvTablet and SystemTablet."""
 
     @property
     def generation(self) -> int:
@@ -133,7 +133,7 @@ class SystemTablet:
         return self._live().keys(begin, end)
 
     async def stop_restarting(self) -> None:
-        """Serve on, but do not restart the tablet if it stops: the broker is shutting down."""
+        """Keep serving, but do not restart the tablet if it stops: the broker is shutting down."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
 
@@ -150,7 +150,7 @@ class SystemTablet:
         return tablet
 
     async def _keep(self) -> None:
-        """Whenever the tablet has stopped, boot a new generation, and let it serve once all hooks have run."""
+        """Boot a new generation whenever the tablet has stopped; it serves once all hooks have run."""
         pause_s = RETRY_FIRST_S
         while True:
             began = self._clock.monotonic()
@@ -158,7 +158,7 @@ class SystemTablet:
             self._serving = None
             log.warning("system tablet %d has stopped in generation %d", self.latest.id, self.latest.generation)
             await self.latest.stop()
-            # Of two processes that take the tablet from each other, neither must keep the other from serving at all.
+            # Two processes that fence each other must not prevent each other from serving at all.
             pause_s = RETRY_FIRST_S if self._clock.monotonic() - began >= STEADY_S else min(pause_s * 2, RETRY_MAX_S)
             await asyncio.sleep(pause_s)
             try:

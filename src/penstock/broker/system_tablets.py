@@ -1,4 +1,4 @@
-"""The system tablets of a broker: the five that every broker has, and those that some gateways add."""
+"""The system tablets of a broker: the five of every broker, and those that gateways add."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SystemTablets:
             raise
 
     async def start_another(self, tablet_id: int) -> SystemTablet:
-        """Boot a tablet that not every broker has; it is stopped with the others."""
+        """Boot an optional tablet; it is stopped with the others."""
         tablet = await self._boot(tablet_id)
         self.running.append(tablet)
         return tablet
@@ -63,7 +63,7 @@ class SystemTablets:
         return None
 
     async def stop_restarting(self) -> None:
-        """Serve on, but do not restart a tablet that stops: the broker is shutting down."""
+        """Keep serving, but do not restart tablets that stop: the broker is shutting down."""
         for tablet in self.running:
             await tablet.stop_restarting()
 

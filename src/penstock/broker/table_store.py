@@ -1,4 +1,4 @@
-"""The content of static tables, in a tablet of its own: stored batches of a queue as they are, in chunks of a few megabytes.
+"""The content of static tables, in its own tablet: stored batches of a queue, unchanged, in chunks of a few megabytes.
 
 "c" | table id | 0 | partition 4 | first offset 8
 head:  version 1 | next offset 8 | rows 8 | bytes 8
@@ -67,13 +67,13 @@ class TableStore:
         return memoryview(value)
 
     async def delete(self, table_id: str) -> None:
-        """Delete a table, some chunks at a time: a large one has more of them than one request can delete."""
+        """Delete a table, some chunks per request: a large table has more than one request can delete."""
         prefix = _prefix(table_id)
         while keys := list(islice(self._tablet.keys(prefix, prefix[:-1] + b"\1"), DELETES_AT_ONCE)):
             await self._tablet.execute(Request((DeleteRange(prefix, keys[-1] + b"\0"),), makes_room=True))
 
     def tables(self) -> set[str]:
-        """Every table that has a chunk."""
+        """All tables with chunks."""
         ids: set[str] = set()
         begin = b"c"
         while (key := next(iter(self._tablet.keys(begin, b"d")), None)) is not None:

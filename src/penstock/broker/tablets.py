@@ -1,4 +1,4 @@
-"""Keeping the tablets of all topics running on this node: each is booted, watched, and booted again if it stops."""
+"""Keeps the tablets of all topics running on this node: each is booted, watched, and rebooted when it stops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 5.0
-DAMAGED_RETRY_S = 60.0  # a disk that comes back may yet have what is lost
+DAMAGED_RETRY_S = 60.0  # a disk that comes back may restore the lost data
 FIRST_GENERATION = 1
 ERASES_AT_ONCE = 64
 
@@ -58,7 +58,7 @@ class TabletDamage(NamedTuple):
 
 
 class _HostedTablet:
-    """A tablet of this node and what it should be: its partitions and their configuration."""
+    """A tablet of this node with its partitions and their configuration."""
 
     def __init__(self, storage: TabletStorage, partitions: set[int], config: PartitionConfig) -> None:
         self.storage = storage
@@ -143,7 +143,7 @@ class Tablets:
         return [partition for tablet in tablets for partition in tablet.partitions.values()]
 
     def probe_of(self, tablet_id: int) -> QueueProbe:
-        """What is counted on a tablet, whatever its generation."""
+        """The counters of a tablet across its generations."""
         probe = self._probes.get(tablet_id)
         if probe is None:
             probe = self._probes[tablet_id] = QueueProbe()
@@ -172,7 +172,7 @@ class Tablets:
         return TabletDamage(tuple(losses), {number: plan.lost for number, plan in plans.items()})
 
     async def give_up_lost(self, tablet_id: int) -> None:
-        """Start a tablet again without what is lost of it. Raises what keeps it from starting."""
+        """Restart a tablet without its lost data. Raises the error if it does not start."""
         hosted = self._hosted[tablet_id]
         await self._stop(hosted)
         try:
@@ -194,7 +194,7 @@ class Tablets:
             raise UnavailableError(f"the data of tablet {tablet_id} cannot be deleted now: {reply.reason}; try again")
 
     async def erase_all(self, tablet_ids: Sequence[int]) -> None:
-        """Erase tablets, some at a time. Raises what the first that failed did, after all that were begun with it are through."""
+        """Erase tablets, some at a time. Raises the first error after the concurrent ones have finished."""
         for begin in range(0, len(tablet_ids), ERASES_AT_ONCE):
             erasing = (self.erase(tablet_id) for tablet_id in tablet_ids[begin : begin + ERASES_AT_ONCE])
             for outcome in await asyncio.gather(*erasing, return_exceptions=True):
@@ -218,7 +218,7 @@ class Tablets:
         hosted.keeper = asyncio.create_task(self._keep(tablet_id, hosted), name=f"tablet-{tablet_id}-keeper")
 
     async def _keep(self, tablet_id: int, hosted: _HostedTablet) -> None:
-        """Boot the tablet unless it runs, and again whenever it has stopped, each time with a new generation."""
+        """Boot the tablet, and reboot it with a new generation whenever it has stopped."""
         pause = RETRY_FIRST_S
         while True:
             try:

@@ -34,7 +34,7 @@ _HEAD = Struct(">BQI")
 
 
 class BadTokenError(InvalidRequestError):
-    """A token that stands for no user, or no longer."""
+    """The token is invalid, expired or revoked."""
 
     code = "bad_token"
 
@@ -51,20 +51,20 @@ class Tokens:
         self._generations = _load(tablet)
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         self._generations = _load(tablet)
 
     def issue(self, user: str) -> str:
-        """A token for a user who has just proven who it is."""
+        """Issue a token for an authenticated user."""
         expires_s = int(self._clock.wall()) + LIFE_S
         body = _HEAD.pack(VERSION, expires_s, self._generations.get(user, 0)) + user.encode()
         return urlsafe_b64encode(body + self._mac(body, user)).rstrip(b"=").decode()
 
     def user_of(self, token: str) -> str:
-        """The user whom a token stands for. BadTokenError if it stands for none."""
+        """The user of a token. Raises BadTokenError if it is invalid."""
         body, mac = _split(token)
         user = body[_HEAD.size :].decode(errors="replace")
-        # Compared in full and first: what else a token says means nothing until then.
+        # Check the MAC first, in constant time: the rest is not trusted before.
         if not hmac.compare_digest(mac, self._mac(body, user)) or not self._users.credentials(user):
             raise BadTokenError("the token is not valid; sign in with a user and a password")
         version, expires_s, generation = _HEAD.unpack_from(body)
@@ -75,7 +75,7 @@ class Tokens:
         return user
 
     async def revoke(self, user: str) -> None:
-        """End all tokens that a user has; durable when this returns."""
+        """Revoke all tokens of a user; durable when this returns."""
         generation = self._generations.get(user, 0) + 1
         head = json.dumps({"version": VERSION, "generation": generation}).encode()
         await self._tablet.execute(Request((Write(b"g" + user.encode(), b"", head=head),)))
@@ -85,7 +85,7 @@ class Tokens:
         return hmac.digest(self._key, body + self._binding(user), "sha256")
 
     def _binding(self, user: str) -> bytes:
-        """What a token of a user is bound to, so that it ends with the password."""
+        """The binding of a token to the user's password, so that a new password invalidates it."""
         if user == self._security.admin_user:
             return sha256(b"admin\0" + self._security.admin_password.encode()).digest()
         return sha256(b"".join(credential.stored_key for credential in self._users.credentials(user))).digest()

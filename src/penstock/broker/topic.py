@@ -53,7 +53,7 @@ class Topic(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """InvalidTopicNameError unless a topic can have this name."""
+    """Raise InvalidTopicNameError if the name is invalid."""
     if name in ("", ".", "..") or len(name) > NAME_SIZE_MAX or not _NAME.fullmatch(name):
         raise InvalidTopicNameError(
             f"{name!r} cannot name a topic: use letters, digits, '.', '_' and '-', at most {NAME_SIZE_MAX} of them"

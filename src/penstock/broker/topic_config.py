@@ -176,7 +176,7 @@ KEYS: dict[str, ConfigKey] = {
 
 
 class TopicConfig:
-    """What a topic sets itself; all else is as the broker has it by then, or as by default. Immutable."""
+    """The settings of a topic; everything else comes from the broker's dynamic defaults or the built-in ones. Immutable."""
 
     def __init__(self, own: Mapping[str, str] | None = None, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
         self.own: dict[str, str] = {}
@@ -206,7 +206,7 @@ class TopicConfig:
         return made
 
     def changed(self, sets: Mapping[str, str], deletes: frozenset[str] = frozenset()) -> TopicConfig:
-        """The configuration with some keys set and some back at their default."""
+        """The configuration with some keys set and some reset to their defaults."""
         unknown = deletes - KEYS.keys()
         if unknown:
             raise InvalidConfigError(f"unknown topic configuration {min(unknown)!r}")
@@ -220,37 +220,37 @@ class TopicConfig:
 
     @property
     def uses_append_time(self) -> bool:
-        """Whether messages are stamped when they are stored."""
+        """Whether the topic uses LogAppendTime."""
         return self["message.timestamp.type"] == APPEND_TIME
 
     @property
     def timestamp_limits(self) -> TimestampLimits | None:
-        """What producers may say of the time; None if they may say anything, or are not listened to."""
+        """The limits of producer timestamps; None without limits, or with LogAppendTime."""
         limits = TimestampLimits(int(self["message.timestamp.before.max.ms"]), int(self["message.timestamp.after.max.ms"]))
         return None if self.uses_append_time or min(limits) == UNLIMITED_MS else limits
 
     @property
     def codec(self) -> int | None:
-        """What messages are stored compressed with; None: what they are sent in."""
+        """The codec that messages are stored with; None keeps the producer's."""
         return CODECS.get(self["compression.type"])
 
     @property
     def shows_own_headers(self) -> bool:
-        """Whether Kafka's clients see headers that other gateways keep for themselves."""
+        """Whether Kafka clients see the internal headers of other gateways."""
         return self["penstock.headers.visible"] == "true"
 
     @property
     def important_consumers(self) -> list[str]:
-        """Those for whom messages are kept until they have read them."""
+        """Consumers for which messages are kept until they have read them."""
         return _names(self["penstock.important.consumers"])
 
     @property
     def declared_consumers(self) -> list[str]:
-        """Those that belong to the topic, the important ones among them: their positions are kept, used or not."""
+        """Consumers declared on the topic, including the important ones: their committed offsets do not expire."""
         return list(dict.fromkeys(_names(self["penstock.consumers"]) + self.important_consumers))
 
     def for_partition(self) -> PartitionConfig:
-        """What this asks of a partition."""
+        """The configuration of a partition."""
         is_cut = DELETE in self["cleanup.policy"].split(",")
         return PartitionConfig(
             batch_bytes_max=int(self["max.message.bytes"]),

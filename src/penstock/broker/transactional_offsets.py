@@ -1,4 +1,4 @@
-"""Positions set inside a transaction: kept beside the table of positions until it ends, then moved into it or dropped.
+"""Offsets committed inside a transaction: staged until it ends, then moved to the table of committed offsets or dropped.
 
 "x" | producer id 8 | consumer | 0 | topic id 16 | partition 4
 value: as in the table of positions
@@ -32,7 +32,7 @@ class _Staged(NamedTuple):
 
 
 class TransactionalOffsets:
-    """What open transactions have set, by producer."""
+    """The staged offsets of open transactions, by producer."""
 
     def __init__(self, tablet: TableTablet, consumers: Consumers, clock: Clock) -> None:
         self._tablet = tablet
@@ -41,12 +41,12 @@ class TransactionalOffsets:
         self._load(tablet)
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         self._pending.clear()
         self._load(tablet)
 
     async def stage(self, producer_id: int, consumer: str, positions: Iterable[tuple[TopicPartition, Position]]) -> None:
-        """Keep positions for the end of the producer's transaction, all of them durably or none."""
+        """Stage offsets for the end of the producer's transaction, atomically and durably."""
         now_ms = int(self._clock.wall() * 1000)
         staged: list[_Staged] = []
         commands: list[Command] = []

@@ -1,4 +1,4 @@
-"""Users and what they prove themselves with: SCRAM credentials, from which no password can be had; kept in the system tablet.
+"""Users and their SCRAM credentials, from which passwords cannot be recovered; stored in the system tablet.
 
 "u" | mechanism 1 | user name           the credential, as JSON with a version
 
@@ -46,7 +46,7 @@ class Mechanism(IntEnum):
 
 
 class UnacceptableCredentialError(InvalidRequestError):
-    """A credential that is not kept: too weak, without a name, or of the administrator."""
+    """The credential is refused: too weak, without a name, or of the administrator."""
 
     code = "unacceptable_credential"
 
@@ -58,7 +58,7 @@ class UnknownUserError(InvalidRequestError):
 
 
 class UnknownMechanismError(InvalidRequestError):
-    """A kind of credential that there is not."""
+    """The type of credential is unknown."""
 
     code = "unknown_mechanism"
 
@@ -71,17 +71,17 @@ class RepeatedCredentialError(InvalidRequestError):
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """That clients must say who they are, and who the administrator is."""
+    """Authentication is on, with this administrator."""
 
     admin_user: str
     admin_password: str = field(repr=False)
     random: Random = field(repr=False)  # of salts and nonces; must not be predictable
-    allow_without_rule: bool = False  # whether a user may do what no access rule speaks of
+    allow_without_rule: bool = False  # whether an operation that no access rule covers is allowed
     secret: bytes = field(default=b"", repr=False)  # kept by the node outside its storage; tokens and decoys are made with it
 
 
 class Credential(NamedTuple):
-    """What is kept of a password (RFC 5802): enough to check one, not enough to be it."""
+    """The stored form of a password (RFC 5802), which can verify it but not replace it."""
 
     mechanism: Mechanism
     iterations: int
@@ -91,25 +91,25 @@ class Credential(NamedTuple):
 
     @classmethod
     def from_salted(cls, mechanism: Mechanism, iterations: int, salt: bytes, salted_password: bytes) -> Credential:
-        """The credential of a password that was salted and iterated already."""
+        """The credential of a salted and iterated password."""
         client_key = hmac.digest(salted_password, b"Client Key", mechanism.hash_name)
         stored_key = new_hash(mechanism.hash_name, client_key).digest()
         return cls(mechanism, iterations, salt, stored_key, hmac.digest(salted_password, b"Server Key", mechanism.hash_name))
 
     @classmethod
     def of_password(cls, mechanism: Mechanism, iterations: int, salt: bytes, password: str) -> Credential:
-        """The credential of a password. It takes milliseconds, on purpose."""
+        """Derive the credential of a password. Slow by design."""
         salted = pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
         return cls.from_salted(mechanism, iterations, salt, salted)
 
     def is_of(self, password: str) -> bool:
-        """Whether it was made of this password. It takes milliseconds, on purpose."""
+        """Verify a password. Slow by design."""
         made = Credential.of_password(self.mechanism, self.iterations, self.salt, password)
         return hmac.compare_digest(made.stored_key, self.stored_key)
 
 
 class Users:
-    """The credentials of all users. Every change is durable before it counts."""
+    """The credentials of all users. Every change is durable before it takes effect."""
 
     def __init__(self, tablet: TableTablet, security: Security | None) -> None:
         self._tablet = tablet
@@ -125,7 +125,7 @@ class Users:
         self._shapes = self._find_shapes()
 
     async def reload(self, tablet: TableTablet) -> None:
-        """The tablet was started again: what failed may have been done."""
+        """Reload after a restart of the tablet: a request that failed may have been committed."""
         self._credentials = _load(tablet)
         self._shapes = self._find_shapes()
 
@@ -134,7 +134,7 @@ class Users:
         return sorted({name for name, _ in self._credentials})
 
     def credentials(self, user: str) -> list[Credential]:
-        """The credentials by which a user can prove who it is."""
+        """The credentials of a user."""
         candidates = (self.credential(user, mechanism) for mechanism in Mechanism)
         return [credential for credential in candidates if credential is not None]
 
@@ -153,7 +153,7 @@ class Users:
         return Credential(mechanism, iterations, self._derived(f"salt\0{mechanism}\0{user}", salt_size), keys[:32], keys[32:])
 
     def check_set(self, user: str, iterations: int) -> None:
-        """UnacceptableCredentialError unless a user can be given a credential of that strength."""
+        """Raise UnacceptableCredentialError if the credential is not acceptable."""
         if not user or len(user.encode()) > NAME_SIZE_MAX or "\0" in user:
             raise UnacceptableCredentialError(f"the name of a user has 1 to {NAME_SIZE_MAX} bytes, none of them zero")
         if user == self.admin:
@@ -164,12 +164,12 @@ class Users:
             )
 
     def check_remove(self, user: str, mechanism: Mechanism) -> None:
-        """UnknownUserError unless the user has the credential."""
+        """Raise UnknownUserError if the user does not have the credential."""
         if (user, mechanism) not in self._credentials:
             raise UnknownUserError(f"user {user!r} has no credential of kind {mechanism.sasl_name}")
 
     async def change(self, sets: Iterable[tuple[str, Credential]], removes: Iterable[tuple[str, Mechanism]] = ()) -> None:
-        """Set and remove credentials, all of them or none."""
+        """Set and delete credentials atomically."""
         given = {(user, credential.mechanism): credential for user, credential in sets}
         gone = list(removes)
         commands: list[Command] = [Write(_key(*owner), b"", head=_pack(credential)) for owner, credential in given.items()]
@@ -182,7 +182,7 @@ class Users:
             self._shapes = self._find_shapes()
 
     def _find_shapes(self) -> dict[Mechanism, list[tuple[int, int]]]:
-        """Iterations and sizes of salts that credentials have, by mechanism."""
+        """The iteration counts and salt sizes in use, by mechanism."""
         shapes_of: dict[Mechanism, set[tuple[int, int]]] = {mechanism: set() for mechanism in Mechanism}
         for credential in (*self._credentials.values(), *self._admins.values()):
             shapes_of[credential.mechanism].add((credential.iterations, len(credential.salt)))

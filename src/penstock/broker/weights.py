@@ -1,4 +1,4 @@
-"""How much data the rows of a queue are, counted as the seed counts it and stored with them.
+"""Data weights of the rows of a queue, computed as in the seed and stored with them.
 
 The first record of a batch of rows carries a header, "penstock.weights":
 
@@ -43,7 +43,7 @@ WEIGHT = np.dtype(">u4")
 
 
 class BatchWeights(NamedTuple):
-    """Weights of the rows of a batch, and of all before it."""
+    """The weights of the rows of a batch, and the total before it."""
 
     before: int
     rows: npt.NDArray[np.uint32]
@@ -95,7 +95,7 @@ class Weights:
         self._added: dict[Partition, int] = {}
 
     async def load(self, partition: Partition) -> int:
-        """The weight of all rows written so far, read from the last of them if need be."""
+        """Load the total weight of all rows, from the last batch if necessary."""
         known = self._after.get(partition)
         if known is not None:
             return known[1]
@@ -103,14 +103,14 @@ class Weights:
         return self._after.setdefault(partition, (partition.tablet, after))[1]
 
     def add(self, partition: Partition, weight: int) -> int:
-        """Rows of this weight are queued behind all others; the weight of those. It must be loaded."""
+        """Add the weight of queued rows. Returns the total before them. It must be loaded."""
         tablet, before = self._after[partition]
         self._after[partition] = (tablet, before + weight)
         self._added[partition] = self.added(partition) + weight
         return before
 
     def added(self, partition: Partition) -> int:
-        """The weight of all rows that were queued since the tablet was started."""
+        """The weight of the rows queued since the tablet started."""
         return self._added.get(partition, 0)
 
     def sweep(self) -> None:
@@ -153,7 +153,7 @@ async def _last_weight(partition: Partition) -> int:
 
 
 async def batch_at(partition: Partition, offset: int) -> memoryview | None:
-    """The batch that holds an offset, or the next one if compaction has taken it."""
+    """The batch that holds an offset, or the next one if it was compacted."""
     read = await partition.read(offset, 1)
     for batch in split_batches(joined(read)):
         if next_offset_of(batch) > offset:
