@@ -25,11 +25,12 @@ Answer = TypeVar("Answer")
 
 
 class BoundedLink:
-    """The calls of a VDisk on another node, each with a deadline. `name` is for people: which VDisk, and where."""
+    """The calls of a VDisk on another node, each with a deadline. `name` is for people: which VDisk, and where. Without a timeout
+    the carrier ends each call in time by itself."""
 
     is_remote = True
 
-    def __init__(self, carrier: DiskLink, name: str, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def __init__(self, carrier: DiskLink, name: str, *, timeout_s: float | None = CALL_TIMEOUT_S) -> None:
         self._carrier = carrier
         self._name = name
         self._timeout_s = timeout_s
@@ -111,11 +112,14 @@ class BoundedLink:
 
     async def _call(self, generation: int, work: Awaitable[Answer], failure: Callable[[str], Answer]) -> Answer:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            if self._timeout_s is None:
                 answer = await work
+            else:
+                async with asyncio.timeout(self._timeout_s):
+                    answer = await work
         except TimeoutError:
             self._fail()
-            return failure(f"{self._name} has not answered within {self._timeout_s:g} s")
+            return failure(f"{self._name} has not answered in time")
         except OSError as error:
             self._fail()
             return failure(f"{self._name} cannot be reached: {error}")

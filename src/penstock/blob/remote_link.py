@@ -1,19 +1,22 @@
-"""The calls of a VDisk on another node."""
+"""The calls of a VDisk on another node, over the interconnect."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from penstock.blob.blob_id import PREFIX_SIZE
+from penstock.blob.bounded_link import BoundedLink
+from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
-from penstock.blob.link import ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
-from penstock.blob.meta import BlockItem
+from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.meta import BlockItem, HistoryItem
 from penstock.blob.sisters import SisterMark
-from penstock.blob.status import Status
 from penstock.blob.vdisk_calls import (
     BLOCKED_REPLY,
     CHANNELS_REPLY,
+    CONFIGURATION_REPLY,
     DISK_REPLIES,
     DISK_REPLY,
     PAGE,
@@ -39,42 +42,45 @@ PARTS_OF_ONE_BLOB: Final = 3  # how many times its size a blob may take on one V
 Answer = TypeVar("Answer")
 
 
-class RemoteLink:
-    """A VDisk on another node. Each call ends in time and raises nothing: without an answer of the VDisk it is an ERROR, after
-    which the call may have been carried out or not."""
+def link_to_vdisk(link: Link, group_id: int, order: int, *, timeout_s: float = CALL_TIMEOUT_S) -> BoundedLink:
+    """A VDisk on the node that a link leads to, as the rest of a group may rely on it."""
+    carrier = InterconnectCarrier(link, group_id, order, timeout_s=timeout_s)
+    return BoundedLink(carrier, f"VDisk {order} of group {group_id:08x} on node {link.node_id}", timeout_s=None)
+
+
+class VDiskUnreachableError(ConnectionError):
+    """A call has no answer: it may have been carried out or not."""
+
+
+class InterconnectCarrier:
+    """Carries calls to one VDisk. Each ends in time by itself; VDiskUnreachableError if there is no answer."""
 
     is_remote = True
 
-    def __init__(self, link: Link, group_id: int, order: int, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def __init__(self, link: Link, group_id: int, order: int, *, timeout_s: float) -> None:
         self._link = link
-        self._name = f"VDisk {order} of group {group_id:x}"
         self._destinations = tuple(destination_of(group_id, order, traffic) for traffic in (FOREGROUND, BACKGROUND))
         self._timeout_s = timeout_s
-        self.failures = 0
 
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """See DiskLink."""
         request = pack_put(generation, blob_id, body, from_reserve=from_reserve)
-        return await self._ask(Method.PUT, request, _disk_reply, _no_reply)
+        return await self._ask(Method.PUT, request, partial(unpack, DISK_REPLY))
 
     async def put_all(
         self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
     ) -> list[DiskReply]:
         """See DiskLink."""
         request = pack_put_all(generation, parts, from_reserve=from_reserve)
-
-        def replies(raw: Buffer) -> list[DiskReply]:
-            found = unpack(DISK_REPLIES, raw)
-            if len(found) != len(parts):
-                raise CorruptionError(f"{len(found)} replies to {len(parts)} parts")
-            return found
-
-        return await self._ask(Method.PUT_ALL, request, replies, lambda reason: [_no_reply(reason)] * len(parts))
+        replies = await self._ask(Method.PUT_ALL, request, partial(unpack, DISK_REPLIES))
+        if len(replies) != len(parts):
+            raise VDiskUnreachableError(f"{len(replies)} replies to {len(parts)} parts")
+        return replies
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
         """See DiskLink."""
         request = pack_put(generation, blob_id, body, from_reserve=False)
-        return await self._ask(Method.PUT_REPLICA, request, _disk_reply, _no_reply, BACKGROUND)
+        return await self._ask(Method.PUT_REPLICA, request, partial(unpack, DISK_REPLY), BACKGROUND)
 
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
         """See DiskLink."""
@@ -82,50 +88,35 @@ class RemoteLink:
         is_whole = blob_id[-1] & 0xF == 0
         size = int.from_bytes(blob_id[PREFIX_SIZE:], "big") >> 4
         reply_bytes = PARTS_OF_ONE_BLOB * size if is_whole else length
-        return await self._ask(
-            Method.GET, request, unpack_parts, lambda reason: PartsReply(Status.ERROR, (), reason), reply_bytes=reply_bytes + 1000
-        )
+        return await self._ask(Method.GET, request, unpack_parts, reply_bytes=reply_bytes + 1000)
 
     def piece(self, generation: int, blob_id: bytes, offset: int, length: int) -> FilePiece | None:
         """See DiskLink. The files of another node cannot be sent from here."""
         return None
 
-    async def block(self, generation: int, item: BlockItem) -> DiskReply:
+    async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """See DiskLink."""
-        return await self._ask(Method.BLOCK, (pack((generation, item)),), _disk_reply, _no_reply)
+        return await self._ask(Method.BLOCK, (pack((generation, item, history)),), partial(unpack, DISK_REPLY))
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
         """See DiskLink."""
-        return await self._ask(Method.COLLECT, (pack((generation, request)),), _disk_reply, _no_reply)
+        return await self._ask(Method.COLLECT, (pack((generation, request)),), partial(unpack, DISK_REPLY))
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> tuple[Status, int]:
+    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
         """See DiskLink."""
-        request = (pack((generation, tablet)),)
-        return await self._ask(
-            Method.BLOCKED_GENERATION, request, lambda raw: unpack(BLOCKED_REPLY, raw), lambda _: (Status.ERROR, -1)
-        )
+        return await self._ask(Method.BLOCKED_GENERATION, (pack((generation, tablet)),), partial(unpack, BLOCKED_REPLY))
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int
     ) -> Page:
         """See DiskLink."""
-        return await self._ask(
-            Method.LISTING,
-            (pack((generation, channel_key, begin, end, reverse, limit)),),
-            lambda raw: unpack(PAGE, raw),
-            lambda _: Page(Status.ERROR),
-            reply_bytes=limit * LISTED_BYTES,
-        )
+        request = (pack((generation, channel_key, begin, end, reverse, limit)),)
+        return await self._ask(Method.LISTING, request, partial(unpack, PAGE), reply_bytes=limit * LISTED_BYTES)
 
     async def channels(self, generation: int) -> ChannelsReply:
         """See DiskLink."""
         return await self._ask(
-            Method.CHANNELS,
-            (pack((generation,)),),
-            lambda raw: unpack(CHANNELS_REPLY, raw),
-            lambda _: ChannelsReply(Status.ERROR),
-            BACKGROUND,
-            reply_bytes=METADATA_BYTES,
+            Method.CHANNELS, (pack((generation,)),), partial(unpack, CHANNELS_REPLY), BACKGROUND, reply_bytes=METADATA_BYTES
         )
 
     async def pull(
@@ -133,46 +124,45 @@ class RemoteLink:
     ) -> PullReply:
         """See DiskLink."""
         request = (pack((generation, order, incarnation, position, mark)),)
-        return await self._ask(
-            Method.PULL, request, unpack_pull, lambda _: PullReply(Status.ERROR), BACKGROUND, reply_bytes=METADATA_BYTES
-        )
+        return await self._ask(Method.PULL, request, unpack_pull, BACKGROUND, reply_bytes=METADATA_BYTES)
 
-    async def drop(self, blob_id: bytes) -> DiskReply:
+    async def drop(self, generation: int, blob_id: bytes, place: tuple[int, int]) -> DiskReply:
         """See DiskLink."""
-        return await self._ask(Method.DROP, (pack((blob_id,)),), _disk_reply, _no_reply)
+        return await self._ask(Method.DROP, (pack((generation, blob_id, place)),), partial(unpack, DISK_REPLY))
+
+    async def configure(self, offered: Configuration) -> ConfigurationReply:
+        """See DiskLink."""
+        return await self._ask(Method.CONFIGURE, (pack((offered,)),), partial(unpack, CONFIGURATION_REPLY), BACKGROUND)
+
+    async def form(self, generation: int) -> DiskReply:
+        """See DiskLink."""
+        return await self._ask(Method.FORM, (pack((generation,)),), partial(unpack, DISK_REPLY), BACKGROUND)
+
+    async def note_disorder(self, generation: int) -> DiskReply:
+        """See DiskLink."""
+        return await self._ask(Method.NOTE_DISORDER, (pack((generation,)),), partial(unpack, DISK_REPLY), BACKGROUND)
 
     async def _ask(
         self,
         method: Method,
         request: Parts,
         decode: Callable[[Buffer], Answer],
-        failure: Callable[[str], Answer],
         traffic: int = FOREGROUND,
         *,
         reply_bytes: int = 0,
     ) -> Answer:
-        """Sends a request; `failure` makes an answer of the reason for which there is none."""
+        """Sends a request and decodes the reply to it."""
         reply = await self._call(method, request, traffic, reply_bytes)
-        if reply.status is CallStatus.TOO_LARGE and traffic == BACKGROUND:
+        if reply.status is CallStatus.TOO_LARGE and reply_bytes == METADATA_BYTES:
             # How much metadata a VDisk has is not known before; room for the most is taken only if it is needed.
             reply = await self._call(method, request, traffic, METADATA_BYTES_MAX)
-        trouble = f"it gave no answer ({reply.status.name.lower()}): {reply.reason}"
-        if reply.status is CallStatus.OK:
-            try:
-                return decode(reply.body)
-            except CorruptionError as error:
-                trouble = str(error)
-        self.failures += 1
-        return failure(f"{self._name} on node {self._link.node_id}: {trouble}")
+        if reply.status is not CallStatus.OK:
+            raise VDiskUnreachableError(f"{reply.status.name.lower()}: {reply.reason}")
+        try:
+            return decode(reply.body)
+        except CorruptionError as error:
+            raise VDiskUnreachableError(str(error)) from error
 
     def _call(self, method: Method, request: Parts, traffic: int, reply_bytes: int) -> Awaitable[Reply]:
         destination = self._destinations[traffic]
         return self._link.call(method, destination, request, timeout_s=self._timeout_s, reply_bytes=reply_bytes)
-
-
-def _disk_reply(raw: Buffer) -> DiskReply:
-    return unpack(DISK_REPLY, raw)
-
-
-def _no_reply(reason: str) -> DiskReply:
-    return DiskReply(Status.ERROR, reason)

@@ -21,9 +21,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer
-from penstock.blob.link import ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
-from penstock.blob.meta import BlockItem, DiskState, decode_items, encode_items
+from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.meta import BlockItem, DiskState, HistoryItem, decode_items, encode_items
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
 from penstock.blob.vector import Content, Vector
@@ -51,6 +52,9 @@ class Method(IntEnum):
     CHANNELS = 9
     PULL = 10
     DROP = 11
+    CONFIGURE = 12
+    FORM = 13
+    NOTE_DISORDER = 14
 
 
 class PutCall(NamedTuple):
@@ -84,6 +88,7 @@ class _PullHead(NamedTuple):
     items: bytes
     state: DiskState
     known: SisterMark | None
+    disorders: int
 
 
 T = TypeVar("T")
@@ -91,19 +96,23 @@ T = TypeVar("T")
 pack: Final = msgspec.msgpack.Encoder().encode
 REQUESTS: Final[dict[Method, msgspec.msgpack.Decoder[Any]]] = {
     Method.GET: msgspec.msgpack.Decoder(tuple[int, bytes, int, int]),
-    Method.BLOCK: msgspec.msgpack.Decoder(tuple[int, BlockItem]),
+    Method.BLOCK: msgspec.msgpack.Decoder(tuple[int, BlockItem, HistoryItem | None]),
     Method.COLLECT: msgspec.msgpack.Decoder(tuple[int, CollectRequest]),
     Method.BLOCKED_GENERATION: msgspec.msgpack.Decoder(tuple[int, bytes]),
     Method.LISTING: msgspec.msgpack.Decoder(tuple[int, bytes, bytes, bytes | None, bool, int]),
     Method.CHANNELS: msgspec.msgpack.Decoder(tuple[int]),
     Method.PULL: msgspec.msgpack.Decoder(tuple[int, int, int, int, SisterMark | None]),
-    Method.DROP: msgspec.msgpack.Decoder(tuple[bytes]),
+    Method.DROP: msgspec.msgpack.Decoder(tuple[int, bytes, tuple[int, int]]),
+    Method.CONFIGURE: msgspec.msgpack.Decoder(tuple[Configuration]),
+    Method.FORM: msgspec.msgpack.Decoder(tuple[int]),
+    Method.NOTE_DISORDER: msgspec.msgpack.Decoder(tuple[int]),
 }
 DISK_REPLY: Final = msgspec.msgpack.Decoder(DiskReply)
 DISK_REPLIES: Final = msgspec.msgpack.Decoder(list[DiskReply])
 PAGE: Final = msgspec.msgpack.Decoder(Page)
 CHANNELS_REPLY: Final = msgspec.msgpack.Decoder(ChannelsReply)
-BLOCKED_REPLY: Final = msgspec.msgpack.Decoder(tuple[Status, int])
+CONFIGURATION_REPLY: Final = msgspec.msgpack.Decoder(ConfigurationReply)
+BLOCKED_REPLY: Final = msgspec.msgpack.Decoder(BlockedReply)
 _PARTS_HEAD: Final = msgspec.msgpack.Decoder(_PartsHead)
 _PULL_HEAD: Final = msgspec.msgpack.Decoder(_PullHead)
 
@@ -112,7 +121,7 @@ def unpack(decoder: msgspec.msgpack.Decoder[T], raw: Buffer) -> T:
     """What was packed; raises CorruptionError for bytes that are something else."""
     try:
         return decoder.decode(raw)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise CorruptionError(f"{len(raw)} bytes from another node make no sense: {error}") from error
 
 
@@ -181,7 +190,8 @@ def unpack_parts(raw: Buffer) -> PartsReply:
 def pack_pull(reply: PullReply) -> list[Buffer]:
     """The reply to PULL."""
     items = encode_items(reply.items)
-    return [pack(_PullHead(reply.status, reply.incarnation, reply.position, items, reply.state, reply.known))]
+    head = _PullHead(reply.status, reply.incarnation, reply.position, items, reply.state, reply.known, reply.disorders)
+    return [pack(head)]
 
 
 def unpack_pull(raw: Buffer) -> PullReply:
@@ -191,7 +201,7 @@ def unpack_pull(raw: Buffer) -> PullReply:
         items = tuple(decode_items(head.items))
     except (struct.error, ValueError) as error:
         raise CorruptionError(f"metadata from another node makes no sense: {error}") from error
-    return PullReply(head.status, head.incarnation, head.position, items, head.state, head.known)
+    return PullReply(head.status, head.incarnation, head.position, items, head.state, head.known, head.disorders)
 
 
 def _buffers(content: Content) -> Sequence[Buffer]:

@@ -1,7 +1,8 @@
-"""Serves a VDisk of this node to other nodes over the interconnect."""
+"""Serves the VDisks of this node to other nodes over the interconnect."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.blob.link import DiskLink
@@ -15,6 +16,7 @@ from penstock.blob.vdisk_calls import (
     unpack_put,
     unpack_put_all,
 )
+from penstock.core.errors import UnavailableError
 from penstock.interconnect import Handler, Parts, ServedCall, Service
 
 FOREGROUND: Final = 0
@@ -30,9 +32,11 @@ def destination_of(group_id: int, order: int, traffic: int = FOREGROUND) -> int:
 class VDiskService:
     """The handlers of one VDisk. They are not cancelled: a disk ends what it has begun, whether or not a caller waits."""
 
-    def __init__(self, service: Service, group_id: int, order: int, vdisk: DiskLink) -> None:
+    def __init__(self, service: Service, group_id: int, order: int, find: Callable[[], DiskLink | None]) -> None:
+        """`find` gives the VDisk if it is open on this node; it may be closed and opened again while it is served."""
         self._service = service
-        self._vdisk = vdisk
+        self._name = f"VDisk {order} of group {group_id:08x}"
+        self._find = find
         self._destinations = [destination_of(group_id, order, traffic) for traffic in (FOREGROUND, BACKGROUND)]
         handlers: dict[int, Handler] = {
             Method.PUT: self._put,
@@ -46,6 +50,9 @@ class VDiskService:
             Method.CHANNELS: self._channels,
             Method.PULL: self._pull,
             Method.DROP: self._drop,
+            Method.CONFIGURE: self._configure,
+            Method.FORM: self._form,
+            Method.NOTE_DISORDER: self._note_disorder,
         }
         for destination in self._destinations:
             service.register(destination, handlers, cancels=False)
@@ -54,6 +61,13 @@ class VDiskService:
         """Refuse new calls; those in flight go on."""
         for destination in self._destinations:
             self._service.unregister(destination)
+
+    @property
+    def _vdisk(self) -> DiskLink:
+        vdisk = self._find()
+        if vdisk is None:
+            raise UnavailableError(f"{self._name} is not open on this node")
+        return vdisk
 
     async def _put(self, call: ServedCall) -> Parts:
         generation, from_reserve, blob_id, body = unpack_put(call.body or b"")
@@ -72,8 +86,8 @@ class VDiskService:
         return pack_parts(await self._vdisk.get(generation, blob_id, offset, length))
 
     async def _block(self, call: ServedCall) -> Parts:
-        generation, item = unpack(REQUESTS[Method.BLOCK], call.body or b"")
-        return (pack(await self._vdisk.block(generation, item)),)
+        generation, item, history = unpack(REQUESTS[Method.BLOCK], call.body or b"")
+        return (pack(await self._vdisk.block(generation, item, history)),)
 
     async def _collect(self, call: ServedCall) -> Parts:
         generation, request = unpack(REQUESTS[Method.COLLECT], call.body or b"")
@@ -96,4 +110,17 @@ class VDiskService:
         return pack_pull(await self._vdisk.pull(generation, order, incarnation, position, mark))
 
     async def _drop(self, call: ServedCall) -> Parts:
-        return (pack(await self._vdisk.drop(*unpack(REQUESTS[Method.DROP], call.body or b""))),)
+        generation, blob_id, place = unpack(REQUESTS[Method.DROP], call.body or b"")
+        return (pack(await self._vdisk.drop(generation, blob_id, place)),)
+
+    async def _configure(self, call: ServedCall) -> Parts:
+        (offered,) = unpack(REQUESTS[Method.CONFIGURE], call.body or b"")
+        return (pack(await self._vdisk.configure(offered)),)
+
+    async def _form(self, call: ServedCall) -> Parts:
+        (generation,) = unpack(REQUESTS[Method.FORM], call.body or b"")
+        return (pack(await self._vdisk.form(generation)),)
+
+    async def _note_disorder(self, call: ServedCall) -> Parts:
+        (generation,) = unpack(REQUESTS[Method.NOTE_DISORDER], call.body or b"")
+        return (pack(await self._vdisk.note_disorder(generation)),)

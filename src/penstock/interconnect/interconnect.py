@@ -20,6 +20,7 @@ from penstock.interconnect.serving import CallerConnection
 log = logging.getLogger(__name__)
 
 SWEEP_S: Final = 0.5
+STOPPED_S: Final = 2.0
 
 
 class Interconnect:
@@ -140,9 +141,13 @@ class Interconnect:
         return caller.connection
 
     async def _sweep(self) -> None:
+        swept_at = self._clock.monotonic()
         while True:
             await asyncio.sleep(SWEEP_S)
-            now = self._clock.monotonic()
+            now, before = self._clock.monotonic(), swept_at
+            swept_at = now
+            if now - before > STOPPED_S:
+                continue  # this process was stopped: what came meanwhile is read before anyone is called silent
             beating = {
                 caller.peer.session for caller in self._callers if caller.peer is not None and caller.peer.role is Role.HEARTBEAT
             }

@@ -86,6 +86,7 @@ class Link:
         self._opening: dict[Connection, asyncio.Future[Peer]] = {}
         self._pending: dict[int, PendingCall] = {}
         self._windows: dict[int, int] = {}  # bytes in flight by destination
+        self._bytes_held = 0  # all together
         self._last_call = 0
         self._why_down = f"node {node_id} is not connected yet"
         self._broken: asyncio.Future[None] | None = None
@@ -141,22 +142,20 @@ class Link:
         connection = self._calls
         if connection is None:
             return self._failed(CallStatus.UNREACHABLE, self._why_down)
-        size = 0
-        for part in parts:
-            size += len(part)
+        size = sum(map(len, parts))
         options = self._options
         if size > options.body_bytes_max:
             return self._failed(CallStatus.TOO_LARGE, f"a call of {size} bytes; at most {options.body_bytes_max} are allowed")
         cost = size + reply_bytes + CALL_COST
-        windows = self._windows
-        used = windows.get(destination, 0)
+        used = self._windows.get(destination, 0)
         pending = self._pending
-        if (used and used + cost > options.window_bytes) or len(pending) >= options.calls_max:
-            return self._failed(
-                CallStatus.OVERLOADED,
-                f"{used} bytes are in flight to destination {destination} of node {self.node_id}, in {len(pending)} calls to the "
-                f"node; the limits are {options.window_bytes} and {options.calls_max}",
-            )
+        held = self._bytes_held
+        if (
+            (used and used + cost > options.window_bytes)
+            or (held and held + cost > options.link_bytes_max)
+            or len(pending) >= options.calls_max
+        ):
+            return self._overloaded(destination)
         now = self._clock.monotonic()
         number = self._last_call = self._last_call + 1
         future = PendingCall(loop=self.loop)  # with attributes set here: a constructor in Python would take twice as long
@@ -165,7 +164,8 @@ class Link:
         future.destination = destination
         future.cost = cost
         future.deadline = now + timeout_s
-        windows[destination] = used + cost
+        self._windows[destination] = used + cost
+        self._bytes_held = held + cost
         pending[number] = future
         self._deadlines.note(future.deadline)
         timeout_ms = min(max(int(timeout_s * 1000), 1), TIMEOUT_MS_MAX)
@@ -409,6 +409,7 @@ class Link:
             connection.flush_soon()
 
     def _release(self, future: PendingCall) -> None:
+        self._bytes_held -= future.cost
         left = self._windows[future.destination] - future.cost
         if left:
             self._windows[future.destination] = left
@@ -419,6 +420,15 @@ class Link:
         self.probe.count_error(reply.status.name)
         if not future.done():
             future.set_result(reply)
+
+    def _overloaded(self, destination: int) -> asyncio.Future[Reply]:
+        options, used = self._options, self._windows.get(destination, 0)
+        return self._failed(
+            CallStatus.OVERLOADED,
+            f"{used} bytes are in flight to destination {destination} of node {self.node_id}, {self._bytes_held} bytes and "
+            f"{len(self._pending)} calls to the node; the limits are {options.window_bytes}, {options.link_bytes_max} and "
+            f"{options.calls_max}",
+        )
 
     def _failed(self, status: CallStatus, reason: str) -> asyncio.Future[Reply]:
         self.probe.count_error(status.name)

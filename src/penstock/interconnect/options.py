@@ -11,6 +11,7 @@ class InterconnectOptions:
 
     body_bytes_max: int = 64 << 20  # of one call or one reply
     window_bytes: int = 32 << 20  # in flight to one destination; a call beyond it fails at once
+    link_bytes_max: int = 128 << 20  # in flight to one node, of all its destinations
     calls_max: int = 8192  # in flight on one connection
     served_bytes_max: int = 256 << 20  # of calls that this node serves, from all peers
     unsent_bytes_max: int = 32 << 20  # replies that a peer has not read yet; beyond it nothing more is read from that peer

@@ -1,4 +1,5 @@
-"""A block-4-2 group whose VDisks are in four other processes: one of them is stopped and one killed, and no put fails."""
+"""A block-4-2 group whose VDisks are in four other processes, under load: one is stopped, one killed and started again, and once
+that is refilled another is killed. No put fails, and everything acknowledged is read back."""
 
 from __future__ import annotations
 
@@ -6,54 +7,58 @@ import asyncio
 import hashlib
 import os
 import signal
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
-from penstock.blob import BlobId, GroupProxy, Status
-from penstock.blob.group import Group
-from penstock.blob.remote_link import RemoteLink
-from penstock.core.clock import SystemClock
-from penstock.interconnect import Interconnect
+from penstock.blob import BlobId, Status
+from penstock.blob.membership import Membership
+from penstock.blob.storage import through_races
 from tests.e2e.interconnect.node_program import new_interconnect
 from tests.e2e.interconnect.running_peer import RunningPeer, connected, running_module
-from tests.e2e.interconnect.vdisk_program import ERASURE, GROUP
+from tests.e2e.interconnect.vdisk_program import FIRST, HOSTS, membership_of
 
-HOSTS = (2, 3, 4, 5)
 TABLET = 1
 WRITERS = 4
 SIZES = (500, 20_000, 400_000)
 STOPPED_S = 3.0
+PUTS = 50  # between two faults, at least
+WAIT_S = 60.0
 
 
 class Writers:
     """Tasks that put blobs until they are told to end."""
 
-    def __init__(self, proxy: GroupProxy) -> None:
-        self._proxy = proxy
+    def __init__(self, membership: Membership, generation: int) -> None:
+        self._generation = generation
+        self._proxy = membership.proxy
         self.acknowledged: list[BlobId] = []
         self.failed: list[str] = []
         self._step = 0
-        self._tasks = [asyncio.ensure_future(self._write()) for _ in range(WRITERS)]
         self._ending = False
+        self._tasks = [asyncio.ensure_future(self._write()) for _ in range(WRITERS)]
 
-    async def until(self, more: int) -> None:
-        """Wait for so many more puts."""
-        wanted = len(self.acknowledged) + more
+    async def go_on(self) -> None:
+        """Wait for more puts."""
+        wanted = len(self.acknowledged) + PUTS
         while len(self.acknowledged) < wanted and not self.failed:  # noqa: ASYNC110 - a test that looks on
             await asyncio.sleep(0.01)
+        assert self.failed == []
 
     async def end(self) -> None:
         self._ending = True
         await asyncio.gather(*self._tasks)
+        assert self.failed == []
 
     async def _write(self) -> None:
         while not self._ending:
             self._step += 1
-            blob_id = BlobId(TABLET, 0, 1, self._step, 0, SIZES[self._step % len(SIZES)])
-            reply = await self._proxy.put(blob_id, data_of(blob_id))
+            blob_id = BlobId(TABLET, 0, self._generation, self._step, 0, SIZES[self._step % len(SIZES)])
+            reply = await through_races(self._proxy, partial(self._proxy.put, blob_id, data_of(blob_id)))
             if reply.status is Status.OK:
                 self.acknowledged.append(blob_id)
             else:
@@ -66,48 +71,99 @@ def data_of(blob_id: BlobId) -> bytes:
     return hashlib.shake_128(blob_id.pack()).digest(blob_id.size)
 
 
-async def open_group(own: Interconnect, peers: dict[int, RunningPeer]) -> GroupProxy:
-    """The group as a node without disks sees it."""
-    links: list[Any] = []
-    for order in range(ERASURE.shape.disks):
-        node_id = HOSTS[order // 2]
-        links.append(RemoteLink(await connected(own.link(node_id, peers[node_id].address)), GROUP, order))
-    return GroupProxy(Group(GROUP, 1, ERASURE, links), SystemClock())
+async def form(membership: Membership) -> None:
+    """Let the empty disks of the new group begin, and decide that it serves."""
+    links = [link for link in membership.group.links if link is not None]
+    for link in links:
+        assert (await link.form(1)).status is Status.OK
+    formed = FIRST.formed()
+    for link in links:
+        assert (await link.configure(formed)).status is Status.OK
+    membership.learn(formed)
+    await in_step(membership, range(len(links)))
 
 
-async def use(peers: dict[int, RunningPeer]) -> None:
+async def in_step(membership: Membership, orders: range) -> None:
+    """Wait until VDisks hold all that they should."""
+    deadline = time.monotonic() + WAIT_S
+    for order in orders:
+        while True:
+            link = membership.group.links[order]
+            assert link is not None
+            reply = await link.channels(membership.group.generation)
+            if reply.status is Status.OK and reply.proves_absence:
+                break
+            assert time.monotonic() < deadline, (order, reply)
+            await asyncio.sleep(0.05)
+
+
+async def use(peers: Hosts, directory: Path) -> None:
     own = new_interconnect(1)
-    proxy = await open_group(own, peers)
-    assert (await proxy.block(TABLET, 1, 1)).status is Status.OK
-    writers = Writers(proxy)
-    await writers.until(60)
-    os.kill(peers[3].process.pid, signal.SIGSTOP)
-    try:
-        await asyncio.gather(asyncio.sleep(STOPPED_S), writers.until(60))
-    finally:
-        os.kill(peers[3].process.pid, signal.SIGCONT)
+    membership = membership_of(1, own, directory)
+    for link in own.links.values():
+        await connected(link)
+    await form(membership)
+    proxy = membership.proxy
+    deadline = time.monotonic() + WAIT_S
+    generation = 1
+    # The disks of a group that has just formed hear from each other first.
+    while (reply := await through_races(proxy, partial(proxy.block, TABLET, generation, 1))).status is not Status.OK:
+        assert time.monotonic() < deadline, reply
+        generation += 1  # some disks may have taken the block
+        await asyncio.sleep(0.05)
+    writers = Writers(membership, generation)
+    await writers.go_on()
+    with peers.stopped(3):
+        await asyncio.gather(asyncio.sleep(STOPPED_S), writers.go_on())
     await connected(own.links[3])
-    await writers.until(60)
-    peers[5].process.kill()
-    await writers.until(60)
+    await in_step(membership, range(2, 4))
+    peers.kill(5)
+    await writers.go_on()
+    peers.start(5)
+    await connected(own.links[5])
+    await in_step(membership, range(6, 8))
+    await writers.go_on()
+    peers.kill(2)
+    await writers.go_on()
     await writers.end()
-    assert writers.failed == []
     for blob_id in writers.acknowledged:
         result = await proxy.get(blob_id)
         assert (result.status, bytes(result.data) == data_of(blob_id)) == (Status.OK, True), (blob_id, result.reason)
-    assert (await proxy.block(TABLET, 2, 7)).status is Status.OK
-    late = BlobId(TABLET, 0, 1, 1_000_000, 0, 100)
+    assert (await proxy.block(TABLET, generation + 1, 7)).status is Status.OK
+    late = BlobId(TABLET, 0, generation, 1_000_000, 0, 100)
     assert (await proxy.put(late, data_of(late))).status is Status.BLOCKED
-    await proxy.group.drain()
+    await membership.group.drain()
     await own.close()
 
 
-def test_no_put_fails_while_a_host_of_two_disks_is_stopped_or_killed(tmp_path: Path) -> None:
+class Hosts:
+    """The processes that have the disks."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._running: dict[int, RunningPeer] = {}
+        for node in HOSTS:
+            self.start(node)
+
+    def start(self, node: int) -> None:
+        argv = ["tests.e2e.interconnect.vdisk_program", str(node), str(self._directory)]
+        self._running[node] = self._stack.enter_context(running_module(argv, self._directory / "log"))
+
+    def kill(self, node: int) -> None:
+        self._running[node].process.kill()
+        self._running[node].process.wait()
+
+    @contextmanager
+    def stopped(self, node: int) -> Iterator[None]:
+        os.kill(self._running[node].process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._running[node].process.pid, signal.SIGCONT)
+
+
+def test_no_put_fails_while_hosts_are_stopped_killed_and_refilled(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        peers = {}
-        for at, node_id in enumerate(HOSTS):
-            argv = [str(node_id), f"unix:{tmp_path}/node-{node_id}", str(tmp_path), f"{2 * at},{2 * at + 1}"]
-            module = ["tests.e2e.interconnect.vdisk_program", *argv]
-            peers[node_id] = stack.enter_context(running_module(module, tmp_path / "log"))
-        uvloop.run(asyncio.wait_for(use(peers), 100.0))
+        uvloop.run(asyncio.wait_for(use(Hosts(tmp_path, stack), tmp_path), 110.0))
     assert "Traceback" not in (tmp_path / "log").read_text(encoding="utf-8")

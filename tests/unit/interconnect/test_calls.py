@@ -113,6 +113,19 @@ async def test_a_full_window_refuses_at_once_and_other_destinations_go_on(networ
 
 
 @simulated
+async def test_a_link_holds_a_bounded_number_of_bytes_and_calls(network: SimNetwork) -> None:
+    _, second, link = await pair(network, InterconnectOptions(link_bytes_max=20_000, calls_max=4))
+    for destination in range(2, 6):
+        second.interconnect.service.register(destination, {HANG: second.hang})
+    futures = [link.call(HANG, destination, (bytes(8000),), timeout_s=1.0) for destination in range(2, 5)]
+    assert [(await future).status for future in futures] == [CallStatus.EXPIRED, CallStatus.EXPIRED, CallStatus.OVERLOADED]
+    futures = [link.call(HANG, 2, (), timeout_s=1.0) for _ in range(5)]
+    assert (await futures[4]).status is CallStatus.OVERLOADED
+    assert {(await future).status for future in futures[:4]} == {CallStatus.EXPIRED}
+    assert (await call(link, ECHO, bytes(15_000))).status is CallStatus.OK
+
+
+@simulated
 async def test_a_node_refuses_more_than_it_can_hold_whatever_callers_think(network: SimNetwork) -> None:
     second = await SimNode(network, 2, options=InterconnectOptions(window_bytes=200_000)).start()
     first = await SimNode(network, 1).start()

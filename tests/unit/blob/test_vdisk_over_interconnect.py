@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.blob import Content, Erasure, Status, VDisk, VDiskId, Vector
-from penstock.blob.link import CollectRequest, PullReply
-from penstock.blob.meta import BlockItem, DiskState
-from penstock.blob.remote_link import RemoteLink
+from penstock.blob.bounded_link import BoundedLink
+from penstock.blob.configuration import Configuration, Seat
+from penstock.blob.link import CollectRequest, DiskReply, PullReply
+from penstock.blob.meta import BlockItem, DiskState, HistoryItem
+from penstock.blob.remote_link import link_to_vdisk
 from penstock.blob.sisters import SisterMark
 from penstock.blob.vdisk_calls import (
     DISK_REPLY,
     REQUESTS,
+    Method,
     unpack,
     unpack_parts,
     unpack_pull,
@@ -46,13 +49,13 @@ async def open_vdisk() -> VDisk:
     return vdisk
 
 
-async def remote(vdisk: VDisk, options: InterconnectOptions | None = None) -> tuple[SimNode, SimNode, RemoteLink]:
+async def remote(vdisk: VDisk, options: InterconnectOptions | None = None) -> tuple[SimNode, SimNode, BoundedLink]:
     """Two nodes, of which the second has the VDisk, and a link to it."""
     network = new_network()
     first = await SimNode(network, 1, options=options).start()
     second = await SimNode(network, 2, options=options).start()
-    VDiskService(second.interconnect.service, GROUP_ID, ORDER, vdisk)
-    return first, second, RemoteLink(await first.link_to(second), GROUP_ID, ORDER, timeout_s=2.0)
+    VDiskService(second.interconnect.service, GROUP_ID, ORDER, lambda: None if vdisk.closed else vdisk)
+    return first, second, link_to_vdisk(await first.link_to(second), GROUP_ID, ORDER, timeout_s=2.0)
 
 
 async def converse(link: Any) -> list[object]:
@@ -79,11 +82,21 @@ async def converse(link: Any) -> list[object]:
     told.append(await link.blocked_generation(1, channel[:8]))
     told.append(await link.block(1, BlockItem(channel[:8], 5, (1 << 64) - 1)))
     told.append(await link.block(1, BlockItem(channel[:8], 5, 7)))
+    told.append(await link.block(1, BlockItem(channel[:8], 6, 7), HistoryItem(channel[:8], 2, b"history")))
     told.append(await link.put(1, blob_at(13, 16).pack_part(1), b"late"))
     told.append(await link.blocked_generation(1, channel[:8]))
-    told.append(await link.drop(parts[1][0]))
-    told.append(await link.pull(1, 5, 0, 0))
-    told.append(await link.pull(1, 5, 0, 0, SisterMark(5, bytes(16), 2, (3, 4))))
+    written = told[1]
+    assert isinstance(written, DiskReply)
+    told.append(await link.drop(1, parts[1][0], (9, 9)))  # not where it is
+    told.append(await link.drop(1, parts[1][0], written.place))
+    told.append(await link.note_disorder(1))
+    told.append(await link.form(1))
+    seats = tuple(Seat(node, f"disk-{node}") for node in range(8))
+    told.append(await link.configure(Configuration(GROUP_ID, 1, ERASURE, seats)))
+    told.append(await link.configure(Configuration(GROUP_ID, 2, ERASURE, seats)))
+    told.append(await link.form(1))
+    told.append(await link.pull(2, 5, 0, 0))
+    told.append(await link.pull(2, 5, 0, 0, SisterMark(5, bytes(16), 2, (3, 4))))
     told.append(link.piece(1, blob_at(99, 4).pack_part(1), 0, 1))
     return told
 
@@ -115,18 +128,20 @@ def test_without_an_answer_every_call_is_an_error_with_a_reason() -> None:
         await asyncio.sleep(0.1)
         reply = await link.put(1, blob_id, b"x")
         assert reply.status is Status.ERROR
-        assert "VDisk 3 of group 82000000 on node 2" in reply.reason
+        assert "VDisk 3 of group 82000000 on node 2 cannot be reached" in reply.reason
         assert [reply.status for reply in await link.put_all(1, [(blob_id, b"x")] * 2)] == [Status.ERROR] * 2
         assert (await link.put_replica(1, blob_id, b"x")).status is Status.ERROR
         assert (await link.get(1, blob_id, 0, 1)).status is Status.ERROR
         assert (await link.block(1, BlockItem(bytes(8), 1, 1))).status is Status.ERROR
         assert (await link.collect(1, CollectRequest(bytes(9), 1, 1, None, False, (), ()))).status is Status.ERROR
-        assert await link.blocked_generation(1, bytes(8)) == (Status.ERROR, -1)
+        assert (await link.blocked_generation(1, bytes(8))).status is Status.ERROR
         assert (await link.listing(1, bytes(9), b"", None, reverse=False, limit=1)).status is Status.ERROR
         assert (await link.channels(1)).status is Status.ERROR
         assert (await link.pull(1, 0, 0, 0)).status is Status.ERROR
-        assert (await link.drop(blob_id)).status is Status.ERROR
-        assert link.failures == 11
+        assert (await link.drop(1, blob_id, (1, 1))).status is Status.ERROR
+        assert (await link.form(1)).status is Status.ERROR
+        assert (await link.configure(Configuration(GROUP_ID, 1, ERASURE, ()))).status is Status.ERROR
+        assert link.failures == 13
         assert not first.process.crashed
 
     run_simulation(main(), seed=1)
@@ -155,11 +170,24 @@ def test_a_vdisk_that_hangs_is_an_error_after_the_deadline_and_replication_has_a
     run_simulation(main(), seed=1)
 
 
+def test_a_vdisk_that_is_closed_there_is_an_error_until_it_is_open() -> None:
+    async def main() -> None:
+        vdisk = await open_vdisk()
+        _, _, link = await remote(vdisk)
+        vdisk.closed = True
+        reply = await link.put(1, blob_at(1, 4).pack_part(1), b"x")
+        assert (reply.status, "is not open on this node" in reply.reason) == (Status.ERROR, True)
+        vdisk.closed = False
+        assert (await link.put(1, blob_at(1, 4).pack_part(1), b"x")).status is Status.OK
+
+    run_simulation(main(), seed=1)
+
+
 def test_a_request_that_makes_no_sense_is_told_so() -> None:
     async def main() -> None:
         first, _, _ = await remote(await open_vdisk())
         link = first.interconnect.links[2]
-        for method in range(1, 12):
+        for method in Method:
             reply = await link.call(method, destination_of(GROUP_ID, ORDER), (b"\xc1nonsense",), timeout_s=1.0)
             assert (reply.status, reply.code) == (CallStatus.FAILED, "corruption")
 
