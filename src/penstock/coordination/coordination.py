@@ -218,6 +218,10 @@ class Coordination:
         """The running nodes, as last seen."""
         return [decode_member(entry) for entry in self._mirror.scan(MEMBERS)]
 
+    async def read_members(self) -> list[MemberRecord]:
+        """The running nodes as they are now."""
+        return [decode_member(entry) for entry in (await self._store.scan(MEMBERS)).entries]
+
     @property
     def is_registered(self) -> bool:
         """Whether the lease of this node lives for certain."""

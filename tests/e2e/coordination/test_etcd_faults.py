@@ -13,7 +13,7 @@ import pytest
 
 from penstock.coordination import NotLeaderError, StoreState
 from tests.e2e.coordination.counting_load import TTL_S, CountingLoad
-from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
+from tests.e2e.coordination.etcd_process import EtcdCluster, newest_etcd, running_etcd
 from tests.e2e.coordination.nodes import until
 
 ROUNDS = 20
@@ -105,7 +105,8 @@ def test_nothing_is_missed_when_the_leader_of_etcd_dies_and_then_all_of_it_for_l
 @pytest.mark.parametrize(
     "fault", [kill_leader, freeze_leader, freeze_follower, freeze_two, kill_all], ids=lambda fault: fault.__name__
 )
-def test_twenty_rounds(tmp_path: Path, fault: Callable[[CountingLoad], Awaitable[None]]) -> None:
+def test_twenty_rounds(tmp_path: Path, fault: Callable[[CountingLoad], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETCD", str(newest_etcd()))
     pauses, unknown = [], 0
     with running_etcd(tmp_path, 3) as cluster:
         for _ in range(ROUNDS):
