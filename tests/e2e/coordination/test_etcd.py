@@ -25,7 +25,7 @@ from penstock.coordination import (
     cluster_prefix,
     connect_etcd,
 )
-from penstock.core.errors import ConfigError, OutOfSpaceError
+from penstock.core.errors import ClosedError, ConfigError, OutOfSpaceError
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
 from tests.e2e.coordination.nodes import IDENTITY, record, until
 from tests.e2e.kafka.secured import CERTIFICATE, KEY
@@ -204,6 +204,8 @@ def test_an_endpoint_where_nobody_listens_is_passed_over(etcd: EtcdCluster) -> N
         with pytest.raises(CoordinationUnavailableError, match="no endpoint can be reached"):
             await store.commit([], [Put("a", b"1")])  # nothing was sent, so nothing is unknown
         await store.close()
+        with pytest.raises(ClosedError):
+            await store.get("a")
 
     asyncio.run(test())
 

@@ -20,7 +20,7 @@ from penstock.coordination.etcd.failures import Failure, error_of, failure_of
 from penstock.coordination.etcd.messages import message
 from penstock.coordination.etcd.options import EtcdOptions
 from penstock.coordination.port import CoordinationUnavailableError
-from penstock.core.errors import ConfigError, PenstockError
+from penstock.core.errors import ClosedError, ConfigError, PenstockError
 
 CONNECT_S: Final = 0.3
 """How long to wait for a connection to one endpoint before the next is tried; it goes on connecting meanwhile."""
@@ -59,9 +59,11 @@ class EtcdConnection:
         self._token: str | None = None
         self._opening = asyncio.Lock()
         self._signing_in = asyncio.Lock()
+        self._is_closed = False
 
     async def close(self) -> None:
         """Close all channels."""
+        self._is_closed = True
         channels, self._channels = self._channels, []
         for channel in channels:
             await channel.close()
@@ -215,6 +217,8 @@ class EtcdConnection:
 
     async def _open_channels(self) -> None:
         async with self._opening:
+            if self._is_closed:
+                raise ClosedError("the connection to etcd is closed")
             if self._channels:
                 return
             credentials = await self._credentials() if self._options.uses_tls else None
