@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from penstock.blob import FilePiece
-from penstock.broker import Operation
+from penstock.broker import Operation, Topic
 from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
 from penstock.core.trace_context import current_trace
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, SessionPartition, TopicRef
 from penstock.gateway.kafka.own_headers import ReadRequest, read_as_kafka
 from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.kafka.protocol import Splice, errors
@@ -67,7 +67,20 @@ class _PartitionFetch:
 class FetchCall(Call):
     """A Fetch request in flight."""
 
-    __slots__ = ("_body", "_bytes_max", "_deadline", "_held", "_limit", "_parts", "_session", "_timer", "_wait_since", "_wanted")
+    __slots__ = (
+        "_body",
+        "_bytes_max",
+        "_deadline",
+        "_held",
+        "_limit",
+        "_parts",
+        "_session",
+        "_timer",
+        "_topic",
+        "_topic_ref",
+        "_wait_since",
+        "_wanted",
+    )
 
     def start(self) -> None:
         self._run(self._open)
@@ -82,6 +95,8 @@ class FetchCall(Call):
     def _open(self) -> None:
         node, request = self.node, cast(FetchRequest, self.request.body)
         self._body = request
+        self._topic: Topic | None = None
+        self._topic_ref: TopicRef = ""
         now = node.clock.monotonic()
         code, self._session, self._wanted = node.sessions.open(request, now)
         if code:
@@ -104,6 +119,13 @@ class FetchCall(Call):
         """Whether the client wants to see nothing of open and aborted transactions."""
         return self._body.isolation_level == READ_COMMITTED
 
+    def topic(self, ref: TopicRef) -> Topic:
+        """Returns a topic by its name or id. Partitions of one topic mostly come one after another: it is looked up once."""
+        if self._topic is None or ref != self._topic_ref:
+            self._topic = find_topic(self.node, ref)
+            self._topic_ref = ref
+        return self._topic
+
     def _throttled(self, wait_ms: int) -> FetchResponse:
         """Returns an empty response with the throttle time, for a client over its quota."""
         session = self._session
@@ -116,6 +138,7 @@ class FetchCall(Call):
 
     def _look(self) -> None:
         """Looks at every partition; reads, waits or answers by what is there."""
+        self._topic = None  # it may have been deleted since
         self._parts = [_look_at(self, wanted) for wanted in self._wanted]
         if any(part.until > NOTHING_TO_READ for part in self._parts):
             self.node.spawn(self._read())
@@ -215,7 +238,7 @@ def _look_at(call: FetchCall, wanted: SessionPartition) -> _PartitionFetch:
         if node.access is not None and not may_topic(call, Operation.READ, wanted.topic):
             data.error_code = errors.TOPIC_AUTHORIZATION_FAILED
             return part
-        topic = find_topic(node, wanted.topic)
+        topic = call.topic(wanted.topic)
         partition = node.broker.partition(topic, asked.partition)
         if call.version < ZSTD_FROM and topic.config.codec == ZSTD:
             raise UnsupportedCodecError(f"what topic {topic.name!r} holds is in zstd, which needs Fetch version {ZSTD_FROM}")
