@@ -36,8 +36,9 @@ from penstock.broker.groups.members import (
     Reply,
     Store,
     SyncResponse,
+    expiries,
 )
-from penstock.broker.groups.protocols import check_protocols, check_same_protocol, chosen_protocol
+from penstock.broker.groups.protocols import ProtocolOffers, check_same_protocol, chosen_protocol
 from penstock.core.errors import PenstockError
 
 # A new member waits for the first generation for as long as that takes, but for no longer than this.
@@ -59,6 +60,7 @@ class ClassicGroup:
         self._initial_delay_s = initial_delay_s
         self._members_max = members_max
         self._by_instance: dict[str, str] = {}
+        self._offers = ProtocolOffers()
         self._pending: dict[str, float] = {}  # ids handed out to clients that have not joined with them, and when they expire
         self._unsynced: set[str] = set()  # members of this generation that have not sent SyncGroup
         self._join_due: float | None = None  # when the generation begins without the members that have not rejoined
@@ -104,9 +106,9 @@ class ClassicGroup:
         """Add a member, or take it into the next generation. `new_id` becomes the id of a member that has none."""
         try:
             self._check_room(request)
-            own = {request.member_id, self._by_instance.get(request.instance_id or "")}
-            others = [member for member in self.members.values() if member.id not in own]
-            check_protocols(self.name, self.protocol_type, request, others)
+            own_ids = {request.member_id, self._by_instance.get(request.instance_id or "", "")}
+            own = [self.members[member_id] for member_id in own_ids if member_id in self.members]
+            self._offers.check(self.name, self.protocol_type, request, own, len(self.members) - len(own))
             if not request.member_id:
                 self._join_new(ticket, request, new_id, now)
             elif request.member_id in self._pending:
@@ -184,8 +186,7 @@ class ClassicGroup:
 
     def next_due(self) -> float | None:
         """Returns when `tick` must be called next, or None. Heartbeats only make it later."""
-        times = list(self._pending.values())
-        times += (member.expires_at for member in self.members.values() if member.can_expire)
+        times = [*self._pending.values(), *expiries(self.members.values())]
         times += (due for due in (self._join_due, self._sync_due) if due is not None)
         return min(times, default=None)
 
@@ -248,7 +249,6 @@ class ClassicGroup:
     def _enter(self, ticket: int, request: JoinRequest, member_id: str, now: float) -> None:
         """Add a member, which begins a new generation."""
         member = Member.of(member_id, request)
-        member.is_new = True
         member.join_ticket = ticket
         self._renew(member, now)
         if not self.members:
@@ -259,6 +259,7 @@ class ClassicGroup:
 
     def _add(self, member: Member) -> None:
         self.members[member.id] = member
+        self._offers.add(member)
         if member.instance_id is not None:
             self._by_instance[member.instance_id] = member.id
         if len(self.members) == 1:
@@ -277,7 +278,7 @@ class ClassicGroup:
 
     def _wait_for_generation(self, ticket: int, member: Member, request: JoinRequest) -> None:
         self._fail_waiting(member, RebalanceError("the member has sent another request since"))
-        member.protocols = request.protocols
+        self._offers.change(member, request.protocols)
         member.session_timeout_ms, member.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
         member.join_ticket = ticket
@@ -448,13 +449,13 @@ class ClassicGroup:
 
     def _remove(self, member: Member, now: float) -> None:
         """Remove a member and start a rebalance."""
-        removed = UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it again")
-        self._fail_waiting(member, removed)
+        self._fail_waiting(member, UnknownMemberError(f"group {self.name!r} has no member {member.id!r} any more; join it again"))
         self._drop(member)
         self._prepare(now)
 
     def _drop(self, member: Member) -> None:
         del self.members[member.id]
+        self._offers.remove(member)
         self._unsynced.discard(member.id)
         if member.instance_id is not None:
             self._by_instance.pop(member.instance_id, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -123,7 +124,7 @@ class Member:
 
     @classmethod
     def of(cls, member_id: str, request: JoinRequest) -> Member:
-        """A member that joins."""
+        """A member that joins for the first time."""
         return cls(
             member_id,
             request.instance_id,
@@ -132,6 +133,7 @@ class Member:
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             request.protocols,
+            is_new=True,
         )
 
     @property
@@ -146,6 +148,16 @@ class Member:
     def offers(self, protocol_name: str) -> bool:
         """Whether it knows a protocol."""
         return any(offered.name == protocol_name for offered in self.protocols)
+
+
+def expiries(members: Iterable[Member]) -> list[float]:
+    """Returns when the sessions of members end, of those that can expire. It is asked after every request of a group."""
+    return [
+        member.expires_at
+        for member in members
+        # As `can_expire`, without a call for each.
+        if member.is_new or (member.join_ticket is None and member.sync_ticket is None)
+    ]
 
 
 class GroupRecord(NamedTuple):

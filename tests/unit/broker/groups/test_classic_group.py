@@ -436,6 +436,25 @@ def test_members_without_a_common_protocol_or_type_are_refused() -> None:
     assert driver.group.state is GroupState.STABLE
 
 
+def test_what_members_offer_counts_for_as_long_as_they_are_in_and_offer_it() -> None:
+    driver = Driver()
+    both = (*RANGE, OfferedProtocol("sticky", b"about sticky"))
+    sticky = both[1:]
+    (leader,) = driver.stable(1, protocols=both)
+    other = driver.start_join()  # offers range alone
+    driver.start_join(leader.member_id, protocols=both)
+    assert isinstance(driver.error(driver.start_join(protocols=sticky)), InconsistentProtocolError)
+    # A member is not held against itself; the other must still have something in common with it.
+    assert isinstance(driver.error(driver.start_join(leader.member_id, protocols=sticky)), InconsistentProtocolError)
+    driver.leave(driver.joined(other).member_id)
+    third = driver.start_join(protocols=sticky)
+    assert driver.join(leader.member_id, protocols=sticky).protocol_name == "sticky"
+    assert isinstance(driver.error(driver.start_join()), InconsistentProtocolError)
+    driver.leave(driver.joined(third).member_id)
+    # As many as the members that are left have offered range, and are gone or offer it no more.
+    assert isinstance(driver.error(driver.start_join()), InconsistentProtocolError)
+
+
 def test_a_sync_for_another_protocol_is_refused() -> None:
     driver = Driver()
     joined = driver.join()
