@@ -1,4 +1,4 @@
-"""Rooms for the decoder to fill, and what was filled as Arrow record batches: no byte is copied between the two."""
+"""Buffers that the decoder fills, which become Arrow record batches without a copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADERS_A_ROW: Final = 4
 
 
 class _Memory:
-    """A piece of Arrow's memory and the array that writes to it."""
+    """An Arrow buffer with a writable NumPy view."""
 
     __slots__ = ("array", "buffer")
 
@@ -30,7 +30,7 @@ class _Memory:
 
 
 class _Bits(_Memory):
-    """A bit a row, all off."""
+    """A bitmap of rows, initially zero."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class _Octets:
 
 
 class ArrowBatchBuilder:
-    """One record batch while it is filled: `room` is for the decoder, `finish` makes it a record batch."""
+    """Builds one record batch: the decoder fills `room`, `finish` returns the batch."""
 
     def __init__(self, factory: ArrowBatchFactory, rows: int, size: int, headers: int) -> None:
         self._factory = factory
@@ -94,7 +94,7 @@ class ArrowBatchBuilder:
         return pa.RecordBatch.from_arrays([self._column(field) for field in schema], schema=schema)
 
     def finish_with_dead(self) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """The rows that were filled and could be decoded; and those that could not, as DEAD_SCHEMA has them, if there are any."""
+        """The decoded rows, and the rows that could not be decoded in DEAD_SCHEMA, if there are any."""
         form = self._factory.value_format
         if form is None:
             return self.finish(), None
@@ -166,7 +166,7 @@ class ArrowBatchBuilder:
 
 
 class ArrowBatchFactory:
-    """Makes record batches of one partition."""
+    """Creates record batches of one partition."""
 
     def __init__(self, layout: Layout, topic_partition: TopicPartition, value_format: ValueFormat | None) -> None:
         self.layout = layout

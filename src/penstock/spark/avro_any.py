@@ -143,7 +143,7 @@ class AnyAvroFormat:
         self.malformed: list[MalformedValue] | None = None
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
-        """As `ValueFormat` says."""
+        """See `ValueFormat`."""
         rows = len(starts) - 1
         data = memoryview(text).cast("B")
         is_valid = [True] * rows if valid is None else np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[:rows]
@@ -180,7 +180,7 @@ class AnyAvroFormat:
 
 
 def any_avro_type(schema: str) -> str:
-    """The type that values of a schema are decoded to, as Spark writes it."""
+    """The Spark type, as DDL, that values of a schema are decoded to."""
     return _column(schema).spark
 
 

@@ -1,4 +1,4 @@
-"""Avro values to columns: the schema becomes a program for the kernel, and what that has written the columns of a struct."""
+"""Decodes Avro values to columns: the schema is compiled to a program for the kernel, which fills the columns of a struct."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.spark.malformed import MalformedValue
 
 
 class BeyondProgramError(Exception):
-    """The schema has a type that the program does not know; `avro_any` may."""
+    """The schema has a type that the program does not support; `avro_any` may."""
 
 
 class _Kind(NamedTuple):
@@ -111,7 +111,7 @@ class AvroProgram:
         return node
 
     def _remember(self, schema: dict[str, Any]) -> None:
-        """A type with a name can be meant by that name from here on; not within itself, where it would have no end."""
+        """Register a named type for later references; recursive references are not allowed."""
         name = str(schema.get("name"))
         self._named[name] = self._named[f"{schema.get('namespace', '')}.{name}"] = schema
 
@@ -165,7 +165,7 @@ class AvroFormat:
         self._growth = max((len(symbol) for symbol in self._program.symbols), default=0)
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
-        """As `ValueFormat` says."""
+        """See `ValueFormat`."""
         rows = len(starts) - 1
         validity = np.full((rows + 7) // 8, 255, np.uint8) if valid is None else np.frombuffer(valid, np.uint8).copy()
         # A symbol may be longer than the number that stands for it.
@@ -222,7 +222,7 @@ def _array(node: _Node, columns: list[_Column], rows: int) -> pa.Array:
 
 
 def avro_type(schema: str) -> str:
-    """The type that values of a schema are decoded to, as Spark writes it."""
+    """The Spark type, as DDL, that values of a schema are decoded to."""
     try:
         return AvroProgram.of(schema)[1].spark
     except BeyondProgramError:

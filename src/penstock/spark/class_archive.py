@@ -1,4 +1,4 @@
-"""Spark's classes as Java has laid them out once: a start that finds them there takes about half of the processor time.
+"""An archive of Spark's loaded classes (Java CDS), with which a start takes about half of the CPU time.
 
 A session that is asked to writes the archive when its Java ends, beside the launchers; it takes longer for that, so none does by
 itself. Java writes the beginning of the file last and looks whether it fits its version, its options and the jars, and loads

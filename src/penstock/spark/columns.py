@@ -1,4 +1,4 @@
-"""The columns of the source: their types in Spark, and what a schema asks for."""
+"""The columns of the source: their Spark types, and the layout of a read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Layout:
     schema: pa.Schema
 
     def has(self, name: str) -> bool:
-        """Whether a column is asked for."""
+        """Whether a column is requested."""
         return name in self.schema.names
 
     @property
@@ -53,13 +53,13 @@ class Layout:
 
 
 def default_schema(options: ReadOptions, value_type: str | None) -> str:
-    """The columns of a read, as Spark writes types; values that are decoded have a type of their own."""
+    """The columns of a read as Spark DDL; decoded values have their own type."""
     types = {**TYPES, **({"value": value_type} if value_type is not None else {})}
     return ", ".join(f"`{name}` {types[name]}" for name in options.columns)
 
 
 def layout(schema: StructType, options: ReadOptions) -> Layout:
-    """What a schema asks for: any of the columns, by name, in any order."""
+    """The layout of a schema: any of the columns, by name, in any order."""
     for field in schema.fields:
         _check(field, options)
     return Layout(to_arrow_schema(schema, timezone="UTC"))

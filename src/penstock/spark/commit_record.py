@@ -1,4 +1,4 @@
-"""The driver's side of exactly once: a record in the broker that is set in one step with the transactions of all tasks.
+"""The driver's side of exactly once: a record in the broker that is committed atomically with the transactions of all tasks.
 
 The record says what was committed last. It is set by compare and set, so of two drivers one wins, and a commit that is repeated
 finds that it was done.
@@ -27,7 +27,7 @@ class CommitRecord:
         self.value: bytes | None = None
 
     def read(self) -> bytes | None:
-        """Read what was committed last, None if nothing was."""
+        """Read the last committed value; None if there is none."""
         self.value = self._client.record(self.key)
         return self.value
 
@@ -47,7 +47,7 @@ class CommitRecord:
                 _log.warning("%s stays open until it times out: %s", transaction.transactional_id, error)
 
     def abort_left_behind(self) -> None:
-        """Abort what failed attempts and lost drivers have left open, as far as that can be done now."""
+        """Abort open transactions of failed attempts and lost drivers, as far as possible."""
         try:
             names = self._client.open_transactions(self.prefix)
         except PenstockError as error:

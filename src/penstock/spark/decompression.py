@@ -1,4 +1,4 @@
-"""Decompressing one batch after another into the same memory: what it returns holds until the next call."""
+"""Decompresses batches into reused memory: a result is valid until the next call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Decompressor:
         }
 
     def __call__(self, codec: int, records: memoryview) -> memoryview:
-        """The records without their compression. ValueError if they are not what they claim to be."""
+        """Decompress records. Raises ValueError if they are damaged."""
         into = self._into.get(codec)
         if into is None or (codec == SNAPPY and bytes(records[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC):
             return decompress(codec, records)

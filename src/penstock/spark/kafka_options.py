@@ -1,4 +1,4 @@
-"""Options that begin with `kafka.`: those that mean something here, those that do no harm, and those that are refused."""
+"""Options that begin with `kafka.`: supported, ignored and refused ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _JAAS: Final = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^
 
 
 def client_options(options: Mapping[str, str]) -> ClientOptions:
-    """How to reach the cluster."""
+    """The connection options of the cluster."""
     servers = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")
     if not servers:
         raise OptionError("say where the broker is: option kafka.bootstrap.servers, such as 127.0.0.1:9092")
@@ -120,7 +120,7 @@ def boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def choice(options: Mapping[str, str], name: str, *values: str) -> str:
-    """One of some words; the first is the default."""
+    """One of some choices; the first is the default."""
     text = options.get(name.lower(), values[0])
     if text not in values:
         raise OptionError(f"{name} is {text!r}; it takes {' or '.join(values)}")

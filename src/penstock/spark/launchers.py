@@ -1,4 +1,4 @@
-"""Small scripts through which Spark starts other programs, kept in a directory of the user's own."""
+"""Launcher scripts for programs that Spark starts, in a private directory of the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_SECONDS_MAX: Final = 5.0
 
 
 def launcher_home() -> Path:
-    """The directory. ConfigError if others may write to it."""
+    """The directory of launchers. Raises ConfigError if other users can write to it."""
     home = Path(tempfile.gettempdir()) / f"penstock-spark-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
     # What is run from there must be our own: anybody may write to the directory above.
@@ -27,7 +27,7 @@ def launcher_home() -> Path:
 
 
 def write_launcher(name: str, text: str) -> Path:
-    """A script with this text, written if it is not there yet."""
+    """Write a script with this text, unless it exists."""
     launcher = launcher_home() / name
     if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Values that could not be decoded, and the columns in which they are handed on, as they were stored."""
+"""Values that could not be decoded, and the schema in which they are passed on."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _DELAY_S: Final = {"ms": 0.001, None: 0.001, "s": 1, "m": 60, "min": 60, "h": 36
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read: named topics, those that a pattern matches, or partitions one by one."""
+    """The subscription: named topics, a pattern, or single partitions."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -82,7 +82,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """All there is to say about a read."""
+    """The options of a read."""
 
     client: ClientOptions
     subscription: Subscription

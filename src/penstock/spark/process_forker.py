@@ -1,4 +1,4 @@
-"""A Python process that has imported what Spark's own Python processes need, and from which those of this machine are forked.
+"""A process with all imports of Spark's Python workers, from which the workers of this machine are forked.
 
 Spark starts one to plan every stream and one for each kind of question about a source, each of which would import for a third of
 a second. The launcher that Spark starts them through runs `handover` instead, which asks here:
@@ -109,7 +109,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int
 
 
 def is_same_start(given: Mapping[str, str], requested: Mapping[str, str]) -> bool:
-    """Whether a process that was started with the one environment is as good as one that is started with the other."""
+    """Whether two environments are equivalent for a worker process."""
     return _early(given) == _early(requested)
 
 
@@ -122,7 +122,7 @@ def _early(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _become(request: Mapping[str, Any], files: list[int]) -> None:
-    """Be the process that was asked for: `python -m module argument…`."""
+    """Become the requested process: `python -m module argument…`."""
     code = 1
     try:
         for number, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""A Spark session with the settings that matter for reading and writing topics."""
+"""Creates a Spark session configured for reading and writing topics."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TaskCommitMessage(WriterCommitMessage):
-    """What a task tells the driver: of which query it is, and the transaction that holds its rows; none if it had none."""
+    """The result of a task: its query, and the transaction with its rows, if it had any."""
 
     query: str
     transaction: OpenTransaction | None
@@ -46,7 +46,7 @@ class TaskCommitMessage(WriterCommitMessage):
 
 
 class _SinkTask:
-    """What a task does, for batches and streams alike. It is pickled to the tasks."""
+    """The task of batch and stream writes. It is pickled to tasks."""
 
     def __init__(self, options: WriteOptions, job: str) -> None:
         self._options = options
@@ -65,7 +65,7 @@ class _SinkTask:
 
 
 class BatchSink(DataSourceArrowWriter):
-    """Writes a DataFrame: all of it, or nothing that is ever seen."""
+    """Writes a DataFrame atomically."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = _settle_guarantee(options)
@@ -82,7 +82,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream, each once."""
+    """Writes the micro-batches of a stream exactly once."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = _settle_guarantee(options)
@@ -99,7 +99,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def commit_rows(options: WriteOptions, messages: list[TaskCommitMessage], batch: int) -> None:
-    """Make the rows of all tasks visible at once, if that was not done before."""
+    """Commit the rows of all tasks atomically, unless the batch was committed before."""
     if options.guarantee == AT_LEAST_ONCE or not messages:
         return
     query = messages[0].query
@@ -118,7 +118,7 @@ def commit_rows(options: WriteOptions, messages: list[TaskCommitMessage], batch:
 
 
 def _forget_job(record: CommitRecord) -> None:
-    """A job that is no stream is never repeated under its name, so its record has served."""
+    """Delete the record of a batch job, which is never repeated under its name."""
     try:
         record.commit([], b"")
     except PenstockError as error:
@@ -126,7 +126,7 @@ def _forget_job(record: CommitRecord) -> None:
 
 
 def abort_rows(options: WriteOptions, messages: list[TaskCommitMessage]) -> None:
-    """Abort what tasks have written. A commit that took effect is not undone: its transactions are over."""
+    """Abort the transactions of tasks. Committed transactions are not affected."""
     if options.guarantee == AT_LEAST_ONCE or not messages:
         return
     with closing(BlockingClient(options.client)) as client:

@@ -1,4 +1,4 @@
-"""Values decoded to columns, a whole record batch at a time in compiled code."""
+"""Decodes values to columns in compiled code, a whole record batch at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Decode = Callable[[int, int], pa.Array]
 
 
 class ValueFormat(Protocol):
-    """How values become a column."""
+    """Decodes values to a column."""
 
     wrapping: tuple[bytes, bytes, bytes] | None
     """What stands before and after each value, and in place of a null, in the text to decode."""
@@ -51,7 +51,7 @@ class JsonFormat:
             raise OptionError(f"valueFormat json cannot decode to {kind}: {error}") from error
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
-        """As `ValueFormat` says."""
+        """See `ValueFormat`."""
 
         def some(first: int, last: int) -> pa.Array:
             return self._rows(text.slice(int(starts[first]), int(starts[last] - starts[first])))
@@ -102,7 +102,7 @@ def decode_valid_values(
 
 
 def value_format(name: str | None, kind: pa.DataType | None, schema: str | None, *, fails: bool) -> ValueFormat | None:
-    """What decodes values to `kind`; None where they stay bytes."""
+    """The decoder for values of `kind`; None if they stay bytes."""
     if name is None or kind is None:
         return None
     if name == "json":
@@ -118,7 +118,7 @@ def value_format(name: str | None, kind: pa.DataType | None, schema: str | None,
 
 
 def value_type_of(name: str | None, schema: str | None) -> str | None:
-    """The type of the column of decoded values, as Spark writes it; None where values stay bytes."""
+    """The Spark type, as DDL, of decoded values; None if they stay bytes."""
     if name is None:
         return None
     if schema is None:

@@ -27,12 +27,12 @@ _THREADS: Final = Path("/proc/self/task")
 
 
 def count_threads() -> int:
-    """Of this process; 0 where that is not to be known."""
+    """The number of threads of this process; 0 if it is unknown."""
     return len(list(_THREADS.iterdir())) if _THREADS.is_dir() else 0
 
 
 def main() -> None:
-    """Import, then do what Spark's own daemon does; be that one if an import has started a thread after all."""
+    """Import, then act as Spark's own daemon; fall back to that one if an import has started a thread."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for module in _MODULES:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def run_daemon() -> None:
-    """What Spark's own daemon does, with workers that say nothing of it when Spark has stopped."""
+    """Run Spark's own daemon, with workers that end silently when Spark stops."""
     from pyspark import daemon
 
     work = daemon.worker

@@ -55,7 +55,7 @@ AT_LEAST_ONCE: Final = "at_least_once"
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """All there is to say about a write. Without a topic, each row names its own."""
+    """The options of a write. Without a topic, each row has its own."""
 
     client: ClientOptions
     topic: str | None

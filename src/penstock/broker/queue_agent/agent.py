@@ -1,4 +1,4 @@
-"""The Queue Agent of a node: about once a second it looks at every queue and consumer, and trims what may go.
+"""The Queue Agent of a node: about once a second it updates the rates of every queue and consumer, and trims queues.
 
 It reads counters that are in memory, so a pass is short and never in the way of a write; what other clusters have to be asked is
 asked at once for all of them, with a deadline, and one that does not answer counts as in error.
@@ -60,7 +60,7 @@ class _Watch(NamedTuple):
 
     @property
     def is_resting(self) -> bool:
-        """Whether nothing was written for some minutes."""
+        """Whether it was idle for some minutes."""
         return self.rows.is_still and self.weight.is_still
 
     def shown(self) -> tuple[dict[str, float], dict[str, float]]:
@@ -122,7 +122,7 @@ class QueueAgent:
         )
 
     async def run(self) -> None:
-        """Pass after pass, until cancelled."""
+        """Run passes until cancelled."""
         while True:
             await asyncio.sleep(AGENT_INTERVAL_S)
             if not self._is_leader():
@@ -151,7 +151,7 @@ class QueueAgent:
         return Ref(self.cluster, path)
 
     def alerts(self) -> dict[UUID, dict[str, str]]:
-        """What an operator should look at, by topic and by kind, as of the last pass."""
+        """Alerts by topic and kind, as of the last pass."""
         return {topic_id: alerts for topic_id, alerts in self._alerts.items() if alerts}
 
     def needed_from(self, topic: Topic, number: int) -> int | None:
@@ -267,7 +267,7 @@ class QueueAgent:
                 del self._writes[gone]
 
     async def _tend_queues(self) -> list[Node]:
-        """Trim and export the queues that ask for it, which only attributes do; those with exports."""
+        """Trim and export the queues with such attributes. Returns those with exports."""
         exporting: list[Node] = []
         alerts: dict[UUID, dict[str, str]] = {}
         for node, topic in self._namespace.queues_with_attributes():
@@ -317,7 +317,7 @@ class QueueAgent:
                         watch.weight.update(now_s, amount.weight)
 
     async def _read_amount(self, key: tuple[Ref, Ref, int], offset: int) -> _ReadAmount | None:
-        """How much a consumer has read up to an offset, looked up when it has moved; None if that cannot be known now."""
+        """How much a consumer has read up to an offset; looked up when it has advanced. None if it is unavailable."""
         known = self._read_amounts.get(key)
         if known is None or known.offset != offset:
             try:
@@ -346,7 +346,7 @@ class QueueAgent:
         return await _read_progress(self._partition_of(topic, number), position)
 
     async def row_place(self, queue: Ref, number: int, offset: int) -> RowPlace:
-        """What is known of an offset of a queue of this cluster."""
+        """The place of an offset in a queue of this cluster."""
         progress = await self._read_progress(queue, number, Position(offset))
         return RowPlace(progress.next_row_commit_ms, progress.weight, progress.unread)
 
@@ -406,7 +406,7 @@ class QueueAgent:
 
 
 class UnreadableConsumerError(PenstockError):
-    """A consumer cannot be told of."""
+    """The status of a consumer is not available."""
 
     code = "consumer_in_error"
 

@@ -1,4 +1,4 @@
-"""What `static_export_config` of a queue asks for: where its rows are exported to, when, and how the tables are called. Pure."""
+"""Parses `static_export_config` of a queue: the directory, schedule and table names of its exports. Pure."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _NOT_IN_NAME = re.compile(r"[/@&*#\[\]{}<>\0-\x1f]")
 
 
 class InvalidExportError(InvalidRequestError):
-    """An export cannot be made as it is configured."""
+    """The configuration of an export is invalid."""
 
     code = "invalid_export"
 
 
 class Fragment(NamedTuple):
-    """The stretch of time whose rows one table is for: its bounds, in Unix seconds."""
+    """The period of one table: its bounds in Unix seconds."""
 
     begin_s: int
     end_s: int
@@ -48,7 +48,7 @@ class Schedule(Protocol):
     """When tables are made."""
 
     def last(self, now_s: float) -> Fragment:
-        """The last stretch that is over now."""
+        """The last completed period."""
         ...
 
 
@@ -58,7 +58,7 @@ class PeriodSchedule(NamedTuple):
     period_s: int
 
     def last(self, now_s: float) -> Fragment:
-        """The last stretch that is over now."""
+        """The last completed period."""
         end_s = int(now_s) // self.period_s * self.period_s
         return Fragment(end_s - self.period_s, end_s)
 
@@ -69,7 +69,7 @@ class CronSchedule(NamedTuple):
     line: str
 
     def last(self, now_s: float) -> Fragment:
-        """The last stretch that is over now."""
+        """The last completed period."""
         # It finds what is strictly before a moment.
         moments = CronSim(self.line, datetime.fromtimestamp(int(now_s), UTC) + timedelta(seconds=1), reverse=True)
         end_s, begin_s = (int(next(moments).timestamp()) for _ in range(2))
@@ -87,7 +87,7 @@ class ExportConfig(NamedTuple):
     names_upper_bound: bool = False
 
     def table_name(self, fragment: Fragment) -> str:
-        """What the table of a stretch is called. InvalidExportError if no table can be called so."""
+        """The table name of a period. Raises InvalidExportError if it is not a valid name."""
         named_s = fragment.end_s if self.names_upper_bound else fragment.begin_s
         moment = datetime.fromtimestamp(named_s, UTC)
         own = {"UNIX_TS": str(named_s), "PERIOD": str(fragment.end_s - fragment.begin_s), "ISO": moment.strftime("%FT%TZ")}
@@ -98,7 +98,7 @@ class ExportConfig(NamedTuple):
 
 
 def exports_of(given: Any) -> list[ExportConfig]:
-    """The exports in a configuration. InvalidExportError if it is none."""
+    """Parse the exports of a configuration. Raises InvalidExportError if it is invalid."""
     if given is None:
         return []
     if not isinstance(given, Mapping) or len(given) > EXPORTS_MAX:

@@ -1,4 +1,4 @@
-"""How far an export has come: kept as an attribute of its directory, and so stored in one step with each table. Pure."""
+"""The progress of an export: an attribute of its directory, stored atomically with each table. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DESTINATION = "queue_static_export_destination"
 
 
 class TabletProgress(NamedTuple):
-    """Rows before `next_row` are exported, or were gone before they could be; the latest of them is from `max_timestamp`."""
+    """Rows before `next_row` are exported, or were deleted before; the latest of them is from `max_timestamp`."""
 
     next_row: int
     max_timestamp_ms: int = 0
@@ -20,7 +20,7 @@ class TabletProgress(NamedTuple):
 
 
 class ExportProgress(NamedTuple):
-    """The end of the last stretch of time that has a table, and what was exported of each partition."""
+    """The end of the last exported period, and the progress of each partition."""
 
     queue_id: str
     exported_s: int = 0

@@ -1,4 +1,4 @@
-"""One export, once: rows of a queue are copied into chunks, and then a table and the progress are there in one step.
+"""Runs one export: copies rows of a queue into chunks, then creates the table and stores the progress atomically.
 
 Chunks are written while nothing refers to them. The step that counts puts the table into the namespace and the new progress on
 its directory, in one request to one tablet: before it there is no table and the rows will be exported again, after it not.
@@ -55,7 +55,7 @@ class ExportTable:
 
 
 class Exporter:
-    """Makes the tables of exports."""
+    """Creates the tables of exports."""
 
     def __init__(
         self, namespace: Namespace, store: TableStore, partition_of: PartitionOf, *, clock: Clock, random: Random
@@ -68,7 +68,7 @@ class Exporter:
         self._filling: set[str] = set()  # tables that are not there yet
 
     def directory(self, config: ExportConfig, queue: Node) -> Node:
-        """The directory of an export. InvalidExportError if there is none, or it is another queue's."""
+        """The directory of an export. Raises InvalidExportError if it does not exist or belongs to another queue."""
         node = self._namespace.find(config.directory)
         if node is None or node.kind is not Kind.FOLDER:
             raise InvalidExportError(f"there is no directory {config.directory} to export to; make it with `yt create map_node`")
@@ -81,7 +81,7 @@ class Exporter:
         return node
 
     def progress(self, config: ExportConfig, queue: Node) -> ExportProgress:
-        """How far an export has come. InvalidExportError as above."""
+        """The progress of an export. Raises InvalidExportError as above."""
         return progress_in(self.directory(config, queue).attributes, queue.id)
 
     async def export(self, config: ExportConfig, queue: Node, fragment: Fragment) -> int:
@@ -114,7 +114,7 @@ class Exporter:
         await self._store.delete(table_id)
 
     async def _copy(self, topic: Topic, number: int, before: ExportProgress, until_ms: int, table: ExportTable) -> None:
-        """Copy the rows of one partition that were written before a moment."""
+        """Copy the rows of one partition that were written before a time."""
         known = before.tablets.get(number, TabletProgress(0))
         at, latest_ms, lost = known
         is_over = False
@@ -166,7 +166,7 @@ class Exporter:
     async def _finish(
         self, config: ExportConfig, queue: Node, before: ExportProgress, fragment: Fragment, table: ExportTable
     ) -> None:
-        """The step that counts."""
+        """Create the table and store the progress, atomically."""
         now_ms = int(self._clock.wall() * 1000)
         after = ExportProgress(queue.id, fragment.end_s, now_ms, {**before.tablets, **table.tablets})
         tables = [self._table_node(config, queue, fragment, table, now_ms)] if table.rows else []
@@ -200,7 +200,7 @@ class Exporter:
 
 
 def exports_in(queue: Node) -> list[ExportConfig]:
-    """The exports that a queue asks for; attributes are JSON, and were checked when they were set."""
+    """The exports in a queue's attributes, which were validated when they were set."""
     raw = queue.attributes.get(EXPORTS)
     return [] if raw is None else _parsed(raw)
 
@@ -211,7 +211,7 @@ def _parsed(raw: bytes) -> list[ExportConfig]:
 
 
 def originating_queue(directory: Node) -> str | None:
-    """The queue that a directory is for; None if that is not settled."""
+    """The queue of a directory; None if it is not set."""
     raw = directory.attributes.get(DESTINATION)
     queue_id = None if raw is None else json.loads(raw).get("originating_queue_id")
     return None if queue_id is None else str(queue_id)
@@ -231,7 +231,7 @@ def _rows_from(batch: memoryview, offset: int) -> int:
 
 
 async def _again(step: Callable[[], Awaitable[T]]) -> T:
-    """Do something again and again while a tablet starts; what is copied already need not be copied again."""
+    """Retry an operation while a tablet starts, so that copied rows need not be copied again."""
     for _ in range(TRIES - 1):
         try:
             return await step()

@@ -33,7 +33,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _State:
-    """How an export goes."""
+    """The state of an export."""
 
     config: ExportConfig
     done_s: int = 0  # the end of the last stretch that was looked at, whether it had rows or not
@@ -56,14 +56,14 @@ class StaticExports:
         self._may_have_strays = False
 
     async def stop(self) -> None:
-        """Leave off; what was copied and is not yet a table goes with the next start."""
+        """Stop; chunks copied without a table are deleted at the next start."""
         tasks = [state.task for state in self._states.values() if state.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin_due(self, queue: Node) -> None:
-        """Begin the exports of a queue whose time has come."""
+        """Start the exports of a queue that are due."""
         now_s = self._clock.wall()
         for config in exports_in(queue):
             key = (queue.id, config.name)
@@ -78,13 +78,13 @@ class StaticExports:
                 state.task = asyncio.create_task(self._run(queue, state, fragment), name=f"export-{queue.path}-{config.name}")
 
     def forget_others(self, queues: list[Node]) -> None:
-        """Nothing is to be known of exports of other queues than these, or of such as these do not ask for any more."""
+        """Forget exports of other queues, and those that these queues no longer configure."""
         configured = {(queue.id, config.name) for queue in queues for config in exports_in(queue)}
         for key in self._states.keys() - configured:
             self._forget(key)
 
     def holders(self, queue: Node, number: int) -> list[Holder]:
-        """Up to where the exports of a queue need a partition."""
+        """The offsets from which exports of a queue need a partition."""
         holders: list[Holder] = []
         for config in exports_in(queue):
             name = f"export {config.name!r}"
@@ -99,7 +99,7 @@ class StaticExports:
         return {config.name: self._shown(queue, config, host) for config in exports_in(queue)}
 
     def alert(self, queue: Node) -> str | None:
-        """What an operator should look at, if anything."""
+        """The alert of an export, if there is one."""
         for config in exports_in(queue):
             state = self._states.get((queue.id, config.name))
             if state is not None and state.error is not None:
@@ -107,7 +107,7 @@ class StaticExports:
         return None
 
     async def sweep(self, *, serves: bool) -> None:
-        """Remove tables whose time is over, and, if the namespace serves, chunks of tables that were not created."""
+        """Delete expired tables and, if the namespace serves, chunks of tables that were never created."""
         if self._may_have_strays and serves:
             strays = self._exporter.strays()
             self._may_have_strays = False

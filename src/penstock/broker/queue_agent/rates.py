@@ -1,4 +1,4 @@
-"""How fast a counter grows: now, and over a minute, an hour and a day. Pure: the time is given."""
+"""Growth rates of a counter: current, and over a minute, an hour and a day. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rate:
         self._averages = [0.0, 0.0, 0.0]
 
     def update(self, now_s: float, count: int) -> None:
-        """The counter stands at `count` now. One that has gone back has not grown."""
+        """Update with the current value. A counter that has gone back counts as unchanged."""
         if self._count is None:
             self._count, self._started_s, self._last_s = count, now_s, now_s
             return
@@ -38,7 +38,7 @@ class Rate:
 
     @property
     def is_still(self) -> bool:
-        """Whether there was no growth for some minutes: only the long averages may still fade, and those slowly."""
+        """Whether there was no growth for some minutes, so that only the long averages still decay."""
         return not self._current and self._averages[0] < STILL
 
     def shown(self) -> dict[str, float]:

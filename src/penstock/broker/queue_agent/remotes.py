@@ -1,4 +1,4 @@
-"""Other clusters, as far as the agent asks them."""
+"""Requests of the agent to other clusters."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class RowPlace(NamedTuple):
 
 
 class RemoteClusters(Protocol):
-    """What the agent asks of other clusters."""
+    """The requests to other clusters."""
 
     async def consumer_offsets(self, consumer: Ref, queue: Ref) -> Offsets:
-        """Where a consumer of another cluster stands in a queue, by partition. PenstockError if it cannot be known."""
+        """The offsets of a consumer of another cluster in a queue, by partition. Raises PenstockError if they are unavailable."""
         ...
 
     async def queue_partitions(self, queue: Ref) -> list[dict[str, Any]]:

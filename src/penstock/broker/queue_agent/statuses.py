@@ -1,4 +1,4 @@
-"""What the agent says of queues and consumers, as plain dictionaries. Pure."""
+"""Status attributes of queues and consumers, as plain dictionaries. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GENERIC_CODE, NOT_MOUNTED_CODE = 1, 1702
 
 
 class Disposition(Enum):
-    """Where a consumer stands relative to the rows that are there."""
+    """The position of a consumer relative to the available rows."""
 
     EXPIRED = "expired"
     PENDING = "pending_consumption"
@@ -26,7 +26,7 @@ class Disposition(Enum):
 
 
 class StatusError(NamedTuple):
-    """Why something cannot be told."""
+    """Why a status is not available."""
 
     code: int
     message: str
@@ -39,7 +39,7 @@ class StatusError(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What is known of a partition of a queue; weights are None where its rows do not carry them."""
+    """The state of a partition of a queue; weights are None if its rows have none."""
 
     lower: int
     upper: int
@@ -50,7 +50,7 @@ class PartitionState(NamedTuple):
 
 
 class ReadProgress(NamedTuple):
-    """Where a consumer stands in a partition."""
+    """The progress of a consumer in a partition."""
 
     next_row: int
     consumed_ms: int
@@ -70,12 +70,12 @@ def cell_id(name: str) -> str:
 
 
 def not_mounted(tablet: str, state: str) -> StatusError:
-    """A partition of a queue is not served."""
+    """The error for a partition that is not served."""
     return StatusError(GENERIC_CODE, f"Tablet {tablet} is not mounted", {"state": state})
 
 
 def cannot_read(tablet: str, table: str, state: str) -> StatusError:
-    """A table of offsets is not served."""
+    """The error for a table of offsets that is not served."""
     message = f'Cannot read from tablet {tablet} of table #{table} while it is in "{state}" state'
     return StatusError(NOT_MOUNTED_CODE, message, {"tablet_id": tablet, "is_tablet_unmounted": True})
 

@@ -27,7 +27,7 @@ TRIM_FAILED = "queue_agent_queue_controller_trim_failed"
 
 
 class QueueTrimming(NamedTuple):
-    """What a queue asks for, and which consumers count."""
+    """The trimming settings of a queue, and its vital consumers."""
 
     config: TrimConfig
     ttl_ms: int | None
@@ -36,7 +36,7 @@ class QueueTrimming(NamedTuple):
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether trimming is configured."""
         return self.config.enable or self.ttl_ms is not None
 
 
@@ -66,7 +66,7 @@ class Trimmer:
         self._remote_offsets: dict[tuple[Ref, Ref], Offsets | PenstockError] = {}
 
     async def ask_remote(self) -> None:
-        """Ask for the offsets of all vital consumers on other clusters."""
+        """Request the offsets of all vital consumers on other clusters."""
         pairs = [
             (registration.consumer, registration.queue)
             for registration in self._registrations
@@ -78,7 +78,7 @@ class Trimmer:
         self._remote_offsets = dict(zip(pairs, answers, strict=True))
 
     def asked_by(self, node: Node) -> QueueTrimming:
-        """What a queue asks for; attributes are JSON, and were checked when they were set."""
+        """The trimming settings in a queue's attributes, which were validated when they were set."""
         vital = [
             registration for registration in self._registrations.of_queue(Ref(self._cluster, node.path)) if registration.vital
         ]
@@ -108,7 +108,7 @@ class Trimmer:
         return min((0 if holder.offset is None else holder.offset for holder in holders), default=None)
 
     async def trim(self, node: Node, topic: Topic, partition: Partition, trimming: QueueTrimming) -> dict[str, str]:
-        """Trim a partition as far as it may be; alerts for an operator."""
+        """Trim a partition as far as possible. Returns alerts."""
         if node.mount_state is not MountState.MOUNTED:
             return {}
         config, number = trimming.config, partition.number
@@ -142,7 +142,7 @@ class Trimmer:
         return {} if decision.alert is None else {TRIM_FAILED: decision.alert}
 
     async def _outlived(self, partition: Partition, trimming: QueueTrimming) -> int | None:
-        """The first row that its age lets stay; None if age is not counted."""
+        """The first row that is not expired by age; None without a limit of age."""
         if trimming.ttl_ms is None:
             return None
         young_from = await self._first_since(partition, trimming.ttl_ms)
@@ -151,7 +151,7 @@ class Trimmer:
         return min(young_from, await offset_of_last(partition, trimming.rows_kept, partition.stable_offset))
 
     async def _first_since(self, partition: Partition, age_ms: int) -> int:
-        """The first row that is not older than this; the end if all are."""
+        """The first row that is not older than a time; the end if there is none."""
         batch = await partition.find_time(int(self._clock.wall() * 1000) - age_ms)
         return partition.stable_offset if batch is None else batch[0]
 
@@ -170,7 +170,7 @@ class Trimmer:
         return self._holder(str(consumer), consumer_name(node), TopicPartition(topic_id, number))
 
     def _important_consumer(self, name: str, topic: Topic, number: int) -> Holder:
-        """One that the topic itself names, as YDB's and Kafka's clients can have it: vital by another name."""
+        """An important consumer of the topic, as set by YDB and Kafka clients, which is treated as vital."""
         return self._holder(name, name, TopicPartition(topic.id, number))
 
     def _holder(self, shown: str, name: str, queue: TopicPartition) -> Holder:

@@ -1,4 +1,4 @@
-"""Up to where a partition may be trimmed. Pure: a decision from what is known."""
+"""Decides up to which offset a partition may be trimmed. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TrimConfig(NamedTuple):
-    """What `auto_trim_config` of a queue says."""
+    """The `auto_trim_config` of a queue."""
 
     enable: bool = False
     retained_rows: int | None = None
@@ -24,7 +24,7 @@ class Holder(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Trim to `offset`, or to nothing if it is None; `alert` says what an operator should look at."""
+    """Trim to `offset`, or not at all if it is None; `alert` is for the operator."""
 
     offset: int | None
     alert: str | None = None

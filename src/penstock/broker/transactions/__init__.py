@@ -1,4 +1,4 @@
-"""Transactions: several partitions and consumers' positions changed together or not at all (seed 003)."""
+"""Transactions over several partitions and committed offsets (seed 003)."""
 
 from penstock.broker.transactions.coordinator import CommitOutcome, TransactionCommit, TransactionCoordinator, TransactionOptions
 from penstock.broker.transactions.errors import (

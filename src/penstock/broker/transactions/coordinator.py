@@ -1,4 +1,4 @@
-"""The transaction coordinator: keeps transactional ids, decides how transactions end, and sees that they do.
+"""The transaction coordinator: stores transactional ids, decides the outcome of transactions, and completes them.
 
 Requests for one transactional id are served one after another. A decision is durable before its first marker is written; after a
 crash, whatever was decided is finished. The response to an end comes when readers see it, or after a timeout: once decided, it
@@ -40,7 +40,7 @@ EXPIRIES_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class TransactionOptions:
-    """How long transactions may take."""
+    """Timeouts of transactions."""
 
     timeout_max_s: float = 900.0
     id_expiration_s: float = 7 * 24 * 3600.0  # an id that is not used for so long is forgotten
@@ -51,7 +51,7 @@ class TransactionOptions:
 
 
 class CommitOutcome(Enum):
-    """Whether `commit_together` has committed now, or found that it was done before."""
+    """The result of `commit_together`: committed now, or committed before."""
 
     NOW = "now"
     BEFORE = "before"
@@ -65,7 +65,7 @@ class TransactionCommit(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Every transactional id of this broker. Make it, then `start` it on the loop."""
+    """All transactional ids of this broker. Create it, then call `start`."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class TransactionCoordinator:
         queues: frozenset[TopicPartition] = frozenset(),
         groups: frozenset[str] = frozenset(),
     ) -> None:
-        """Make partitions, or positions of groups, part of the producer's transaction."""
+        """Add partitions, or committed offsets of groups, to the producer's transaction."""
         slot = self._find(transactional_id)
         async with slot.lock:
             self._check_alive(slot)
@@ -171,7 +171,7 @@ class TransactionCoordinator:
         *,
         adds_group: bool,
     ) -> None:
-        """Set positions of a group when the transaction is committed. `adds_group` makes the group part of it first."""
+        """Stage offsets of a group for the commit of the transaction. `adds_group` adds the group to it first."""
         slot = self._find(transactional_id)
         async with slot.lock:
             self._check_alive(slot)
@@ -230,7 +230,7 @@ class TransactionCoordinator:
     # Several transactions as one.
 
     def application_record(self, key: str) -> bytes | None:
-        """What was committed last under this key; None if nothing was."""
+        """The last committed record under this key; None if there is none."""
         return self._store.record(key)
 
     async def commit_together(
@@ -290,7 +290,7 @@ class TransactionCoordinator:
             return slot
 
     def _check_alive(self, slot: TransactionSlot) -> None:
-        """It may have expired while this request waited for its turn."""
+        """Raise if the transactional id expired while this request waited for the lock."""
         name = slot.transaction.transactional_id
         if self._slots.get(name) is not slot:
             raise ConcurrentTransactionsError(f"the transactional id {name!r} has just expired; try again")
@@ -312,7 +312,7 @@ class TransactionCoordinator:
             self._set(slot, new)
 
     async def _add_pending(self, slot: TransactionSlot) -> None:
-        """Add the partitions that writes wait for, as many as there are at a time."""
+        """Add all partitions that writes wait for, in one request."""
         try:
             while slot.adding:
                 async with slot.lock:

@@ -1,4 +1,4 @@
-"""What can go wrong with a transaction, beyond the kinds every layer has."""
+"""Errors of transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConcurrentTransactionsError(UnavailableError):
 
 
 class InvalidTransactionStateError(InvalidRequestError):
-    """What was asked cannot be done in the state in which the transaction is."""
+    """The operation is not allowed in the current state of the transaction."""
 
     code = "invalid_transaction_state"
 
@@ -36,12 +36,12 @@ class NotInTransactionError(InvalidTransactionStateError):
 
 
 class InvalidTransactionTimeoutError(InvalidRequestError):
-    """The transaction may take longer than the broker lets any, or no time at all."""
+    """The transaction timeout is zero, negative, or above the broker's maximum."""
 
     code = "invalid_transaction_timeout"
 
 
 class RecordConflictError(InvalidRequestError):
-    """The application record is not the one that was expected: another has committed in between."""
+    """The application record does not have the expected value: another writer has committed in between."""
 
     code = "record_conflict"

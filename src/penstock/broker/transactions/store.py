@@ -1,4 +1,4 @@
-"""How transactional ids are stored in their tablet, and the records of applications that are committed with transactions.
+"""Storage of transactional ids, and of the application records that are committed with transactions.
 
 "t" | transactional id           the state of a transactional id
 "r" | key                        an application's record: the bytes it gave
@@ -115,14 +115,14 @@ class TransactionStore:
         return self._tablet.generation
 
     def load(self) -> Iterator[Transaction]:
-        """Every transactional id there is."""
+        """Load all transactional ids."""
         for key in self._tablet.keys(b"t", b"u"):
             yield unpack(key[1:].decode(), self._tablet.head(key) or b"")
 
     async def put(
         self, transactions: Iterable[Transaction], *, record: tuple[str, bytes] | None = None, makes_room: bool = False
     ) -> None:
-        """Store states, and a record with them, which an empty value removes: all of it, durably, or nothing."""
+        """Store states, and optionally a record, atomically and durably. An empty record value deletes the record."""
         commands: list[Command] = [
             Write(_id_key(transaction.transactional_id), b"", head=pack(transaction)) for transaction in transactions
         ]
@@ -145,7 +145,7 @@ class TransactionStore:
 
 
 def check_id(transactional_id: str) -> None:
-    """InvalidRequestError unless this can be a transactional id."""
+    """Raise InvalidRequestError if the transactional id is invalid."""
     _id_key(transactional_id)
 
 

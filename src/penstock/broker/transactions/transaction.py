@@ -33,7 +33,7 @@ V1, V2 = 1, 2
 
 
 class State(Enum):
-    """Where a transactional id stands, under Kafka's names."""
+    """The state of a transactional id, with Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -57,7 +57,7 @@ COMMITS = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
 
 
 class Producer(NamedTuple):
-    """A producer as it names itself."""
+    """A producer id with its epoch."""
 
     id: int
     epoch: int
@@ -65,7 +65,7 @@ class Producer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transactional id: who owns it, and its present or last transaction."""
+    """A transactional id: its producer, and its current or last transaction."""
 
     transactional_id: str
     producer_id: int
@@ -99,12 +99,12 @@ class Transaction:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether its end is decided and still to be carried out."""
+        """Whether its outcome is decided and not completed yet."""
         return self.state in PREPARED
 
     @property
     def is_commit(self) -> bool:
-        """Whether its end is, or was, a commit."""
+        """Whether its outcome is a commit."""
         return self.state in COMMITS
 
     @property
@@ -121,7 +121,7 @@ class Transaction:
 
     @property
     def deadline_ms(self) -> int:
-        """When the running transaction has taken too long."""
+        """When the open transaction times out."""
         return self.started_ms + self.timeout_ms
 
     def holds(self, producer: Producer, queue: TopicPartition) -> bool:
@@ -178,7 +178,7 @@ class Transaction:
         queues: frozenset[TopicPartition] = frozenset(),
         groups: frozenset[str] = frozenset(),
     ) -> Transaction:
-        """The transaction reaches further; the first step of it begins it. The same state if it did so before."""
+        """Returns the state with more partitions or groups; the first addition begins the transaction."""
         self._check_owner(producer)
         if self.is_prepared:
             raise self._concurrent()
