@@ -74,17 +74,27 @@ export interface FormState {
   error: Error | null;
 }
 
-/** Asks before something is changed or destroyed. A failure of `act` is shown here, and the dialog stays. */
-export const Confirm = ({ title, touches, typed, verb, danger = true, act, onClose }: ConfirmProps) => {
-  const [text, setText] = useState("");
+interface FormDialogProps {
+  title: string;
+  verb: string;
+  danger?: boolean;
+  /** Whether it may be sent yet. */
+  ready?: boolean;
+  /** Whether Cancel has the focus at first, where nothing has to be typed. */
+  cancelFirst?: boolean;
+  send: () => Promise<void>;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+/** A dialog that sends what its form holds. A failure of `send` is shown in it, and it stays. */
+export const FormDialog = ({ title, verb, danger, ready = true, cancelFirst, send, onClose, children }: FormDialogProps) => {
   const [state, setState] = useState<FormState>({ busy: false, error: null });
-  const id = useId();
-  const ready = !typed || text === typed;
   const go = async () => {
     if (!ready || state.busy) return;
     setState({ busy: true, error: null });
     try {
-      await act();
+      await send();
       onClose();
     } catch (error) {
       setState({ busy: false, error: errorOf(error) });
@@ -97,8 +107,7 @@ export const Confirm = ({ title, touches, typed, verb, danger = true, act, onClo
       onSubmit={go}
       foot={
         <>
-          {" "}
-          <button type="button" class="button" data-first={!typed} onClick={onClose}>
+          <button type="button" class="button" data-first={cancelFirst} onClick={onClose}>
             Cancel
           </button>
           <button type="submit" class={`button primary ${danger ? "danger" : ""}`} disabled={!ready || state.busy}>
@@ -106,6 +115,26 @@ export const Confirm = ({ title, touches, typed, verb, danger = true, act, onClo
           </button>
         </>
       }
+    >
+      {children}
+      <Failure error={state.error} />
+    </Dialog>
+  );
+};
+
+/** Asks before something is changed or destroyed. */
+export const Confirm = ({ title, touches, typed, verb, danger = true, act, onClose }: ConfirmProps) => {
+  const [text, setText] = useState("");
+  const id = useId();
+  return (
+    <FormDialog
+      title={title}
+      verb={verb}
+      danger={danger}
+      ready={!typed || text === typed}
+      cancelFirst={!typed}
+      send={act}
+      onClose={onClose}
     >
       <div>{touches}</div>
       {typed && (
@@ -124,8 +153,7 @@ export const Confirm = ({ title, touches, typed, verb, danger = true, act, onClo
           />
         </div>
       )}
-      <Failure error={state.error} />
-    </Dialog>
+    </FormDialog>
   );
 };
 

@@ -1,9 +1,8 @@
 // What is done to a queue: consumers registered and unregistered, automatic trimming set.
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { apiPath, errorOf, put, remove } from "../api";
-import { Confirm, Dialog, type FormState, say } from "../dialogs";
-import { Failure, Field, useId } from "../parts";
+import { apiPath, put, remove } from "../api";
+import { Confirm, FormDialog, say } from "../dialogs";
+import { Field, useId } from "../parts";
 import type { Queue, Registration } from "./queue_status";
 
 const registrationOf = ({ name }: Queue, consumer: string) =>
@@ -14,48 +13,6 @@ interface DialogProps {
   onClose: () => void;
   onDone: () => void;
 }
-
-interface FormProps {
-  title: string;
-  verb: string;
-  send: () => Promise<void>;
-  onClose: () => void;
-  children: ComponentChildren;
-}
-
-/** A dialog that sends what its form holds; a failure is shown in it, and it stays. */
-const Form = ({ title, verb, send, onClose, children }: FormProps) => {
-  const [state, setState] = useState<FormState>({ busy: false, error: null });
-  const go = async () => {
-    setState({ busy: true, error: null });
-    try {
-      await send();
-      onClose();
-    } catch (error) {
-      setState({ busy: false, error: errorOf(error) });
-    }
-  };
-  return (
-    <Dialog
-      title={title}
-      onClose={onClose}
-      onSubmit={go}
-      foot={
-        <>
-          <button type="button" class="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="button primary" disabled={state.busy}>
-            {verb}
-          </button>
-        </>
-      }
-    >
-      {children}
-      <Failure error={state.error} />
-    </Dialog>
-  );
-};
 
 export const Register = ({ queue, onClose, onDone }: DialogProps) => {
   const [consumer, setConsumer] = useState("");
@@ -68,7 +25,7 @@ export const Register = ({ queue, onClose, onDone }: DialogProps) => {
     onDone();
   };
   return (
-    <Form title={`Register a consumer at ${queue.name}`} verb="Register" send={send} onClose={onClose}>
+    <FormDialog title={`Register a consumer at ${queue.name}`} verb="Register" send={send} onClose={onClose}>
       <Field
         id={id}
         label="Consumer"
@@ -88,7 +45,7 @@ export const Register = ({ queue, onClose, onDone }: DialogProps) => {
         <input type="checkbox" checked={vital} onChange={(event) => setVital(event.currentTarget.checked)} />
         Vital: trimming and retention delete nothing it has not read
       </label>
-    </Form>
+    </FormDialog>
   );
 };
 
@@ -143,7 +100,7 @@ export const SetTrimming = ({ queue, onClose, onDone }: DialogProps) => {
     </Field>
   );
   return (
-    <Form title={`Automatic trimming of ${queue.name}`} verb="Save" send={send} onClose={onClose}>
+    <FormDialog title={`Automatic trimming of ${queue.name}`} verb="Save" send={send} onClose={onClose}>
       <label class="check">
         <input type="checkbox" data-first checked={enable} onChange={(event) => setEnable(event.currentTarget.checked)} />
         Trim messages that all vital consumers have read
@@ -151,6 +108,6 @@ export const SetTrimming = ({ queue, onClose, onDone }: DialogProps) => {
       <div class="pair">
         {number(rowsId, "Rows to retain", rows, setRows)} {number(secondsId, "Seconds to retain", seconds, setSeconds)}
       </div>
-    </Form>
+    </FormDialog>
   );
 };

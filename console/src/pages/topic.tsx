@@ -1,8 +1,8 @@
 // One topic: header, actions and tabs. Each tab is a module of its own.
 import type { ComponentType } from "preact";
 import { useState } from "preact/hooks";
-import { type Schemas, apiPath, errorOf, isNotFound, post, remove } from "../api";
-import { Confirm, Dialog, say } from "../dialogs";
+import { type Schemas, apiPath, isNotFound, post, remove } from "../api";
+import { Confirm, FormDialog, say } from "../dialogs";
 import { Bytes, Count, bytes, integer, plural } from "../format";
 import { forget, useLive } from "../live";
 import { Badge, Empty, Failure, Menu, type MenuAction, PageHead, Tabs, useId } from "../parts";
@@ -63,33 +63,19 @@ const Delete = ({ topic, onClose }: Omit<DialogProps, "refresh">) => (
 
 const MorePartitions = ({ topic, onClose, refresh }: DialogProps) => {
   const [total, setTotal] = useState(String(topic.partitions + 1));
-  const [error, setError] = useState<Error | null>(null);
   const id = useId();
   const add = async () => {
-    try {
-      await post(apiPath("/topics/{name}/partitions", { name: topic.name }), { total: Number(total) });
-      say(`${topic.name} has ${total} partitions now.`);
-      refresh();
-      onClose();
-    } catch (failure) {
-      setError(errorOf(failure));
-    }
+    await post(apiPath("/topics/{name}/partitions", { name: topic.name }), { total: Number(total) });
+    say(`${topic.name} has ${total} partitions now.`);
+    refresh();
   };
   return (
-    <Dialog
+    <FormDialog
       title={`Add partitions to ${topic.name}`}
+      verb="Add partitions"
+      ready={Number(total) > topic.partitions}
+      send={add}
       onClose={onClose}
-      onSubmit={add}
-      foot={
-        <>
-          <button type="button" class="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="button primary" disabled={!(Number(total) > topic.partitions)}>
-            Add partitions
-          </button>
-        </>
-      }
     >
       <p>
         The topic has {plural(topic.partitions, "partition")}. Existing messages stay where they are; new messages of a key may go to
@@ -108,8 +94,7 @@ const MorePartitions = ({ topic, onClose, refresh }: DialogProps) => {
           onInput={(event) => setTotal(event.currentTarget.value)}
         />
       </div>
-      <Failure error={error} />
-    </Dialog>
+    </FormDialog>
   );
 };
 

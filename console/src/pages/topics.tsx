@@ -1,11 +1,11 @@
 // All topics. Search, sorting and paging run on the node, so that ten thousand topics are as fast as ten.
 import { useState } from "preact/hooks";
-import { type Schemas, apiPath, errorOf, post } from "../api";
-import { Dialog, type FormState, say } from "../dialogs";
+import { type Schemas, apiPath, post } from "../api";
+import { FormDialog, say } from "../dialogs";
 import { Bytes, BytesRate, Count, Duration } from "../format";
 import { Icon } from "../icons";
 import { useSettled } from "../live";
-import { Badge, Empty, Failure, type FieldEvent, PageHead, Search, useId } from "../parts";
+import { Badge, Empty, type FieldEvent, PageHead, Search, useId } from "../parts";
 import { navigate, pathOf, setQuery, useLocation } from "../router";
 import { type Column, LongTable } from "../tables";
 
@@ -102,42 +102,19 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
 
 const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: string) => void }) => {
   const [form, setForm] = useState({ name: "", partitions: "", retention: "", policy: "" });
-  const [state, setState] = useState<FormState>({ busy: false, error: null });
   const ids = [useId(), useId(), useId(), useId()];
   const set = (key: keyof typeof form) => (event: FieldEvent) => setForm({ ...form, [key]: event.currentTarget.value });
+  const name = form.name.trim();
   const make = async () => {
-    setState({ busy: true, error: null });
     const config: Record<string, string> = {};
     if (form.retention) config["retention.ms"] = form.retention;
     if (form.policy) config["cleanup.policy"] = form.policy;
-    try {
-      await post(apiPath("/topics"), {
-        name: form.name.trim(),
-        partitions: form.partitions ? Number(form.partitions) : null,
-        config,
-      });
-      say(`Topic ${form.name.trim()} was created.`);
-      onMade(form.name.trim());
-    } catch (error) {
-      setState({ busy: false, error: errorOf(error) });
-    }
+    await post(apiPath("/topics"), { name, partitions: form.partitions ? Number(form.partitions) : null, config });
+    say(`Topic ${name} was created.`);
+    onMade(name);
   };
   return (
-    <Dialog
-      title="Create topic"
-      onClose={onClose}
-      onSubmit={make}
-      foot={
-        <>
-          <button type="button" class="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" class="button primary" disabled={!form.name.trim() || state.busy}>
-            Create
-          </button>
-        </>
-      }
-    >
+    <FormDialog title="Create topic" verb="Create" ready={name !== ""} send={make} onClose={onClose}>
       <div class="field">
         <label for={ids[0]}>Name</label>
         <input
@@ -196,8 +173,7 @@ const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: str
           ))}
         </select>
       </div>
-      <Failure error={state.error} />
-    </Dialog>
+    </FormDialog>
   );
 };
 
