@@ -126,9 +126,13 @@ class VDisk(SisterSync):
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
         (reply,) = await self.put_all(generation, [(blob_id, body)], from_reserve=from_reserve)
-        if reply is _WRITTEN and (entry := self.index.entry_of(blob_id)) is not None:
-            return DiskReply(Status.OK, "", True, False, place_of(entry)[:2])
-        return reply
+        if reply is not _WRITTEN:
+            return reply
+        # Written out, since every part of a blob comes by here.
+        entry = self.index.channels[blob_id[:CHANNEL_KEY_SIZE]].blobs.get(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE], 0)
+        if not isinstance(entry, int):
+            entry = self.index.entry_of(blob_id) or 0
+        return DiskReply(Status.OK, "", True, False, (entry >> CHUNK_SHIFT, entry >> OFFSET_SHIFT & 0xFFFFFFFF))
 
     async def put_all(
         self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
