@@ -100,6 +100,29 @@ def test_s3_a_vdisk_never_goes_back_to_an_older_configuration_and_refuses_anothe
     run_mirror(scenario)
 
 
+def test_r3_the_next_vdisk_moves_only_when_the_group_can_do_without_it_and_all_that_are_not_complete() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        client = world.nodes[CLIENT]
+        await world.wait(
+            lambda: client.membership.configuration.is_formed, 30.0, "the client has not heard that the group serves"
+        )
+
+        async def trouble() -> str:
+            return await world.do(client.membership.trouble_with_moving(0))
+
+        assert await trouble() == ""
+        await world.move_vdisk(2, D, [0, 1])
+        client.hear(world.configuration)
+        await asyncio.sleep(0.01)
+        assert "[82000000:3:0:2:0] are out or being refilled" in await trouble()
+        await world.wait(lambda: 2 in world.vdisks() and world.vdisks()[2].proves_absence, 30.0, "D is not refilled")
+        assert await trouble() == ""
+        world.nodes[B].kill()
+        assert "[82000000:3:0:1:0]" in await trouble()
+
+    run_mirror(scenario)
+
+
 def test_a_command_that_is_told_race_waits_for_the_newer_configuration() -> None:
     async def scenario(world: NodeWorld) -> None:
         client = world.nodes[CLIENT].membership

@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from penstock.blob.blob_id import CHANNEL_KEY_SIZE
 from penstock.blob.configuration import Configuration, ConfigurationReply, refusal
 from penstock.blob.group import Group
 from penstock.blob.link import DiskLink
 from penstock.blob.proxy import GroupProxy
+from penstock.blob.quorum import fits_fail_model
+from penstock.blob.status import Status
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 
@@ -51,6 +54,25 @@ class Membership:
         if self.on_learned is not None:
             self.on_learned(current, offered)
         return True
+
+    async def trouble_with_moving(self, order: int) -> str:
+        """Why a VDisk cannot be moved now; empty if it can. The group must be able to do without it and without all that are out,
+        fresh or being refilled: one change is finished before the next."""
+        generation, erasure = self.configuration.generation, self.configuration.erasure
+        asks = {
+            other: link.listing(generation, bytes(CHANNEL_KEY_SIZE), b"", b"", reverse=False, limit=1)
+            for other, link in enumerate(self.group.links)
+            if link is not None and other != order
+        }
+        pages = await self.group.ask(asks, lambda _: False)
+        whole = sum(1 << other for other, page in pages.items() if page.status is Status.OK and page.proves_absence)
+        lacking = (1 << len(self.group.links)) - 1 & ~whole
+        if fits_fail_model(erasure, lacking):
+            return ""
+        others = [
+            str(self.group.vdisk_id(other)) for other in range(len(self.group.links)) if lacking >> other & 1 and other != order
+        ]
+        return f"VDisks {', '.join(others)} are out or being refilled; wait until they are complete"
 
     async def refresh(self) -> None:
         """Offer this node's configuration to every VDisk, and take the newest that any of them is in."""

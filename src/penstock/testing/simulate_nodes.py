@@ -22,7 +22,7 @@ from penstock.testing.fault_tablet import Tablet
 from penstock.testing.fault_world import draw_options
 from penstock.testing.node_world import CLIENT, NodeWorld
 from penstock.testing.seed_runs import Run, simulate
-from penstock.testing.sim_loop import current_loop
+from penstock.testing.sim_loop import ProcessDiedError, current_loop
 
 CHANNELS = (0, 1, 2)
 TIME_S_MAX = 3600.0
@@ -105,7 +105,7 @@ class NodeNemesis:
             node = self._random.choice(world.storage_nodes)
             if draw < 0.05:
                 self._start(self._restart_client, CLIENT)
-            elif draw < 0.15 and self._moves and not world.impaired:
+            elif draw < 0.15 and self._moves:
                 self._start(self._move, node)
             elif draw < 0.25:
                 for victim in self._random.sample(world.storage_nodes, self._random.randint(1, len(world.storage_nodes))):
@@ -199,6 +199,17 @@ class NodeNemesis:
         if not orders or node in taken:
             return
         order = self._random.choice(orders)
+        client = world.nodes[CLIENT]
+        if client.process is None or not client.is_up:
+            return
+        try:
+            if trouble := await client.process.call(client.membership.trouble_with_moving(order)):
+                world.note(f"VDisk {order} stays: {trouble}")
+                return
+        except ProcessDiedError:
+            return
+        if not world.may_impair(order):
+            return
         told = self._random.sample(world.orders, self._random.randint(0, len(world.orders)))
         world.impair(order)
         world.note(f"VDisk {order} moves to node {node}, VDisks {told} are told")
