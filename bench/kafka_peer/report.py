@@ -89,7 +89,7 @@ class Report:
         for peer in self.peers:
             lines += ["", f"### {peer.version}", ""]
             title = TITLES.get(peer.name, peer.name)
-            lines += [f"| | Penstock | {title} | Ratio | Goal |", "|---|---:|---:|---:|---:|"]
+            lines += [f"| | Penstock | {title} | Ratio | Goal | Cores of the load |", "|---|---:|---:|---:|---:|---:|"]
             lines += [_markdown_row(row) for row in losing_first(peer.rows)]
             lines += ["", "Warm-up:", ""]
             lines += [f"- {warm_up}" for warm_up in peer.warm_ups]
@@ -121,7 +121,8 @@ def _peer(kept: dict[str, object]) -> PeerReport:
 def _markdown_row(row: Compared) -> str:
     ratio = f"**{row.ratio:.2f}**" if row.is_lost else f"{row.ratio:.2f}"
     goal = f"{row.goal or ''}{'' if row.is_met else ' missed'}"
-    return f"| {row.name} | {row.ours} {row.unit} | {row.peer} {row.unit} | {ratio} | {goal} |"
+    cores = " / ".join(f"{cores:.2f}" for cores in row.load_cores)
+    return f"| {row.name} | {row.ours} {row.unit} | {row.peer} {row.unit} | {ratio} | {goal} | {cores} |"
 
 
 if __name__ == "__main__":

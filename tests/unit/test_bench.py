@@ -90,6 +90,6 @@ def test_a_report_replaces_what_is_between_the_marks_of_a_page(tmp_path: Path, m
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert text.index("| lost | 1 /s | 2 /s | **0.50** | ≥ 1 missed |") < text.index("| won | 2 /s | 1 /s | 2.00 | ≥ 1 |")
+    assert text.index("| lost | 1 /s | 2 /s | **0.50** | ≥ 1 missed |") < text.index("| won | 2 /s | 1 /s | 2.00 | ≥ 1 |  |")
     assert "- **Tansu**: not built" in text
     assert "- kafka, fsync: not steady after 6 s" in text
