@@ -21,7 +21,7 @@ from penstock.queue import (
 from penstock.testing.fault_ledger import InvariantError, require
 from penstock.testing.queue_hosts import Hosts, Instance
 from penstock.testing.queue_ledger import Message, PartitionLedger
-from penstock.testing.sim_loop import ProcessDiedError, SimClock
+from penstock.testing.sim_loop import ProcessDiedError, SimClock, current_loop
 
 BATCH_MESSAGES_MAX = 5
 RECENT_BATCHES = 5
@@ -276,13 +276,25 @@ class Janitor:
         ledger = self._ledger
         own = instance.partition(ledger.number)
         if own.config.is_compacted and self._random.random() < 0.7:
-            await self._compact(instance, own)
+            trims = [self._trim_soon(instance, own)] if self._random.random() < 0.4 else []
+            for answer in await asyncio.gather(self._compact(instance, own), *trims, return_exceptions=True):
+                if isinstance(answer, BaseException):
+                    raise answer
             return
         if self._random.random() < 0.5:
             with ledger.retention(own):
                 await instance.do(own.retain())
             self._hosts.count("retain")
             return
+        await self._trim(instance, own)
+
+    async def _trim_soon(self, instance: Instance, own: Partition) -> None:
+        """Trim while a pass of compaction may be at any of its steps."""
+        await current_loop().jitter(self._random.choice([3, 30, 100]))
+        await self._trim(instance, own)
+
+    async def _trim(self, instance: Instance, own: Partition) -> None:
+        ledger = self._ledger
         low, high = own.start_offset, own.end_offset
         offset = high if self._random.random() < 0.1 else low + self._random.randint(0, (high - low) // 2)
         ledger.trim_tried = max(ledger.trim_tried, offset)
