@@ -1,4 +1,5 @@
-"""Server-side assignors: who of a group's members gets which partitions. Pure functions of what the members want and hold.
+"""Server-side assignors: distribute partitions to the members of a group. Pure functions of subscriptions and current
+assignments.
 
 `uniform` gives everyone as nearly the same number as their subscriptions allow and moves as little as it can. `range` gives each
 member neighbouring numbers, the same ones in every topic of equal size, so that partitions that belong together meet.
@@ -35,7 +36,7 @@ class _Share(NamedTuple):
 
 
 def uniform(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) -> Target:
-    """As even as single moves can make it. What a member holds stays with it unless that stands in the way."""
+    """Assign partitions evenly. Members keep their partitions as far as balance allows."""
     shares = _shares(members, partitions)
     loads = dict.fromkeys(members, 0)
     for share in shares:

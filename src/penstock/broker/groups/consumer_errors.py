@@ -1,4 +1,4 @@
-"""Why a group whose coordinator assigns partitions refuses a member, beyond the reasons every group has."""
+"""Errors of groups whose coordinator assigns partitions (KIP-848)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a group refuses a member, a position or a request."""
+"""Errors of groups."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from penstock.core.errors import FencedError, InvalidRequestError, UnavailableEr
 
 
 class GroupError(InvalidRequestError):
-    """A request that a group does not take."""
+    """The group refuses the request."""
 
     code = "group"
 
 
 class InvalidGroupNameError(GroupError):
-    """A name that groups cannot have."""
+    """The group name is invalid."""
 
     code = "invalid_group_name"
 
@@ -30,7 +30,7 @@ class NonEmptyGroupError(GroupError):
 
 
 class SubscribedTopicError(GroupError):
-    """Members of the group read the topic; their position in it stays."""
+    """Members of the group are subscribed to the topic, so its committed offsets cannot be deleted."""
 
     code = "subscribed_topic"
 
@@ -72,13 +72,13 @@ class SessionTimeoutError(GroupError):
 
 
 class GroupFullError(GroupError):
-    """The group has as many members as it may have."""
+    """The group has reached its maximum number of members."""
 
     code = "group_full"
 
 
 class CoordinatorUnavailableError(UnavailableError):
-    """The state of the group cannot be kept now; ask again in a moment."""
+    """The state of the group cannot be stored now; retry in a moment."""
 
     code = "coordinator_unavailable"
 

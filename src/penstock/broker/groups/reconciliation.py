@@ -1,4 +1,4 @@
-"""How a member gets from what it has to what it should have: first it gives up, and only then it is given more."""
+"""Moves a member from its current to its target assignment: it first revokes partitions, and only then gets new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine of streams can do; listeners know no more of them than this."""
+"""The interface of stream engines, which listeners use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PublishResult(NamedTuple):
 
 
 class PartlyPublishedError(PenstockError):
-    """The first messages of a batch are published, and the rest of them is not, for a reason of its own."""
+    """Only the first messages of a batch were published; the cause is attached."""
 
     code = "partly_published"
 
@@ -32,7 +32,7 @@ class PartlyPublishedError(PenstockError):
 
 
 class DeletedMessage(NamedTuple):
-    """A message that is gone."""
+    """A deleted message."""
 
     sequence: int
     subject: str
@@ -40,7 +40,7 @@ class DeletedMessage(NamedTuple):
 
 
 class StreamEngine(Protocol):
-    """The streams of a node, whatever they are kept in."""
+    """The streams of a node, in any store."""
 
     @property
     def followers(self) -> Followers:
@@ -88,7 +88,7 @@ class StreamEngine(Protocol):
         ...
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
-        """Change how messages are handed to the members of a durable name."""
+        """Set the delivery rule of a durable consumer."""
         ...
 
     async def last_sequence(self, subject: str) -> int:
@@ -108,7 +108,7 @@ class StreamEngine(Protocol):
         ...
 
     async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
-        """Delete messages older than this, with their payloads. Returns what was deleted."""
+        """Delete messages older than `ttl_s` with their payloads. Returns the deleted messages."""
         ...
 
     async def locate_payload(self, message: StreamMessage) -> StreamMessage:
@@ -124,7 +124,7 @@ class StreamEngine(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Delete what has expired, now."""
+        """Delete expired messages now."""
         ...
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong with streams, beyond what topics have."""
+"""Errors of streams."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from penstock.core.errors import CorruptionError, InvalidRequestError
 
 
 class InvalidSubjectError(InvalidRequestError):
-    """A name that subjects cannot have, or a topic that cannot be one."""
+    """The subject name is invalid, or the topic cannot be a subject."""
 
     code = "invalid_subject"
 
 
 class UnknownMessageError(InvalidRequestError):
-    """There is no message of this sequence, or no payload of this name: it never was, or its time is over."""
+    """The message or payload does not exist or has expired."""
 
     code = "unknown_message"
 
 
 class InvalidHeadersError(InvalidRequestError):
-    """Headers that a message cannot have."""
+    """The headers are not allowed."""
 
     code = "invalid_headers"
 
 
 class InvalidPositionError(InvalidRequestError):
-    """A position that no message has reached yet; a consumer there would miss messages."""
+    """The position is beyond the last message; a consumer there would miss messages."""
 
     code = "invalid_position"
 
 
 class PayloadCorruptError(CorruptionError):
-    """What was stored or sent of a payload does not match its checksum."""
+    """A payload does not match its checksum."""
 
     code = "payload_corrupt"

@@ -1,4 +1,4 @@
-"""Those who wait for more messages."""
+"""Waiters for new messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.clock import Clock
 
 
 class Followers:
-    """Futures that are completed whenever more can be read, of whichever subject."""
+    """Futures that complete when a subject has new messages."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -18,7 +18,7 @@ class Followers:
         self.closed = False  # new waits return at once
 
     def tell(self) -> None:
-        """More can be read."""
+        """Wake the waiters."""
         self.told += 1
         for waiter in self._waiting:
             if not waiter.done():
@@ -30,7 +30,7 @@ class Followers:
         self.tell()
 
     async def wait(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until what is waited for is there; whether it is."""
+        """Wait for a condition. Returns False on timeout."""
         deadline = self._clock.monotonic() + timeout_s
         while not is_there() and not self.closed:
             told: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Payloads as they come: in parts, and with what the publisher has said of them before."""
+"""Incoming payloads: their parts, and the size and checksum announced by the publisher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def chained(held: Sequence[Buffer], rest: AsyncIterator[Buffer]) -> AsyncI
 
 
 def check_announced(size: int, checksum: int, announced_size: int | None, announced_checksum: int | None) -> None:
-    """PayloadCorruptError unless what came is what was said to come."""
+    """Raise PayloadCorruptError if the payload differs from the announced size or checksum."""
     if announced_size not in (None, size) or announced_checksum not in (None, checksum):
         raise PayloadCorruptError(
             f"{size} bytes with checksum {checksum:08x} came, not those that were announced; send them again"

@@ -1,4 +1,4 @@
-"""Payloads too large for the log, in a tablet of their own: in parts, so that none is ever whole in memory.
+"""Stores payloads too large for the log, in their own tablet and in parts, so that none is ever whole in memory.
 
 "d" | object id 16 | part 4       the bytes of a part
 "u" | object id 16                an upload that no message refers to yet: version 1 | topic id 16 | offset 8
@@ -39,7 +39,7 @@ _PART = Struct(">16sI")
 
 
 class StoredPayload(NamedTuple):
-    """A payload that is wholly there."""
+    """A complete payload."""
 
     object_id: UUID
     size: int
@@ -48,7 +48,7 @@ class StoredPayload(NamedTuple):
 
 
 class LeftUpload(NamedTuple):
-    """An upload that a crash has left behind."""
+    """An upload that a crash left unfinished."""
 
     object_id: UUID
     topic_id: UUID
@@ -128,18 +128,18 @@ class PayloadStore:
         return Upload(self, object_id, topic_id)
 
     async def write_part(self, upload: Upload, part: int, buffers: tuple[Buffer, ...]) -> None:
-        """Store one part; the first says that the upload is there."""
+        """Store one part; the first one also records the upload."""
         commands: list[Command] = [Write(_part_key(upload.object_id, part), buffers)]
         if part == 0:
             commands.append(_upload_write(upload.object_id, upload.topic_id, NOT_YET))
         await self._tablet.execute(Request(tuple(commands)))
 
     async def expect_message(self, upload: Upload, from_offset: int) -> None:
-        """A message that refers to the payload is about to be written, at this offset or after it."""
+        """Record that a message with the payload will be written at this offset or later."""
         await self._tablet.execute(Request((_upload_write(upload.object_id, upload.topic_id, from_offset),)))
 
     async def claim(self, object_id: UUID, topic_id: UUID, offset: int) -> None:
-        """The message of a payload is there: from now on they go together."""
+        """Assign the payload to its stored message; they are deleted together."""
         parts = sum(1 for _ in self._tablet.keys(*_part_range(object_id)))
         owned = Write(_place_key(topic_id, offset), _OWNED.pack(VERSION, object_id.bytes, parts))
         upload = b"u" + object_id.bytes
@@ -147,7 +147,7 @@ class PayloadStore:
         self.active.discard(object_id)
 
     def is_of(self, object_id: UUID, topic_id: UUID, offset: int) -> bool:
-        """Whether a payload is that of a message: it has claimed it, or is about to."""
+        """Whether a payload belongs to a message: it has claimed it, or is about to."""
         owner = self._tablet.head(_place_key(topic_id, offset))
         if owner is not None:
             return _object_of(owner) == object_id
@@ -158,7 +158,7 @@ class PayloadStore:
         return bool(upload_topic == topic_id.bytes and NOT_YET < from_offset <= offset)
 
     async def remove_upload(self, object_id: UUID) -> None:
-        """An upload without a message goes."""
+        """Delete an upload without a message."""
         upload = b"u" + object_id.bytes
         begin, end = _part_range(object_id)
         await self._tablet.execute(Request((DeleteRange(begin, end), DeleteRange(upload, upload + b"\0")), makes_room=True))
@@ -193,7 +193,7 @@ class PayloadStore:
         return removed
 
     def topics(self) -> list[UUID]:
-        """Every topic that has payloads."""
+        """All topics with payloads."""
         topic_ids: list[UUID] = []
         begin = b"o"
         while (key := next(iter(self._tablet.keys(begin, b"p")), None)) is not None:

@@ -1,4 +1,4 @@
-"""Reading messages by their sequences: of one subject, or of all that a pattern stands for."""
+"""Reads messages by sequence: of one subject, or of all that match a pattern."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ReadMessages(NamedTuple):
 
 
 class Reader:
-    """Reads what has a sequence, unless its time is over."""
+    """Reads numbered messages that have not expired."""
 
     def __init__(self, sequencer: Sequencer, clock: Clock) -> None:
         self._sequencer = sequencer
@@ -142,7 +142,7 @@ class Reader:
         return None if stored is None or stored.time_ms < self._oldest_ms(partition) else _message(subject, run, stored)
 
     def _oldest_ms(self, partition: Partition) -> int:
-        """From which time on messages are to be seen, as the topic is configured."""
+        """The time before which messages have expired, by the topic's configuration."""
         ttl_ms = partition.config.retention_ms
         return FOR_EVER_MS if ttl_ms is None else int(self._clock.wall() * 1000) - ttl_ms
 

@@ -1,4 +1,4 @@
-"""Messages of streams as Kafka's records: made when they are published, taken apart when they are read.
+"""Encodes messages of streams as Kafka records, and decodes them.
 
 A message is one record: its data the value, its headers the headers. What the stream knows beyond that is in headers of its own:
 
@@ -47,7 +47,7 @@ REFERENCE_OVERHEAD: Final = 160  # of a record with a payload elsewhere, besides
 
 
 class Payload(NamedTuple):
-    """A payload that is not in the log. One that the publisher keeps elsewhere has no known size, -1, and no known checksum."""
+    """A payload outside the log. If the publisher stores it elsewhere, its size is -1 and its checksum unknown."""
 
     object_name: str
     size: int = -1
@@ -63,7 +63,7 @@ class Payload(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A message as it stands in the log of its subject."""
+    """A message in the log of its subject."""
 
     offset: int
     time_ms: int
@@ -73,7 +73,7 @@ class StoredMessage(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What is published: data and headers, or headers and where the payload is."""
+    """The content of a message: data and headers, or headers and the location of the payload."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -81,7 +81,7 @@ class Content(NamedTuple):
 
 
 def headers_size(headers: Mapping[str, str]) -> int:
-    """About what headers take in a record. InvalidHeadersError if a message cannot have them."""
+    """The approximate size of headers in a record. Raises InvalidHeadersError if they are not allowed."""
     size = 0
     for name, value in headers.items():
         if not name or name.startswith(OWN_PREFIX):
@@ -109,7 +109,7 @@ def fitting_headers(headers: Mapping[str, str], limit: int, left_out: str) -> di
 
 
 def content_size(content: Content) -> int:
-    """About what a content takes in a record, and not less. InvalidHeadersError if a message cannot have its headers."""
+    """An upper bound of the size of a record. Raises InvalidHeadersError if its headers are not allowed."""
     size = len(content.data) + headers_size(content.headers)
     return size if content.payload is None else size + 2 * len(content.payload.object_name.encode()) + REFERENCE_OVERHEAD
 
@@ -177,7 +177,7 @@ def _stored(header: BatchHeader, records: memoryview, delta: int, row: tuple[int
 
 
 def _payload_of(headers: Mapping[str, str]) -> Payload | None:
-    """The payload that headers of ours name; None if they cannot be."""
+    """The payload named by internal headers; None if they are invalid."""
     name, size, checksum = headers[OBJECT_NAME], headers.get(SIZE), headers.get(CHECKSUM, "")
     if size is None:
         return Payload(name)
@@ -202,7 +202,7 @@ def _headers_at(raw: memoryview, at: int, header: BatchHeader, marked_from: int)
 
 
 def _foreign_names(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers of another gateway, those with names of ours under others."""
+    """Headers of another gateway, with reserved names replaced."""
     return {
         FOREIGN_PREFIX + name if name == KEY or name.startswith(OWN_PREFIX) else name: value for name, value in headers.items()
     }

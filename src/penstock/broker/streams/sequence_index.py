@@ -1,4 +1,4 @@
-"""Which message has which sequence: runs of sequences that are runs of offsets of one subject. Pure; it does no I/O.
+"""Maps sequences to messages: runs of sequences that are runs of offsets of one subject. Pure.
 
 A run is stored under "i" | its first sequence 8, as: version 1 | subject number 4 | first offset 8 | messages 4
 """
@@ -70,7 +70,7 @@ class SubjectRuns:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence given out last; 0 if there is none."""
+        """The last assigned sequence; 0 if there is none."""
         return self._runs[-1].end_sequence - 1 if len(self._runs) > self._gone else 0
 
     @property

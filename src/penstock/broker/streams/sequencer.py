@@ -1,4 +1,4 @@
-"""The one sequence over all subjects: every message that is durable in its subject's log is given the next number, durably.
+"""The sequence over all subjects: every message that is durable in its subject's log gets the next number, durably.
 
 "n"                       the next sequence, 8 bytes; it outlives every message
 "m"                       the number of the subject that was made last, 4 bytes
@@ -46,7 +46,7 @@ _SUBJECT = Struct(">B16s")
 
 
 class Partitions(Protocol):
-    """What is needed of the broker: the partitions that are served now."""
+    """The interface to the broker: its served partitions."""
 
     def partition(self, topic_id: bytes) -> Partition:
         """The partition of a subject's topic. UnknownTopicError if that is gone, PartitionUnavailableError while it starts."""
@@ -54,7 +54,7 @@ class Partitions(Protocol):
 
 
 class MessagePlace(NamedTuple):
-    """Where a published message is."""
+    """The offset and sequence of a published message."""
 
     sequence: int
     offset: int
@@ -82,7 +82,7 @@ class Subject:
         return _SUBJECT.pack(VERSION, self.topic_id.bytes) + self.name.encode()
 
     def settle(self) -> None:
-        """Tell everyone whose message has its sequence."""
+        """Complete the publishers whose messages have their sequence."""
         while self.waiting and self.waiting[0][0] < self.runs.end_offset:
             offset, pending = self.waiting.popleft()
             sequence = self.runs.sequence_of(offset)
@@ -127,7 +127,7 @@ class PendingWrite:
 
 
 class Sequencer:
-    """Gives out sequences. Make it, then `start`; `stop` it when done."""
+    """Assigns sequences. Create it, then call `start`; call `stop` when done."""
 
     def __init__(self, tablet: TableTablet, partitions: Partitions, *, moved: Callable[[], None]) -> None:
         self._tablet = tablet
@@ -143,13 +143,13 @@ class Sequencer:
         self._load(tablet)
 
     def start(self) -> None:
-        """Begin to give out sequences, first to what was left without."""
+        """Start numbering, first messages that were left without a sequence."""
         self._writer = asyncio.create_task(self._run(), name="sequencer")
         for subject in self.subjects.values():
             self._watch(subject)
 
     async def stop(self) -> None:
-        """Give out no more."""
+        """Stop numbering."""
         tasks = [subject.watcher for subject in self.subjects.values()] + [self._writer]
         running = [task for task in tasks if task is not None]
         for task in running:
@@ -200,7 +200,7 @@ class Sequencer:
         return subject
 
     async def detach(self, subject: Subject) -> None:
-        """The topic of a subject is gone: forget it. Its sequences are not given out again."""
+        """Forget a subject whose topic was deleted. Its sequences are never reused."""
         async with self._changing:
             if self.subjects.get(subject.name) is subject:
                 await self._detach(subject)
@@ -248,12 +248,12 @@ class Sequencer:
             # Deleted before it had a sequence: all before it have theirs, or are deleted as well.
 
     def mark(self, subject: Subject) -> None:
-        """There may be messages without a sequence."""
+        """Note that a subject may have messages without a sequence."""
         self._dirty[subject.number] = subject
         self._wake.set()
 
     async def forget_before(self, subject: Subject, start_offset: int) -> None:
-        """Messages before an offset are gone: so are their sequences."""
+        """Delete the sequences of messages before an offset."""
         gone = subject.runs.forgettable(start_offset)
         for begin in range(0, len(gone), FORGET_AT_ONCE):
             some = gone[begin : begin + FORGET_AT_ONCE]
@@ -300,7 +300,7 @@ class Sequencer:
         subject.watcher = asyncio.create_task(self._see_arrivals(subject), name=f"subject-{subject.name}")
 
     async def _see_arrivals(self, subject: Subject) -> None:
-        """Notice what anyone writes to the log of a subject."""
+        """Watch the log of a subject for writes of any gateway."""
         while True:
             try:
                 partition = self.partition_of(subject)
@@ -326,7 +326,7 @@ class Sequencer:
                 await asyncio.sleep(RETRY_S)
 
     async def _give_out(self) -> None:
-        """Give sequences to everything that has none, with one request."""
+        """Number all messages without a sequence, in one request."""
         dirty, index = list(self._dirty.values()), self.index
         runs = self._plan(dirty)
         if runs:

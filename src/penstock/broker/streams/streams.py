@@ -1,4 +1,4 @@
-"""Streams: subjects with one sequence over all of them, payloads of any size, and consumers that acknowledge (seed 004)."""
+"""Streams: subjects with one sequence over all of them, payloads of any size, and durable consumers (seed 004)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Streams:
 
     @classmethod
     async def start(cls, broker: Broker, options: StreamOptions, *, random: Random) -> Streams:
-        """Start the tablets of the streams, and give sequences to whatever has none yet."""
+        """Start the tablets of the streams, and number messages that have no sequence yet."""
         tablet, payload_tablet = await asyncio.gather(broker.system_tablet(STREAMS_TABLET), broker.system_tablet(PAYLOADS_TABLET))
         followers = Followers(broker.clock)
         sequencer = Sequencer(tablet, TopicLogs(broker), moved=followers.tell)
@@ -121,7 +121,7 @@ class Streams:
         return streams
 
     async def stop(self) -> None:
-        """Give out no more sequences."""
+        """Stop numbering messages."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -134,7 +134,7 @@ class Streams:
 
     @property
     def newest_sequence(self) -> int:
-        """The sequence that was given out last; 0 if none was."""
+        """The last assigned sequence; 0 if there is none."""
         return self._sequencer.index.next_sequence - 1
 
     async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> PublishResult:
@@ -162,7 +162,7 @@ class Streams:
         return published
 
     async def _publish_runs(self, subject: str, contents: Sequence[Content], published: list[PublishResult]) -> None:
-        """Publish messages run by run: as many at a time as one batch takes. `published` grows with each."""
+        """Publish messages in batches. `published` grows with each."""
         target, route = self.directory.place_at_hand(subject) or await self.directory.place(subject)
         size_max = self._inline_max(route)
         run: list[Content] = []
@@ -298,7 +298,7 @@ class Streams:
         return position
 
     async def set_rule(self, durable_name: str, subject: str, rule: DeliveryRule | None) -> None:
-        """Change how messages are handed to the members of a durable name."""
+        """Set the delivery rule of a durable consumer."""
         if rule is not None and not 0 < rule.ack_wait_s <= ACK_WAIT_S_MAX:
             raise InvalidRequestError(f"ack_wait_s is {rule.ack_wait_s}; it is above 0 and at most {ACK_WAIT_S_MAX:.0f} seconds")
         await self.directory.subject(subject, make=True)
@@ -351,7 +351,7 @@ class Streams:
         return self.subjects()
 
     async def delete_old(self, ttl_s: float) -> list[DeletedMessage]:
-        """Delete messages older than this in every subject, with their payloads. Returns what was deleted."""
+        """Delete messages older than `ttl_s` in every subject, with their payloads. Returns the deleted messages."""
         return await self._sweep.delete_older_than(ttl_s)
 
     async def locate_payload(self, message: StreamMessage) -> StreamMessage:
@@ -359,7 +359,7 @@ class Streams:
         return message
 
     async def payload_of(self, sequence: int) -> tuple[StreamMessage, int]:
-        """The message whose payload is to be read, and the size of it. UnknownMessageError if there is none."""
+        """A message with a payload, and the size of the payload. Raises UnknownMessageError if there is none."""
         message = await self._reader.by_sequence(sequence)
         if message is None:
             raise UnknownMessageError(f"there is no message {sequence}, or its time is over")
@@ -387,7 +387,7 @@ class Streams:
             yield part
 
     async def sweep(self) -> None:
-        """Delete what has expired, now."""
+        """Delete expired messages now."""
         await self._sweep.once()
 
     def _object_id(self, message: StreamMessage) -> UUID | None:
@@ -416,7 +416,7 @@ class Streams:
         ]
 
     async def _store_reference(self, subject: Subject, upload: Upload, headers: Mapping[str, str]) -> PublishResult:
-        """Write the message of a payload that is there. Should this fail half-way, the sweep finds out what came of it."""
+        """Write the message of a stored payload. If this fails midway, the sweep settles the upload."""
         try:
             route = await self.directory.route(subject.name)
             payload = Payload(f"{subject.name}/{upload.object_id.hex}", upload.size, upload.crc32c)

@@ -38,7 +38,7 @@ class SubjectDirectory:
         self._ttl_s = ttl_s  # of subjects that are made here; None: for ever
 
     async def subject(self, name: str, *, make: bool = False) -> Subject:
-        """A subject by name. Its topic is made if it is to be; UnknownTopicError otherwise."""
+        """A subject by name. Creates its topic if the caller allows it; raises UnknownTopicError otherwise."""
         subject = self.at_hand(name)
         if subject is not None:
             return subject
@@ -54,14 +54,14 @@ class SubjectDirectory:
         return await self._sequencer.attach(topic)
 
     async def complete(self, name: str) -> Subject:
-        """A subject by name, once its log is served and all that is in it has sequences. UnknownTopicError if there is none."""
+        """A subject by name, once its log is served and fully numbered. Raises UnknownTopicError if there is none."""
         subject = await self.subject(name)
         await once_there(lambda: self._sequencer.partition_of(subject))
         await self._sequencer.number_all(subject)
         return self.at_hand(name) or subject  # its tablet may have been started again meanwhile
 
     async def matching(self, pattern: str) -> list[Subject]:
-        """The subjects that a pattern stands for now, complete; topics of one partition become subjects by it."""
+        """The subjects that match a pattern, fully numbered; matching topics with one partition become subjects."""
         check_pattern(pattern)
         names = [topic.name for topic in self._broker.catalog.topics() if topic.partitions == 1 and matches(pattern, topic.name)]
         subjects: list[Subject] = []
@@ -79,16 +79,16 @@ class SubjectDirectory:
         return sorted(name for name, subject in self._sequencer.subjects.items() if self.is_current(subject))
 
     def at_hand(self, name: str) -> Subject | None:
-        """A subject that is one already; most are."""
+        """An existing subject; the common case."""
         subject = self._sequencer.subjects.get(name)
         return subject if subject is not None and self.is_current(subject) else None
 
     async def place(self, name: str) -> tuple[Subject, Route]:
-        """A subject, made if it is not there, and the log to write to."""
+        """A subject, created if necessary, and its log."""
         return await self.subject(name, make=True), await self.route(name)
 
     def place_at_hand(self, name: str) -> tuple[Subject, Route] | None:
-        """The same if nothing has to be made or waited for; most times nothing has."""
+        """The same without creating or waiting; the common case."""
         subject = self._sequencer.subjects.get(name)
         if subject is None:
             return None
@@ -99,7 +99,7 @@ class SubjectDirectory:
         return subject, route
 
     async def route(self, name: str) -> Route:
-        """The log to write to. A topic that is just being made, or whose tablet starts again, is waited for."""
+        """The log to write to. Waits for a topic that is being created or whose tablet is restarting."""
         return await once_there(lambda: self._broker.route(name, 0))
 
     def is_current(self, subject: Subject) -> bool:

@@ -35,7 +35,7 @@ GROUP_PREFIX: Final = "stream:"  # of the groups under which Kafka's tools see d
 
 
 class Sweep:
-    """Looks through everything now and then."""
+    """Sweeps all subjects periodically."""
 
     def __init__(
         self, broker: Broker, sequencer: Sequencer, payloads: PayloadStore, positions: Positions, probe: EngineProbe
@@ -51,7 +51,7 @@ class Sweep:
         self._sweeping = asyncio.Lock()
 
     async def run(self, interval_s: float) -> None:
-        """Again and again, until cancelled."""
+        """Run periodically until cancelled."""
         await _try("parts of uploads", self._remove_strays())
         while True:
             await self.once()
@@ -61,7 +61,7 @@ class Sweep:
         self._probe.orphans_removed += await self._payloads.remove_strays()
 
     async def once(self) -> None:
-        """Look through everything; what fails is left for the next time."""
+        """Run one sweep; what fails is retried by the next."""
         async with self._sweeping:
             for subject in list(self._sequencer.subjects.values()):
                 await _try(f"subject {subject.name!r}", self._sweep_subject(subject))
@@ -70,7 +70,7 @@ class Sweep:
             await _try("positions for Kafka's tools", self._show_positions())
 
     async def delete_older_than(self, ttl_s: float) -> list[DeletedMessage]:
-        """Delete everything older than this. Returns what was deleted."""
+        """Delete messages older than `ttl_s`. Returns the deleted messages."""
         gone: list[DeletedMessage] = []
         async with self._sweeping:
             for subject in list(self._sequencer.subjects.values()):
@@ -106,7 +106,7 @@ class Sweep:
         await self._cut(subject, partition, self._spared(subject, cut))
 
     def _is_due(self, subject: Subject, partition: Partition, ttl_ms: int) -> bool:
-        """Whether the oldest message of a subject may be over. Most times it is known not to be, and nothing has to be read."""
+        """Whether the oldest message of a subject may have expired; usually decided without reading."""
         due = self._due.get(subject.number)
         return due is None or due[:2] != (partition.start_offset, ttl_ms) or due[2] <= self._broker.ages.wall() * 1000
 
@@ -124,7 +124,7 @@ class Sweep:
         return end if batch is None else min(batch[0], end)
 
     def _spared(self, subject: Subject, cut: int) -> int:
-        """The same, or where a consumer that matters still has to read."""
+        """The same, limited by what important consumers have read."""
         needed_from = self._broker.needed_from(self._broker.catalog.topic_by_id(subject.topic_id), 0)
         return cut if needed_from is None else min(cut, needed_from)
 
@@ -189,7 +189,7 @@ class Sweep:
         self._probe.orphans_removed += 1
 
     async def _show_positions(self) -> None:
-        """Let Kafka's tools see how far durable consumers are."""
+        """Publish the positions of durable consumers as committed offsets of groups."""
         moved: list[tuple[ConsumerPosition, Subject]] = []
         for position in [*await self._positions_of_patterns(), *self._positions.all()]:
             subject = self._sequencer.subjects.get(position.subject)
@@ -230,7 +230,7 @@ def _shown(position: ConsumerPosition, subject: Subject) -> tuple[str, TopicPart
 
 
 async def _try(what: str, work: Coroutine[object, object, object]) -> None:
-    """What fails is tried again with the next sweep."""
+    """Run a step; a failure is retried by the next sweep."""
     try:
         await work
     except PenstockError as error:
