@@ -138,3 +138,7 @@ def test_a_command_that_is_told_race_waits_for_the_newer_configuration() -> None
 @pytest.mark.parametrize(("erasure", "seed"), [(erasure, seed) for erasure, seeds in SEEDS.items() for seed in seeds])
 def test_promises_hold_over_nodes_under_faults(erasure: Erasure, seed: int) -> None:
     assert run_seed(seed, erasure).counts["put OK"]
+
+
+def test_a_run_over_nodes_replays_exactly() -> None:
+    assert run_seed(5, Erasure.MIRROR_3) == run_seed(5, Erasure.MIRROR_3)
