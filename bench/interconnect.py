@@ -16,6 +16,10 @@ import uvloop
 
 from bench.measure import MIB, Duel, Row, Setting, bytes_rate, limit_row
 from bench.process_cpu import cpu_s
+from penstock.blob import BlobId, Erasure, LocalDisk, Status, VDisk, VDiskId
+from penstock.blob.meta import BlockItem
+from penstock.blob.remote_link import link_to_vdisk
+from penstock.blob.vdisk_service import VDiskService
 from penstock.core.clock import SystemClock
 from penstock.core.memory import keep_freed_memory
 from penstock.interconnect import CallStatus, Interconnect, Link, NodeIdentity, Parts, ServedCall, SocketNetwork
@@ -23,6 +27,8 @@ from penstock.interconnect import CallStatus, Interconnect, Link, NodeIdentity, 
 STORE = 1
 ANSWER = b"k" * 20
 CALL_BYTES = 4096
+GROUP = 0x82000000
+TABLET = 1
 RAW_PIECE = 64 << 10
 CONNECT_S = 10.0
 
@@ -44,6 +50,7 @@ async def rows(setting: Setting) -> list[Row]:
             beside = f"other side {min(server_us):.3g} us"
             found.append(limit_row(name, caller_us, unit="us", goal=goal, beside=beside))
         found.append(await _throughput(setting, link))
+        found.append(await _cpu_of_puts(setting, link, pid))
     return found
 
 
@@ -52,6 +59,38 @@ async def _cpu_of_calls(link: Link, pid: int, data: bytes, callers: int, calls: 
     before, before_there = time.process_time(), cpu_s(pid)
     await _call_all(link, data, callers, calls)
     return (time.process_time() - before) / calls * 1e6, (cpu_s(pid) - before_there) / calls * 1e6
+
+
+async def _cpu_of_puts(setting: Setting, link: Link, pid: int) -> Row:
+    """Parts of 4 KiB to a VDisk of the other process, which stores and syncs them."""
+    vdisk = link_to_vdisk(link, GROUP, 0)
+    body = os.urandom(CALL_BYTES)
+    reply = await vdisk.block(1, BlockItem(BlobId(TABLET, 0, 1, 1, 0, 1).pack()[:8], 0, 1))
+    if reply.status is not Status.OK:
+        raise RuntimeError(f"the tablet cannot start: {reply}")
+    caller_us: list[float] = []
+    server_us: list[float] = []
+    puts = 2048
+    step = 0
+
+    async def put_some() -> None:
+        nonlocal step
+        for _ in range(puts // 64):
+            step += 1
+            blob_id = BlobId(TABLET, 0, 1, step, 0, CALL_BYTES).pack_part(1)
+            if (reply := await vdisk.put(1, blob_id, body)).status is not Status.OK:
+                raise RuntimeError(f"a put failed: {reply}")
+
+    for number in range(setting.rounds(30) + 1):
+        before, before_there = time.process_time(), cpu_s(pid)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(64):
+                group.create_task(put_some())
+        if number:
+            caller_us.append((time.process_time() - before) / puts * 1e6)
+            server_us.append((cpu_s(pid) - before_there) / puts * 1e6)
+    name = "interconnect: CPU of a 4 KiB put to another process, caller's side, 64 callers"
+    return limit_row(name, caller_us, unit="us", goal=15.0, beside=f"other side {min(server_us):.3g} us")
 
 
 async def _call_all(link: Link, data: bytes, callers: int, calls: int) -> None:
@@ -121,7 +160,7 @@ def _raw_send(raw: socket.socket, data: bytes, times: int) -> float:
 async def _peer(directory: Path) -> AsyncIterator[tuple[Link, int]]:
     """Another process that listens, and the link to it."""
     address = f"unix:{directory.relative_to(Path.cwd()) / 's'}"  # the path of a socket must be short
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.interconnect", address)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.interconnect", address, str(directory / "disk"))
     own = _new_interconnect(1)
     try:
         link = own.link(2, address)
@@ -143,16 +182,20 @@ def _new_interconnect(node_id: int) -> Interconnect:
     )
 
 
-async def _serve(address: str) -> None:
+async def _serve(address: str, directory: Path) -> None:
     async def store(call: ServedCall) -> Parts:
         return (ANSWER,)
 
     interconnect = _new_interconnect(2)
     interconnect.service.register(1, {STORE: store})
+    vdisk = await VDisk.open(
+        VDiskId.of_order(Erasure.NONE, GROUP, 1, 0), Erasure.NONE, await LocalDisk.open(directory), random=Random(1)
+    )
+    VDiskService(interconnect.service, GROUP, 0, lambda: vdisk)
     await interconnect.listen(address)
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
     keep_freed_memory()  # as a node does
-    uvloop.run(_serve(sys.argv[1]))
+    uvloop.run(_serve(sys.argv[1], Path(sys.argv[2])))
