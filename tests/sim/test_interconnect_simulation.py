@@ -162,7 +162,7 @@ def simulate(seed: int) -> World:
     return run_simulation(main(), seed=seed, timer_slack_s=0.001, shuffle_ties=True)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_calls_end_in_time_run_at_most_once_and_links_come_back(seed: int) -> None:
     outcomes = simulate(seed).outcomes
     assert outcomes["OK"] > 50

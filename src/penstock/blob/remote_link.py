@@ -65,7 +65,7 @@ class InterconnectCarrier:
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """See DiskLink."""
         request = pack_put(generation, blob_id, body, from_reserve=from_reserve)
-        return await self._ask(Method.PUT, request, partial(unpack, DISK_REPLY))
+        return _decoded(await self._call(Method.PUT, request, FOREGROUND, 0), partial(unpack, DISK_REPLY))
 
     async def put_all(
         self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
@@ -156,13 +156,17 @@ class InterconnectCarrier:
         if reply.status is CallStatus.TOO_LARGE and reply_bytes == METADATA_BYTES:
             # How much metadata a VDisk has is not known before; room for the most is taken only if it is needed.
             reply = await self._call(method, request, traffic, METADATA_BYTES_MAX)
-        if reply.status is not CallStatus.OK:
-            raise VDiskUnreachableError(f"{reply.status.name.lower()}: {reply.reason}")
-        try:
-            return decode(reply.body)
-        except CorruptionError as error:
-            raise VDiskUnreachableError(str(error)) from error
+        return _decoded(reply, decode)
 
     def _call(self, method: Method, request: Parts, traffic: int, reply_bytes: int) -> Awaitable[Reply]:
         destination = self._destinations[traffic]
         return self._link.call(method, destination, request, timeout_s=self._timeout_s, reply_bytes=reply_bytes)
+
+
+def _decoded(reply: Reply, decode: Callable[[Buffer], Answer]) -> Answer:
+    if reply.status is not CallStatus.OK:
+        raise VDiskUnreachableError(f"{reply.status.name.lower()}: {reply.reason}")
+    try:
+        return decode(reply.body)
+    except CorruptionError as error:
+        raise VDiskUnreachableError(str(error)) from error
