@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.blob import Erasure, Status
-from penstock.blob.meta import BlockItem, DiskState, HistoryItem
+from penstock.blob.meta import DO_NOT_KEEP, KEEP, BlockItem, DiskState, FlagsItem, HistoryItem
 from penstock.testing.sim_disk import SimPlatter
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
@@ -315,5 +315,20 @@ def test_s4_the_newest_channel_history_is_synced_outlives_restarts_and_is_told_b
         assert (late.status, late.history) == (Status.OK, newer)
         fenced = await group.do(group.proxy.block(1, 3, issuer=3, history=older))
         assert (fenced.status, fenced.history) == (Status.BLOCKED, newer)
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
+def test_a_keep_heard_after_its_end_is_told_to_sisters_together_with_that(erasure: Erasure) -> None:
+    """A disk that missed the Keep and has the DoNotKeep hears of the Keep later. A sister that has forgotten both by then must
+    not be told of the Keep alone."""
+
+    async def scenario(group: SimGroup) -> None:
+        index = group.life.vdisks[0].index
+        prefix = blob_at(1, 100).pack()[:21]
+        assert index.apply(FlagsItem(prefix, DO_NOT_KEEP))
+        assert index.apply(FlagsItem(prefix, KEEP))
+        assert list(index.sync_log)[-2:] == [FlagsItem(prefix, DO_NOT_KEEP), FlagsItem(prefix, KEEP | DO_NOT_KEEP)]
 
     run_group(erasure, scenario)

@@ -327,7 +327,8 @@ class DiskIndex:
             return False
         news = channel.merge_flags(key, item.flags)
         if news:
-            self._log(item)
+            # All that is known of it: a Keep alone would come back to a disk that has forgotten the DoNotKeep by then.
+            self._log(FlagsItem(item.prefix, channel.flags(key)))
         return news
 
     def _forget(self, channel_key: bytes, channel: Channel, key: bytes) -> None:
