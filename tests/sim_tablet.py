@@ -22,6 +22,7 @@ from penstock.blob import (
     GroupOptions,
     Reply,
     Status,
+    Submitted,
     TabletInfo,
     TabletStorage,
     VDiskOptions,
@@ -65,12 +66,13 @@ class HookedStorage(TabletStorage):
         super().__init__(storage, info)
         self.puts: list[BlobId] = []
         self.fate: Callable[[BlobId], Fate] = lambda _: FINE
+        self._decided: dict[BlobId, Fate] = {}
         self.collect_reply: Reply | None = None
         self.get_gate: asyncio.Event | None = None
 
     async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         self.puts.append(blob_id)
-        fate = self.fate(blob_id)
+        fate = self._decided.pop(blob_id, None) or self.fate(blob_id)
         if fate.gate is not None:
             await fate.gate.wait()
         if not fate.carried_out:
@@ -81,6 +83,16 @@ class HookedStorage(TabletStorage):
 
     async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
         return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
+
+    def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
+        """As a running tablet writes, unless the test has something against it."""
+        fates = {blob_id: self.fate(blob_id) for blob_id, _ in blobs}
+        if all(fate is FINE for fate in fates.values()):
+            self.puts += (blob_id for blob_id, _ in blobs)
+            super().submit(blobs, done, from_reserve=from_reserve)
+        else:
+            self._decided.update(fates)
+            self._submit_by_task(blobs, done, from_reserve=from_reserve)
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
@@ -93,6 +105,12 @@ class HookedStorage(TabletStorage):
         """Carried out in any case; `collect_reply` stands for an answer that was lost."""
         reply = await super().collect_garbage(*args, **named)
         return self.collect_reply or reply
+
+    async def give_up(self) -> None:
+        """End the puts that wait for what never comes."""
+        for task in list(self._submitted):
+            task.cancel()
+        await asyncio.gather(*self._submitted, return_exceptions=True)
 
     def on(self, channel: int, fate: Fate) -> None:
         """The fate of all puts to a channel from now on."""
@@ -111,6 +129,7 @@ class SimNode:
         self.clock = SimClock(self._loop)
         self.cache = BlobCache()
         self.hooked: HookedStorage
+        self._hooked: list[HookedStorage] = []  # all of them: puts that never end must not be collected as garbage
         self.start()
 
     def start(self) -> None:
@@ -127,6 +146,7 @@ class SimNode:
         """A tablet's own view of the storage; the latest is `hooked`."""
         info = TabletInfo(tablet, tuple(ChannelHistory([(0, 0)]) for _ in range(CHANNELS)))
         self.hooked = HookedStorage(self.storage, info)
+        self._hooked.append(self.hooked)
         return self.hooked
 
     async def kv(self, generation: int, options: KvOptions = BY_HAND) -> KvTablet:
@@ -155,6 +175,8 @@ class SimNode:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(60):
                     await tablet.stop()
+        for hooked in self._hooked:
+            await hooked.give_up()
         await self.storage.close()
 
     async def blobs(self, channel: int, tablet: int = TABLET) -> list[BlobId]:

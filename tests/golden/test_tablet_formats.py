@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from penstock.blob import BlobId
-from penstock.queue import SourceState, keys
-from penstock.queue.batch import check_batch, prefix_for
+from penstock.queue import SourceState, SourceWrite, check_batch, keys
+from penstock.queue.append_note import NamedSource, pack_note, unpack_note
 from penstock.queue.clean_state import CleanPass, CleanState
 from penstock.queue.keys import BODY, HEAD, DataKey, Description, Meta
 from penstock.queue.origins import Origins
+from penstock.queue.partition_append import PartitionAppend
 from penstock.queue.piece import Marks
 from penstock.queue.sources import RecentBatch
 from penstock.tablet.key_index import BlobRef, Chain, Change
-from penstock.tablet.log_format import LogEntry, SnapshotMark, decode_entry, decode_page, encode_entry, encode_page
+from penstock.tablet.log_format import Append, LogEntry, SnapshotMark, decode_entry, decode_page, encode_entry, encode_page
 from penstock.testing.batches import make_batch
 
 FOLDER = Path(__file__).parent
@@ -32,6 +33,13 @@ CHANGES: tuple[Change, ...] = (
     (b"large", Chain(b"its head", (BlobRef(BLOB, 0x21, 0x22), b"bytes kept in the log", BlobRef(BLOB, 0, 0x0617181)))),
 )
 ENTRY = LogEntry((3, 0x44), (5, 6), (7, 8), SnapshotMark((9, 10), (11, 12), (PAGE, PAGE._replace(cookie=1))), CHANGES)
+APPENDS = LogEntry(appends=(Append(0x01020304, b"its note", b"batches"), Append(5, b"", b"")))
+EVERYTHING = ENTRY._replace(appends=APPENDS.appends)
+NAMED: list[NamedSource] = [
+    (0, None),
+    (2, SourceWrite(b"rising", 0x0102030405060708, 9)),
+    (0x01020304, SourceWrite(b"contiguous", -1, -1, contiguous=True)),
+]
 BODY_KEY = DataKey(0x01020304, 0x05060708090A0B0C, 0x0D0E0F10, BODY)
 HEAD_KEY = DataKey(1, 2, 3, HEAD)
 DESCRIPTION = Description(0x01020304, 0x05060708, -1, 0x090A0B0C0D0E0F10)
@@ -61,7 +69,9 @@ def _marks() -> Marks:
 
 def _batch() -> bytes:
     raw = make_batch([b"one", b"two"], key=b"k", timestamp=0x0102030405, producer_id=6, producer_epoch=7, base_sequence=8)
-    return prefix_for(check_batch(raw, 1000), 0x0910111213141516, 0x17) + raw[16:]
+    added = PartitionAppend(0x0910111213141516, 0x17)
+    added.add(check_batch(raw, 1000), None, None)
+    return added.data()
 
 
 KEYS = {
@@ -73,12 +83,16 @@ KEYS = {
     b"e": keys.epoch_key(0x01020304, 0x05060708),
     b"k": keys.prefix(b"k", 0x01020304),
     b"g": keys.prefix(b"g", 0x01020304),
+    b"l": keys.prefix(b"l", 0x01020304),
     b"w": keys.staged_key(0x01020304, 0x05060708),
 }
 
 FORMATS: dict[str, Callable[[], bytes]] = {
     "kv_log_entry": lambda: encode_entry(ENTRY),
     "kv_log_entry_empty": lambda: encode_entry(LogEntry()),
+    "kv_log_entry_appends": lambda: encode_entry(APPENDS),
+    "kv_log_entry_everything": lambda: encode_entry(EVERYTHING),
+    "queue_append_note": lambda: pack_note(0x0102030405060708, NAMED),
     "kv_snapshot_page": lambda: encode_page(CHANGES),
     "queue_body_key": BODY_KEY.pack,
     "queue_head_key": HEAD_KEY.pack,
@@ -108,13 +122,15 @@ def test_the_bytes_written_are_the_pinned_ones(name: str) -> None:
 def test_a_log_entry_and_a_page_are_read_back() -> None:
     assert decode_entry(_pinned("kv_log_entry"), (1, 1)) == ENTRY
     assert decode_entry(_pinned("kv_log_entry_empty"), (1, 1)) == LogEntry()
+    assert decode_entry(_pinned("kv_log_entry_appends"), (1, 1)) == APPENDS
+    assert decode_entry(_pinned("kv_log_entry_everything"), (1, 1)) == EVERYTHING
     assert decode_page(_pinned("kv_snapshot_page"), "page") == list(CHANGES)
 
 
 def test_keys_are_read_back() -> None:
     assert DataKey.unpack(_pinned("queue_body_key")) == BODY_KEY
     assert DataKey.unpack(_pinned("queue_head_key")) == HEAD_KEY
-    for kind in "mstacekgw":
+    for kind in "mstacekglw":
         assert keys.partition_of(_pinned(f"queue_key_{kind}")) == 0x01020304
     assert keys.producer_of(_pinned("queue_key_t")) == 0x05060708090A0B0C
     assert keys.producer_of(_pinned("queue_key_a")) == 0x0D0E0F1011121314
@@ -126,6 +142,7 @@ def test_values_are_read_back() -> None:
     assert Description.unpack(_pinned("queue_description")) == DESCRIPTION
     assert Description.unpack(_pinned("queue_description_counted")) == COUNTED
     assert Meta.unpack(_pinned("queue_meta")) == META
+    assert unpack_note(_pinned("queue_append_note")) == (0x0102030405060708, dict(NAMED))
     assert SourceState.unpack(_pinned("queue_source")) == STATE
     assert CleanState.unpack(_pinned("queue_clean_state")) == CLEAN
     assert Origins.unpack(_pinned("queue_origins")) == ORIGINS

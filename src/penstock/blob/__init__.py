@@ -11,7 +11,7 @@ from penstock.blob.local_group import LocalGroup
 from penstock.blob.options import GroupOptions, VDiskOptions
 from penstock.blob.probe import DEGRADED, HEALTHY, LOST, READ_ONLY, DiskProbe, GroupProbe, group_state
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
-from penstock.blob.status import Reply, Status
+from penstock.blob.status import Reply, Status, Submitted
 from penstock.blob.storage import BlobStorage, TabletStorage, open_local_vdisk
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vdisk import VDisk
@@ -50,6 +50,7 @@ __all__ = [
     "RangeResult",
     "Reply",
     "Status",
+    "Submitted",
     "TabletInfo",
     "TabletStorage",
     "VDisk",

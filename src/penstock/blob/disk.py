@@ -68,6 +68,11 @@ class Disk(Protocol):
         """Write what was appended to the file so far and make it durable. One flush of a file at a time."""
         ...
 
+    def flush_at_once(self, name: str) -> bool:
+        """Do what `flush` does before this returns, if the disk is quick enough for that. Returns False, and does nothing,
+        if it is not: then call `flush`. Fails as that does."""
+        ...
+
     async def read(self, name: str, offset: int, length: int) -> bytes:
         """Bytes of a range; fewer if the file ends before it does."""
         ...

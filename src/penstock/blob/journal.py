@@ -1,6 +1,8 @@
 """The write-ahead log of a VDisk: records are appended to the active chunk; all that arrive during a flush share the next one.
 
-A record has its place as soon as it is appended; it is durable, and readable, when its batch is. After a failed flush the end
+A record has its place as soon as it is appended; it is durable, and readable, when its batch is. A flush happens at the end of
+the turn of the loop that brought its first record, at once if the disk is quick enough for that, otherwise in a task. Just before
+it, composers are called: they append what has gathered elsewhere, so that one write takes it all. After a failed flush the end
 of the chunk is unknown, so that batch and the one behind it fail together and writing goes on in a new chunk. A disk that keeps
 failing is tried less and less often, at least once a second while there is something to write.
 """
@@ -43,27 +45,30 @@ class Segment:
 
 
 class Batch:
-    """Records that become durable together. Waiters get None, or the error of the flush."""
+    """Records that become durable together. Those that wait are told None, or the error that kept them from the disk."""
 
-    __slots__ = ("end", "last", "segments", "undo", "waiters")
+    __slots__ = ("callbacks", "end", "last", "segments", "undo", "waiters")
 
     def __init__(self) -> None:
         # A future for each: a waiter that is cancelled must not take the others with it.
         self.waiters: list[asyncio.Future[OSError | None]] = []
+        self.callbacks: list[Callable[[OSError | None], None]] = []
         self.segments: list[Segment] = []
         self.undo: list[Callable[[], None]] = []
         self.end: Position = (0, 0)
         self.last: Position | None = None
 
     def settle(self, error: OSError | None) -> None:
-        """Deliver the result to all waiters."""
+        """Tell all that wait how it went."""
+        for callback in self.callbacks:
+            callback(error)
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(error)
 
 
 class Journal:
-    """Appends records and commits them in groups. One task flushes; nothing here blocks the loop."""
+    """Appends records and commits them in groups. It blocks the loop only for writes that its disk does at once."""
 
     def __init__(
         self,
@@ -80,10 +85,16 @@ class Journal:
         self._head = head
         self._on_seal = on_seal
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        self._closing = False
+        self._composers: list[Callable[[], None]] = []
+        self._is_due = False  # whether a flush will come without anyone asking for it
+        self._is_backing_off = False
+        self._is_closing = False
+        self._is_closed = False
+        self._done: asyncio.Future[None] | None = None  # set while it closes
         self._flushing: Batch | None = None
+        self._task: asyncio.Task[None] | None = None  # of the flush in progress, if it was not done at once
         self._batch = Batch()
+        self._records = 0  # of the batch being filled
         self.chunk = first_chunk - 1
         self.offset = 0
         self.durable: Position = (first_chunk, 0)
@@ -97,7 +108,6 @@ class Journal:
         self.records_appended = 0
         self._segment = Segment(self.chunk, begins=True)
         self._start_chunk()
-        self._task = self._loop.create_task(self._run(), name="penstock-journal")
 
     def append(self, kind: int, blob_id: bytes, body: Content) -> Position:
         """Place a record; it is durable once `commit` resolves. The body must not change until then."""
@@ -116,16 +126,30 @@ class Journal:
         self.offset += size
         self.bytes_appended += size
         self.records_appended += 1
-        if not self._wake.is_set():
-            self._wake.set()
+        self._records += 1
+        if not self._is_due:
+            self._make_due()
         return place
+
+    def before_flush(self, compose: Callable[[], None]) -> None:
+        """Call `compose` just before the next flush, which comes at the end of this turn or after the one in progress."""
+        self._composers.append(compose)
+        if not self._is_due:
+            self._make_due()
+
+    def when_durable(self, callback: Callable[[OSError | None], None]) -> None:
+        """Call back when the batch being filled is durable, or with the error that prevented it. It must not raise."""
+        if self._is_closed:
+            self._loop.call_soon(callback, self.trouble or _closed())
+        else:
+            self._batch.callbacks.append(callback)
 
     def commit(self) -> asyncio.Future[OSError | None]:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
         waiter: asyncio.Future[OSError | None] = self._loop.create_future()
-        if self._task.done():
+        if self._is_closed:
             waiter.set_result(self.trouble or _closed())
-        elif self._wake.is_set():
+        elif self._records:
             self._batch.waiters.append(waiter)
         elif self._flushing is not None:
             self._flushing.waiters.append(waiter)
@@ -139,7 +163,7 @@ class Journal:
 
     async def wait_durable(self, place: Position) -> None:
         """Wait while the record at this place is on its way to the disk. It may not have arrived: look again."""
-        if place < self.durable or self._task.done():
+        if place < self.durable or self._is_closed:
             return
         waiter: asyncio.Future[OSError | None] = self._loop.create_future()
         flushing = self._flushing
@@ -149,14 +173,14 @@ class Journal:
 
     async def close(self) -> None:
         """Flush what is left, give back reserved room and stop."""
-        self._closing = True
-        if self.records_appended == 0:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        else:
-            self._wake.set()
-            await self._task
-        self._batch.settle(_closed())  # appended after the last batch was taken
+        self._is_closing = True
+        if self.records_appended and not self._is_closed:
+            self._done = self._loop.create_future()
+            if self._flushing is None:
+                self._start_flush()
+            await self._done
+        self._is_closed = True
+        self._batch.settle(_closed())  # those that came too late
 
     def _start_chunk(self) -> None:
         if self.offset:
@@ -169,48 +193,63 @@ class Journal:
         self._segment.buffers.extend(encode(RecordKind.CHUNK_HEAD, NO_ID, self._head, (self.chunk, 0), self.durable))
         self.offset = record_size(len(self._head))
 
-    async def _run(self) -> None:
+    def _make_due(self) -> None:
+        self._is_due = True
+        if self._flushing is None and not self._is_backing_off:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what has gathered by the end of a turn, unless a flush is in progress, whose end starts the next."""
+        if self._flushing is not None or self._is_backing_off or self._is_closed:
+            return
+        while self._composers:
+            composers, self._composers = self._composers, []
+            for compose in composers:
+                compose()
+        self._is_due = False
+        if not self._records:
+            return
+        if self._failures_in_a_row > 1 and not self._is_closing:
+            self._is_backing_off = self._is_due = True
+            delay_s = min(RETRY_S * 2 ** min(self._failures_in_a_row, 16), RETRY_MAX_S)
+            self._loop.call_later(delay_s, self._try_again)
+        else:
+            self._start_flush()
+
+    def _try_again(self) -> None:
+        self._is_backing_off = False
+        if not self._is_closed and self._flushing is None:
+            self._start_flush()
+
+    def _start_flush(self) -> None:
+        batch = self._take()
+        segment = batch.segments[0]
+        if len(batch.segments) > 1 or segment.begins or segment.ends:
+            self._task = self._loop.create_task(self._write(batch), name="penstock-journal")
+            return
+        name = chunk_name(segment.chunk)
         try:
-            await self._flush_batches()
-        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
-            self.trouble = _disk_error(error)
-            for batch in (self._flushing, self._batch):
-                if batch is not None:
-                    batch.settle(self.trouble)
+            self._disk.append(name, segment.buffers, segment.finish)
+            is_done = self._disk.flush_at_once(name)
+        except Exception as error:  # noqa: BLE001 - an error that is not the disk's fails these records all the same
+            self._finish(batch, _disk_error(error))
+            return
+        if is_done:
+            self._finish(batch, None)
+        else:
+            self._task = self._loop.create_task(self._wait_for_flush(batch, name), name="penstock-journal")
 
-    async def _flush_batches(self) -> None:
-        while True:
-            await self._wake.wait()
-            if self._failures_in_a_row > 1 and not self._closing:
-                await asyncio.sleep(min(RETRY_S * 2 ** min(self._failures_in_a_row, 16), RETRY_MAX_S))
-            self._wake.clear()
-            batch = self._take()
-            error = await self._write(batch)
-            if error is None:
-                self._flushing = None
-                self.durable = batch.end
-                self.reached = batch.last or self.reached
-                for segment in batch.segments:
-                    self.ends[segment.chunk] = segment.end
-                self.trouble, self._failures_in_a_row = None, 0
-                batch.settle(None)
-            else:
-                self._fail(batch, error)
-            if self._closing and not self._wake.is_set():
-                return
+    async def _wait_for_flush(self, batch: Batch, name: str) -> None:
+        error: OSError | None = None
+        try:
+            await self._disk.flush(name)
+        except Exception as caught:  # noqa: BLE001 - as above
+            error = _disk_error(caught)
+        self._finish(batch, error)
 
-    def _take(self) -> Batch:
-        batch = self._batch
-        batch.end = (self.chunk, self.offset)
-        self._segment.end = self.offset
-        self._segment.ends = self._closing
-        self._batch = Batch()
-        self._segment = Segment(self.chunk, begins=False)
-        self._batch.segments.append(self._segment)
-        self._flushing = batch
-        return batch
-
-    async def _write(self, batch: Batch) -> OSError | None:
+    async def _write(self, batch: Batch) -> None:
+        """Flush a batch that begins or ends a chunk."""
+        error: OSError | None = None
         try:
             for segment in batch.segments:
                 if not segment.buffers and not segment.ends:
@@ -222,9 +261,51 @@ class Journal:
                     self._disk.reserve(name, 0)
                 self._disk.append(name, segment.buffers, segment.finish)
                 await self._disk.flush(name)
-        except Exception as error:  # noqa: BLE001 - an error that is not the disk's fails these records all the same
-            return _disk_error(error)
-        return None
+        except Exception as caught:  # noqa: BLE001 - as above
+            error = _disk_error(caught)
+        self._finish(batch, error)
+
+    def _finish(self, batch: Batch, error: OSError | None) -> None:
+        """The disk has answered: tell those that wait, and start the next flush if there is something for it."""
+        was_at_once, self._task = self._task is None, None
+        if error is None:
+            self._flushing = None
+            self.durable = batch.end
+            self.reached = batch.last or self.reached
+            for segment in batch.segments:
+                self.ends[segment.chunk] = segment.end
+            self.trouble, self._failures_in_a_row = None, 0
+            batch.settle(None)
+        else:
+            self._fail(batch, error)
+        if self._flushing is not None:
+            return
+        if self._is_closing:
+            # Also after a failure: whatever is left was told of it, and a disk that fails is not tried again.
+            if self._done is not None and not self._done.done():
+                if error is not None or (batch.segments[-1].ends and not self._records):
+                    self._done.set_result(None)
+                else:
+                    self._start_flush()
+        elif self._is_due or self._records or self._composers:
+            if was_at_once:
+                self._is_due = True
+                self._loop.call_soon(self._flush)  # others have their turn in between
+            else:
+                self._flush()
+
+    def _take(self) -> Batch:
+        batch = self._batch
+        batch.end = (self.chunk, self.offset)
+        self._segment.end = self.offset
+        self._segment.ends = self._is_closing
+        self._batch = Batch()
+        self._records = 0
+        self._is_due = False
+        self._segment = Segment(self.chunk, begins=False)
+        self._batch.segments.append(self._segment)
+        self._flushing = batch
+        return batch
 
     def _fail(self, batch: Batch, error: OSError) -> None:
         """Fail this batch and the one placed behind it in the same chunk: neither is certain to be on the disk."""
@@ -234,7 +315,7 @@ class Journal:
         self._failures_in_a_row += 1
         behind = self._batch
         self._batch = Batch()
-        self._wake.clear()
+        self._records = 0
         for failed in (behind, batch):
             for action in reversed(failed.undo):
                 action()

@@ -22,6 +22,7 @@ from pathlib import Path
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S, DiskThreads, as_disk_error
 from penstock.blob.probe import DiskProbe
+from penstock.blob.write_pace import SYNC_QUICK_MIN, SYNC_SLOW_S, WRITE_SLOW_S, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 
@@ -32,10 +33,7 @@ SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
 AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if it only comes from memory
-WRITE_AT_HAND_BYTES = 256 << 10  # the limit for writes, for which a thread costs half as much again
-SLOW_WRITE_S = 0.01  # writes to the page cache take this long when the kernel throttles them until the disk has caught up
-SLOW_WRITES_MAX = 2  # in a row: a single one may only mean that another process had the CPU
-SLOW_FOR_S = 1.0
+WRITE_AT_ONCE_BYTES = 256 << 10  # the limit for writes, for which a thread costs half as much again
 LOCK_NAME = "lock"
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -97,8 +95,9 @@ class LocalDisk:
         self._writer = writer
         self._readers = DiskThreads(f"penstock-read-{path.name}", READ_THREADS, timeout_s)
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
-        self._slow_writes = 0
-        self._slow_until = 0.0
+        self._pace = (
+            WritePace(SYNC_SLOW_S, slow_max=1, quick_min=SYNC_QUICK_MIN) if durable else WritePace(WRITE_SLOW_S, slow_max=2)
+        )
 
     @classmethod
     async def open(
@@ -148,24 +147,38 @@ class LocalDisk:
         buffers, tail.waiting = tail.waiting, []
         finish, tail.finish = tail.finish, []
         reserved = tail.reserved
-        if tail.failed:
-            raise OSError(errno.EIO, f"an earlier flush of {name} failed, so its end is unknown; go on in another file")
+        self._check_tail(name, tail)
         try:
-            if self._goes_to_memory(tail, buffers, reserved):
-                began = self._clock.monotonic()
-                self._write(name, tail, buffers, finish, reserved)
-                self._note_pace(began, self._clock.monotonic())
-            else:
-                await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
+            await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
         except BaseException as error:
-            tail.failed = True
-            self.probe.failures += isinstance(error, TimeoutError)  # others are counted where they happen
-            if isinstance(error, OSError) or not isinstance(error, Exception):
-                raise
-            raise as_disk_error(error, str(self._path)) from error
+            raise self._tail_failed(tail, error) from error
         if reserved == 0:
             # The file is complete: from now on reads open it themselves.
             self._tails.pop(name, None)
+
+    def flush_at_once(self, name: str) -> bool:
+        tail = self._tail(name)
+        self._check_tail(name, tail)
+        if not self._is_quick(tail):
+            return False
+        buffers, tail.waiting = tail.waiting, []
+        finish, tail.finish = tail.finish, []
+        try:
+            self._write(name, tail, buffers, finish, tail.reserved)
+        except BaseException as error:
+            raise self._tail_failed(tail, error) from error
+        return True
+
+    def _check_tail(self, name: str, tail: _Tail) -> None:
+        if tail.failed:
+            raise OSError(errno.EIO, f"an earlier flush of {name} failed, so its end is unknown; go on in another file")
+
+    def _tail_failed(self, tail: _Tail, error: BaseException) -> BaseException:
+        tail.failed = True
+        self.probe.failures += isinstance(error, TimeoutError)  # others are counted where they happen
+        if isinstance(error, OSError) or not isinstance(error, Exception):
+            return error
+        return as_disk_error(error, str(self._path))
 
     async def read(self, name: str, offset: int, length: int) -> bytes:
         if length <= AT_HAND_BYTES and (found := self._read_at_hand(name, offset, length)) is not None:
@@ -210,21 +223,18 @@ class LocalDisk:
             tail = self._tails[name] = _Tail()
         return tail
 
-    def _goes_to_memory(self, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> bool:
-        """Whether a write takes less time than to have the thread do it: it is small, into room that is set aside, and not
-        synced. Not while the thread is at work, which would be overtaken, nor shortly after such writes were slow."""
-        if self._durable or tail.file is None or reserved == 0 or not self._writer.is_idle:
+    def _is_quick(self, tail: _Tail) -> bool:
+        """Whether a write takes less time than to have the thread do it: it is small, into room that is set aside, and syncs, if
+        there are any, have been quick. Not while the thread is at work, which would be overtaken."""
+        if (
+            tail.file is None
+            or tail.reserved == 0
+            or not self._writer.is_idle
+            or not self._pace.is_quick(self._clock.monotonic())
+        ):
             return False
-        length = sum(map(len, buffers))
-        has_room = not reserved or tail.length + length <= tail.set_aside
-        return length <= WRITE_AT_HAND_BYTES and has_room and self._clock.monotonic() >= self._slow_until
-
-    def _note_pace(self, began: float, ended: float) -> None:
-        """While writes to memory are slow, the thread does them."""
-        self._slow_writes = self._slow_writes + 1 if ended - began > SLOW_WRITE_S else 0
-        if self._slow_writes == SLOW_WRITES_MAX:
-            self._slow_writes = 0
-            self._slow_until = ended + SLOW_FOR_S
+        length = sum(map(len, tail.waiting))
+        return length <= WRITE_AT_ONCE_BYTES and (not tail.reserved or tail.length + length <= tail.set_aside)
 
     def _write(
         self, name: str, tail: _Tail, buffers: list[Buffer], finish: list[Callable[[], None]], reserved: int | None
@@ -254,6 +264,7 @@ class LocalDisk:
         if reserved and tail.length + length > tail.set_aside:
             tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
             _set_aside(fd, tail.set_aside)
+        began = self._clock.monotonic()
         if length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
             _write_vector(fd, buffers, length, tail.length)
         else:
@@ -261,11 +272,16 @@ class LocalDisk:
         if reserved == 0:
             os.ftruncate(fd, tail.length + length)
         if self._durable:
-            began = self._clock.monotonic()
+            written = self._clock.monotonic()
             os.fdatasync(fd)
-            self.probe.syncs.note(self._clock.monotonic() - began)
+            ended = self._clock.monotonic()
+            self.probe.syncs.note(ended - written)
             if created:
                 os.fsync(self._directory.fd)
+        else:
+            ended = self._clock.monotonic()
+        if length <= WRITE_AT_ONCE_BYTES:  # of a long write, its length tells more than the disk's pace
+            self._pace.note(began, ended)
         if os.fstat(fd).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, f"{self._path / name} was deleted under the running process")
         return length

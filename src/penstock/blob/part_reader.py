@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.blob.channel import Place
+from typing import TYPE_CHECKING
+
+from penstock.blob.blob_id import PREFIX_SIZE
+from penstock.blob.channel import Entry, Place, place_of
 from penstock.blob.disk import Buffer, Disk, FilePiece
 from penstock.blob.journal import chunk_name
 from penstock.blob.record import (
@@ -14,6 +17,49 @@ from penstock.blob.record import (
     record_size,
     table_size,
 )
+
+if TYPE_CHECKING:
+    from penstock.blob.vdisk import VDisk
+
+
+def part_id_of(blob_id: bytes, place: Place) -> bytes:
+    """The id of the part of a blob that lies at a place."""
+    return blob_id[:PREFIX_SIZE] + (place.size << 4 | place.part).to_bytes(4, "big")
+
+
+async def read_stored(vdisk: VDisk, blob_id: bytes, entry: Entry, offset: int, length: int, *, whole: bool) -> Buffer | None:
+    """A range of the part at an entry; None if it is damaged or the disk fails."""
+    place = place_of(entry)
+    part_id = part_id_of(blob_id, place)
+    stored = vdisk.index.part_size(place.size)
+    if whole:
+        offset, length = 0, stored
+    while not place.damaged:
+        if place[:2] >= vdisk.journal.durable:
+            await vdisk.journal.wait_durable(place[:2])
+            arrived = vdisk.index.entry_of(part_id)
+            if arrived is None:
+                return None  # it did not become durable, even if its bytes can be read now
+            entry, place = arrived, place_of(arrived)
+        try:
+            data = await read_part(vdisk.disk, place, stored, offset, length)
+        except OSError:
+            data = None
+            failed = True
+        else:
+            failed = False
+        if data is not None:
+            return data
+        # Upkeep may have moved the part during the read.
+        current = vdisk.index.entry_of(part_id)
+        if current is None:
+            return None
+        if current | 3 == entry | 3:
+            if not failed and vdisk.index.mark_damaged(part_id, entry):
+                vdisk.repair_wanted.set()
+            return None
+        entry, place = current, place_of(current)
+    return None
 
 
 async def read_part(disk: Disk, place: Place, stored: int, offset: int, length: int) -> Buffer | None:

@@ -19,12 +19,12 @@ from penstock.blob.blob_id import (
 from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult
 from penstock.blob.group import Group
-from penstock.blob.link import BlockedReply, CollectRequest, DiskLink, DiskReply
+from penstock.blob.link import BlockedReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge
-from penstock.blob.status import OK, Reply, Status
+from penstock.blob.status import OK, Reply, Status, Submitted
 from penstock.blob.topology import Erasure
 from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
@@ -64,6 +64,41 @@ class GroupProxy:
     def __init__(self, group: Group, clock: Clock) -> None:
         self.group = group
         self._clock = clock
+        self._known_link: DiskLink | None = None
+        self._local_link: LocalDiskLink | None = None
+
+    def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> bool:
+        """Write blobs of one tablet to the only disk of a group, if that is in this process; see TabletStorage.submit. Returns
+        False, and does nothing, if it has to be done by `put_all`."""
+        local = self._local()
+        if local is None:
+            return False
+        parts: list[tuple[bytes, Content]] = []
+        for blob_id, data in blobs:
+            packed = _packed(blob_id, data)
+            if isinstance(packed, Reply):
+                return False
+            parts.append((packed, data))
+        return local.submit(self.group.generation, parts, done, from_reserve=from_reserve)
+
+    def at_turn_end(self, compose: Callable[[], None]) -> bool:
+        """Call back just before the only disk of a group is written to next. Returns False if it is not in this process."""
+        local = self._local()
+        if local is None:
+            return False
+        local.before_flush(compose)
+        return True
+
+    def _local(self) -> LocalDiskLink | None:
+        group = self.group
+        if group.erasure is not Erasure.NONE:
+            return None
+        link = group.links[0]
+        if link is not self._known_link:
+            self._known_link = link
+            candidate: object = link
+            self._local_link = candidate if isinstance(candidate, LocalDiskLink) else None
+        return self._local_link
 
     async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:
         """Write a blob. It is there for good once this answers OK, and may be there if it does not. The data must not change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -31,3 +32,12 @@ class Reply(NamedTuple):
 
 
 OK = Reply(Status.OK)
+
+Submitted = Callable[[Reply | None], None]
+"""Told how a write ended: None if all of it is durable, otherwise the reply that decides."""
+
+
+def worst_reply(replies: Iterable[Reply]) -> Reply | None:
+    """The reply that decides for several: BLOCKED before all, then any other that is not OK; None if all are."""
+    troubles = [reply for reply in replies if reply.status is not Status.OK]
+    return min(troubles, key=lambda reply: reply.status is not Status.BLOCKED, default=None)

@@ -20,7 +20,7 @@ from penstock.blob.local_group import LocalGroup
 from penstock.blob.meta import HistoryItem
 from penstock.blob.options import GroupOptions
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
-from penstock.blob.status import OK, Reply, Status
+from penstock.blob.status import OK, Reply, Status, Submitted, worst_reply
 from penstock.blob.topology import Erasure
 from penstock.blob.vdisk_host import OnFormed
 from penstock.blob.vector import Content
@@ -34,6 +34,8 @@ RACE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 2.0)  # how long a command
 
 OpenVDisk = Callable[[GroupConfig, int], Awaitable[Disk]]
 Answer = TypeVar("Answer", Reply, GetResult, RangeResult, DiscoverResult)
+
+log = logging.getLogger(__name__)
 
 
 class BlobStorage:
@@ -155,6 +157,7 @@ class TabletStorage:
         self._storage = storage
         self._proxies: dict[int, GroupProxy] = {}
         self._groups: dict[tuple[int, int], int] = {}  # by channel and generation, as far as they were asked for
+        self._submitted: set[asyncio.Task[None]] = set()
         self.info = info
 
     async def block(self, generation: int, issuer: int) -> Reply:
@@ -214,6 +217,34 @@ class TabletStorage:
             if replies[at].status is Status.RACE:
                 replies[at] = await self.put(blob_id, data, from_reserve=from_reserve)
         return replies
+
+    def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
+        """Write several blobs at the same time. `done` is called later, once, with None when all of them are durable, otherwise
+        with the reply that decides: BLOCKED before all others. The data must not change until then."""
+        group_id = self._group_of(blobs[0][0])
+        proxy = self._proxies.get(group_id)
+        is_one_group = len(blobs) == 1 or all(self._group_of(blob_id) == group_id for blob_id, _ in blobs[1:])
+        if proxy is None or not is_one_group or not proxy.submit(blobs, done, from_reserve=from_reserve):
+            self._submit_by_task(blobs, done, from_reserve=from_reserve)
+
+    def _submit_by_task(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool) -> None:
+        self._submitted.add(task := asyncio.create_task(self._put_all_for(blobs, done, from_reserve=from_reserve)))
+        task.add_done_callback(self._submitted.discard)
+
+    async def _put_all_for(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool) -> None:
+        try:
+            trouble = worst_reply(await self.put_all(blobs, from_reserve=from_reserve))
+        except Exception as error:
+            log.exception("blobs of tablet %d could not be written", self.info.tablet)
+            trouble = Reply(Status.ERROR, f"unexpected {type(error).__name__}: {error}")
+        done(trouble)
+
+    def at_turn_end(self, compose: Callable[[], None]) -> None:
+        """Call back at the end of this turn of the loop, or as soon as the disk of the tablet's log is free to take more: what is
+        submitted then goes out in one write with all others."""
+        proxy = self._proxies.get(self.info.channels[0].entries[-1][1])
+        if proxy is None or not proxy.at_turn_end(compose):
+            asyncio.get_running_loop().call_soon(compose)
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None

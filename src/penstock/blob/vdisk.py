@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
-from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Entry, Place, place_of
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Channel, place_of
 from penstock.blob.chunk_ends import ChunkEnds
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.erasure import codec_for
@@ -34,12 +34,12 @@ from penstock.blob.meta import (
     encode_items,
 )
 from penstock.blob.options import VDiskOptions
-from penstock.blob.part_reader import part_piece, read_part
+from penstock.blob.part_reader import part_id_of, part_piece, read_stored
 from penstock.blob.record import NO_ID, RecordKind, record_size
 from penstock.blob.recovery import Recovery, recover
 from penstock.blob.sister_sync import SisterSync
 from penstock.blob.sisters import Sisters
-from penstock.blob.status import Status
+from penstock.blob.status import Reply, Status, Submitted
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
@@ -147,6 +147,50 @@ class VDisk(SisterSync):
                 begun[at] = await self._put_again(blob_id, contiguous(body))
         return [reply for reply in begun if reply is not None]
 
+    def submit(
+        self, generation: int, parts: Sequence[tuple[bytes, Content]], done: Submitted, *, from_reserve: bool = False
+    ) -> bool:
+        """Store parts of different blobs of one tablet, which become durable together; `done` is told then. Returns False, and
+        does nothing, if any of them needs a closer look: `put_all` gives each a reply of its own."""
+        index = self.index
+        blob_id = parts[0][0]
+        if self.full or self._refusal(generation, blob_id[:8], int.from_bytes(blob_id[CHANNEL_KEY_SIZE:][:4], "big")) is not None:
+            return False
+        channels: list[Channel] = []
+        for blob_id, _ in parts:
+            channel = index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
+            if channel is None:
+                channel = index.channel(blob_id[:CHANNEL_KEY_SIZE])
+            key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+            if key in channel.blobs or channel.refuses(key):
+                return False
+            channels.append(channel)
+        for channel, (blob_id, body) in zip(channels, parts, strict=True):
+            self._place_part(channel, blob_id, body)
+        self.journal.when_durable(partial(self._answer, done))
+        return True
+
+    def before_flush(self, compose: Callable[[], None]) -> None:
+        """Call `compose` just before the disk is written to next: what it submits then goes along."""
+        self.journal.before_flush(compose)
+
+    def _answer(self, done: Submitted, error: OSError | None) -> None:
+        if error is None:
+            done(None)
+        else:
+            failure = self._failure(error)
+            done(Reply(failure.status, failure.reason))
+
+    def _place_part(self, channel: Channel, blob_id: bytes, body: Content) -> None:
+        """Append a part of which nothing is known here to the journal, and index it."""
+        chunk, offset = self.journal.append(PART, blob_id, body)
+        size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
+        entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
+        channel.add(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE], entry)
+        self.index.chunk_use(chunk).live += record_size(len(body))
+        self.index.parts += 1
+        self.journal.undo_on_failure(partial(self.index.drop_part, blob_id, entry))
+
     def _begin_put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool) -> DiskReply | None:
         """Place a part in the journal: None. Otherwise why not; `_KNOWN` if something is known of the blob already."""
         index = self.index
@@ -163,13 +207,7 @@ class VDisk(SisterSync):
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full; delete topics, shorten retention, or make room")
         if key in channel.blobs:
             return _KNOWN
-        chunk, offset = self.journal.append(PART, blob_id, body)
-        size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
-        entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
-        channel.add(key, entry)
-        index.chunk_use(chunk).live += record_size(len(body))
-        index.parts += 1
-        self.journal.undo_on_failure(partial(index.drop_part, blob_id, entry))
+        self._place_part(channel, blob_id, body)
         return None
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
@@ -202,11 +240,11 @@ class VDisk(SisterSync):
             place = place_of(entry)
             if not place.part or place.size != size or part not in (0, place.part):
                 continue
-            data = await self._read(blob_id, entry, offset, length, whole=part == 0)
+            data = await read_stored(self, blob_id, entry, offset, length, whole=part == 0)
             if data is not None:
                 found.append((place.part, data))
             else:
-                held |= self.index.entry_of(_part_id(blob_id, place)) or 0
+                held |= self.index.entry_of(part_id_of(blob_id, place)) or 0
         if found:
             return PartsReply(Status.OK, tuple(found))
         if held:  # a disk that fails to read may give the part later
@@ -388,7 +426,7 @@ class VDisk(SisterSync):
                 reason = f"{_named(blob_id)} is stored with size {place.size}; blobs never change"
                 return DiskReply(Status.ERROR, reason, conflict=True)
             if place.part == wanted & 0xF:
-                stored = await self._read(blob_id, entry, 0, 0, whole=True)
+                stored = await read_stored(self, blob_id, entry, 0, 0, whole=True)
                 if stored is not None and memoryview(stored) != memoryview(body):
                     reason = f"{_named(blob_id)} is stored with other bytes; blobs never change"
                     return DiskReply(Status.ERROR, reason, conflict=True)
@@ -405,49 +443,11 @@ class VDisk(SisterSync):
         error = await self.journal.commit()
         return DiskReply(Status.OK, written=True, place=(chunk, offset)) if error is None else self._failure(error)
 
-    async def _read(self, blob_id: bytes, entry: Entry, offset: int, length: int, *, whole: bool) -> Buffer | None:
-        """A range of the part at an entry; None if it is damaged or the disk fails."""
-        place = place_of(entry)
-        part_id = _part_id(blob_id, place)
-        stored = self.index.part_size(place.size)
-        if whole:
-            offset, length = 0, stored
-        while not place.damaged:
-            if place[:2] >= self.journal.durable:
-                await self.journal.wait_durable(place[:2])
-                arrived = self.index.entry_of(part_id)
-                if arrived is None:
-                    return None  # it did not become durable, even if its bytes can be read now
-                entry, place = arrived, place_of(arrived)
-            try:
-                data = await read_part(self.disk, place, stored, offset, length)
-            except OSError:
-                data = None
-                failed = True
-            else:
-                failed = False
-            if data is not None:
-                return data
-            # Upkeep may have moved the part during the read.
-            current = self.index.entry_of(part_id)
-            if current is None:
-                return None
-            if current | 3 == entry | 3:
-                if not failed and self.index.mark_damaged(part_id, entry):
-                    self.repair_wanted.set()
-                return None
-            entry, place = current, place_of(current)
-        return None
-
     def _failure(self, error: OSError) -> DiskReply:
         if error.errno == errno.ENOSPC:
             self.full = True
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} has no byte left on its disk; make room there")
         return DiskReply(Status.ERROR, f"VDisk {self.id} cannot write: {error.strerror or error}")
-
-
-def _part_id(blob_id: bytes, place: Place) -> bytes:
-    return blob_id[:PREFIX_SIZE] + (place.size << 4 | place.part).to_bytes(4, "big")
 
 
 def _named(blob_id: bytes) -> BlobId:

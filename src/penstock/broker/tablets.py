@@ -20,6 +20,8 @@ from penstock.queue import (
     PartitionConfig,
     QueueProbe,
     QueueTablet,
+    SalvagePlan,
+    appends_as_keys,
     plan_salvage,
     stored_partitions,
 )
@@ -167,8 +169,12 @@ class Tablets:
         if hosted.tablet is not None and not hosted.tablet.stopped.is_set():
             tablet = hosted.tablet.tablet
         else:
-            tablet, losses = await KvTablet.look_into(hosted.storage)
-        plans = {number: await plan_salvage(tablet, number) for number in sorted(stored_partitions(tablet))}
+            tablet, losses = await KvTablet.look_into(hosted.storage, appends_as_keys)
+        served = {} if hosted.tablet is None else hosted.tablet.partitions
+        plans: dict[int, SalvagePlan] = {}
+        for number in sorted(stored_partitions(tablet)):
+            keyed_to = served[number].keyed_to if number in served else None
+            plans[number] = await plan_salvage(tablet, number, keyed_to)
         return TabletDamage(tuple(losses), {number: plan.lost for number, plan in plans.items()})
 
     async def give_up_lost(self, tablet_id: int) -> None:

@@ -23,11 +23,13 @@ from penstock.queue.errors import (
 )
 from penstock.queue.marker import make_marker, marker_source
 from penstock.queue.partition import Partition
+from penstock.queue.partition_append import WriteOutcome, WriteResult
 from penstock.queue.probe import QueueProbe
 from penstock.queue.queue_tablet import QueueTablet, stored_partitions
 from penstock.queue.recompression import recompressed
 from penstock.queue.record_check import TimeRange, check_plain_records, plain_records_of
-from penstock.queue.salvage import LostOffsets, plan_salvage
+from penstock.queue.replay import appends_as_keys
+from penstock.queue.salvage import LostOffsets, SalvagePlan, plan_salvage
 from penstock.queue.scanned_batch import (
     ScannedBatch,
     committed_batches,
@@ -38,7 +40,6 @@ from penstock.queue.scanned_batch import (
 )
 from penstock.queue.sources import SourceState, SourceWrite
 from penstock.queue.transactions import Aborted
-from penstock.queue.write_cycle import WriteOutcome, WriteResult
 
 __all__ = [
     "Aborted",
@@ -61,6 +62,7 @@ __all__ = [
     "QueueProbe",
     "QueueTablet",
     "ReadResult",
+    "SalvagePlan",
     "ScannedBatch",
     "SequenceError",
     "SourceState",
@@ -72,6 +74,7 @@ __all__ = [
     "WriteOutcome",
     "WriteQueueFullError",
     "WriteResult",
+    "appends_as_keys",
     "backlog_of",
     "check_batch",
     "check_plain_records",

@@ -41,7 +41,6 @@ from penstock.queue.errors import BatchTooLargeError, CorruptBatchError, Invalid
 PREFIX_SIZE = 16
 
 _PLACE = Struct(">qi")
-_PREFIX = Struct(">qii")
 SPAN = Struct(">qi11xi")  # base offset, length of rest, last offset delta
 _MAX_TIMESTAMP = Struct(">q")
 _CONTROL_KEY = Struct(">hh")
@@ -110,6 +109,12 @@ def check_batch(raw: Buffer, size_max: int) -> Batch:
     return Batch(view, attributes, count, base_ts, max_ts, producer, epoch, sequence, base_offset)
 
 
+def stored_batch(data: memoryview) -> Batch:
+    """The batch that is all of these bytes, as it is stored: it was checked when it came."""
+    (base_offset, _, _, _, _, attributes, _, base_ts, max_ts, producer, epoch, sequence, count) = BATCH_HEADER.unpack_from(data)
+    return Batch(data, attributes, count, base_ts, max_ts, producer, epoch, sequence, base_offset)
+
+
 def split_batches(raw: Buffer) -> list[memoryview]:
     """The batches that stand one after another in some bytes, by the lengths they give themselves."""
     view = memoryview(raw)
@@ -124,11 +129,6 @@ def split_batches(raw: Buffer) -> list[memoryview]:
         found.append(view[at:end])
         at = end
     return found
-
-
-def prefix_for(batch: Batch, base_offset: int, leader_epoch: int) -> bytes:
-    """The first bytes of the batch as it is stored: its place, and who stored it."""
-    return _PREFIX.pack(base_offset, len(batch.data) - LENGTH_FROM, leader_epoch)
 
 
 def with_append_time(raw: Buffer, now_ms: int) -> bytes:

@@ -28,6 +28,10 @@ class Epochs:
         """The last epoch that wrote; -1 if none has."""
         return self._epochs[-1].epoch if self._epochs else -1
 
+    def since(self, epoch: int) -> list[Epoch]:
+        """Those that wrote after an epoch."""
+        return [known for known in self._epochs if known.epoch > epoch]
+
     def begin(self, epoch: int, first_offset: int) -> None:
         """An epoch writes for the first time."""
         self._epochs.append(Epoch(epoch, first_offset))

@@ -1,12 +1,12 @@
-"""The head of a partition: its latest batches, in few small pieces, and what becomes of them as more arrive. Pure.
+"""The head of a partition: its latest batches, in pieces that have keys, and what becomes of these as more get keys. Pure.
 
 Pieces stand in levels by size. When a level has gathered enough to be a piece of the next one, with what has just arrived, it is
 rewritten as that: a byte is rewritten once per level at most, no piece stands behind one of a lower level, and they stay few.
-From 128 KiB up nothing is rewritten any more: at the low watermark the head becomes a body blob that refers to the pieces as they
-lie.
+From 64 KiB up nothing is rewritten any more: at the low watermark the head becomes a body blob that refers to the pieces as they
+lie. Behind them stand the appends that are in the log only; they get keys with the next piece that does.
 
-     level      0          1           2           3
-     piece    < 1 KiB   < 16 KiB   < 128 KiB   < low watermark      -> body, up to 8 MiB, or segment.bytes
+     level      0          1          2           3
+     piece    < 1 KiB   < 16 KiB   < 64 KiB   < low watermark      -> body, up to 8 MiB, or segment.bytes
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.queue.batch import span_at
 from penstock.queue.piece import Marks, Piece
 
-LEVELS = (1 << 10, 16 << 10, 128 << 10)
+LEVELS = (1 << 10, 16 << 10, 64 << 10)
 BODY_SIZE = 8 << 20
 LOW_WATERMARK = 6 << 20
 _SIZE = attrgetter("size")
@@ -49,10 +49,15 @@ def data_end_of(head: list[Piece], end_offset: int) -> int:
     return head[0].first_offset if head else end_offset
 
 
+def watermark_for(low_watermark: int, body_bytes: int | None) -> int:
+    """At how many bytes the head becomes a body, where bodies have at most so many bytes: 8 MiB unless it is said."""
+    return min(low_watermark, max((BODY_SIZE if body_bytes is None else body_bytes) * LOW_WATERMARK // BODY_SIZE, 1))
+
+
 def plan_write(head: list[Piece], arrived: Piece, low_watermark: int = LOW_WATERMARK, body_bytes: int | None = None) -> HeadPlan:
     """How the head takes a piece that has just arrived, where bodies have at most so many bytes: 8 MiB unless it is said."""
     body_bytes = BODY_SIZE if body_bytes is None else body_bytes
-    low_watermark = min(low_watermark, max(body_bytes * LOW_WATERMARK // BODY_SIZE, 1))
+    low_watermark = watermark_for(low_watermark, body_bytes)
     held = sum(map(_SIZE, head))
     if held + arrived.size < low_watermark:
         merged = _merge_levels(head, arrived)

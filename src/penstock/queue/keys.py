@@ -9,6 +9,7 @@
      "e" | partition 4 | generation 4                             the first offset that generation wrote
      "k" | partition 4                                            how far compaction has come (see clean_state.py)
      "g" | partition 4                                            which gateways have written to it (see origins.py)
+     "l" | partition 4                                            up to which offset there are keys; the log goes on from there
      "w" | partition 4 | number 4                                 data that compaction has written and not yet put in place
 
 The head of a data value describes it, and the value is the batches, and for a body its marks behind them:

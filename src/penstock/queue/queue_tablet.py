@@ -17,6 +17,7 @@ from penstock.queue.errors import InvalidBatchError, UnknownPartitionError
 from penstock.queue.keys import Meta
 from penstock.queue.partition import Partition
 from penstock.queue.probe import QueueProbe
+from penstock.queue.replay import appends_as_keys, write_commands
 from penstock.queue.salvage import plan_salvage
 from penstock.tablet import KvOptions, KvTablet, Request, TabletProbe, Write
 
@@ -37,7 +38,8 @@ class QueueTablet:
         self.partitions: dict[int, Partition] = {}
         self.damaged: dict[int, PenstockError] = {}  # partitions that are not served, and why
         self._probe = QueueProbe()
-        self._adding = asyncio.Lock()  # two partitions of one number would both write from its first offset on
+        self._loaded = asyncio.Event()
+        self._adding = asyncio.Lock()  # two of one number would both write from its first offset on
 
     @classmethod
     async def boot(
@@ -59,21 +61,31 @@ class QueueTablet:
         raises. A tablet that was never started begins with those in `new`. With `give_up`, fillers replace what is lost."""
         first = _adding(new, 0) if new else None
         tablet = await KvTablet.boot(
-            storage, generation, random=random, options=options, probe=tablet_probe, first=first, give_up=give_up
+            storage,
+            generation,
+            random=random,
+            options=options,
+            probe=tablet_probe,
+            first=first,
+            give_up=give_up,
+            keys_of=appends_as_keys,
         )
         queue = cls(tablet, config, cache, clock)
         queue._probe = probe or queue._probe
+        tablet.key_makers.append(queue._make_keys)
         queue._make(new, 0)
         if new:
+            queue._loaded.set()
             return queue
         try:
-            for number in sorted(stored_partitions(tablet)):
+            for number in sorted(stored_partitions(tablet) | set(tablet.appends)):
                 if give_up:
                     await queue._give_up(number)
                 await queue._load(number)
         except BaseException:
             await tablet.stop()
             raise
+        queue._loaded.set()
         return queue
 
     @property
@@ -128,14 +140,28 @@ class QueueTablet:
             made.probe = self._probe
             self.partitions[number] = made
 
+    async def _make_keys(self) -> None:
+        """Before a snapshot: make keys of what is in the log only, one partition after another, so that none waits for all. Waits
+        until all partitions are loaded: before that, the appends of the others have no owner."""
+        await self._loaded.wait()
+        for partition in list(self.partitions.values()):
+            await partition.make_keys()
+
     async def _load(self, number: int) -> None:
         """Load a partition. One that is damaged keeps no other from being served."""
+        appends = self.tablet.appends.pop(number, [])
         try:
             if self.tablet.head(keys.prefix(b"m", number)) is None:
                 raise CorruptionError(f"partition {number} has data, and what says where it starts is lost")
-            loaded = await Partition.load(self.tablet, number, self._config, cache=self._cache, clock=self._clock)
+            loaded = await Partition.load(
+                self.tablet, number, self._config, cache=self._cache, clock=self._clock, appends=appends
+            )
         except (CorruptionError, InvalidBatchError) as error:
             self.damaged[number] = error
+            # The log may go with the next snapshot: what only the log has of this partition is kept in keys.
+            kept = write_commands(appends_as_keys(self.tablet.index, appends))
+            if kept:
+                await self.tablet.execute(Request(kept, makes_room=True))
             return
         loaded.probe = self._probe
         self.partitions[number] = loaded

@@ -50,17 +50,19 @@ def make_filler(first_offset: int, count: int, timestamp_ms: int) -> bytes:
     return bytes(made)
 
 
-async def plan_salvage(tablet: KvTablet, number: int) -> SalvagePlan:
-    """Read everything of a partition and see what is lost. UnavailableError if that cannot be told now. Changes nothing."""
-    return await _Salvage(tablet, number).plan()
+async def plan_salvage(tablet: KvTablet, number: int, keyed_to: int | None = None) -> SalvagePlan:
+    """Read everything of a partition that has keys and see what is lost. Of one that is served, keys end at `keyed_to`: what
+    follows is in memory. UnavailableError if that cannot be told now. Changes nothing."""
+    return await _Salvage(tablet, number, keyed_to).plan()
 
 
 class _Salvage:
     """The plan in the making."""
 
-    def __init__(self, tablet: KvTablet, number: int) -> None:
+    def __init__(self, tablet: KvTablet, number: int, keyed_to: int | None) -> None:
         self._tablet = tablet
         self._number = number
+        self._keyed_to = keyed_to
         self._lost: list[LostOffsets] = []
         self._commands: list[Command] = []
         self._latest_ms = 0  # of what was read so far; fillers take it
@@ -79,8 +81,9 @@ class _Salvage:
                 self._fill_gap(max(at, clean_to), run.first_offset, BODY if run.first_offset <= bodies_end else HEAD)
             await self._check(run)
             at = max(at, run.first_offset + run.messages)
-        if meta.end_offset > at:
-            self._fill_gap(at, meta.end_offset, HEAD)
+        end = meta.end_offset if self._keyed_to is None else min(meta.end_offset, self._keyed_to)
+        if end > at:
+            self._fill_gap(at, end, HEAD)
         if self._commands or raw_meta is None:
             end = max(at, meta.end_offset)
             self._commands.append(Write(keys.prefix(b"m", self._number), Meta(meta.start_offset, end).pack()))

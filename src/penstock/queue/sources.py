@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.format_version import check_version
+from penstock.queue.batch import Batch
 from penstock.queue.errors import SequenceError, StaleEpochError
 
 VERSION = 1
@@ -96,6 +97,14 @@ class SourceState(NamedTuple):
             after = recent[-1]
             recent.append(RecentBatch(after.last_seqno - _unsigned(distance), after.base_offset - next(numbers), next(numbers)))
         return cls(epoch, tuple(reversed(recent)))
+
+
+def producer_source(batch: Batch) -> SourceWrite | None:
+    """The source that the header of a batch names: a producer of Kafka's; None if it names none."""
+    if batch.producer_id < 0:
+        return None
+    name = b"k" + batch.producer_id.to_bytes(8, "big")
+    return SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
 
 
 def check_source(write: SourceWrite, count: int) -> None:

@@ -16,19 +16,28 @@ from penstock.tablet.commands import (
     TabletStatus,
     Write,
 )
+from penstock.tablet.key_index import Chain, Change, KeyIndex
 from penstock.tablet.kv_tablet import KvOptions, KvTablet
+from penstock.tablet.log_format import Append, Place
 from penstock.tablet.probe import TabletProbe
+from penstock.tablet.sequencer import Draft
 
 __all__ = [
     "CHANNELS",
+    "Append",
+    "Chain",
+    "Change",
     "Command",
     "Concat",
     "DamagedTabletError",
     "DeleteRange",
+    "Draft",
     "GetStatus",
+    "KeyIndex",
     "KeyInfo",
     "KvOptions",
     "KvTablet",
+    "Place",
     "RangeResult",
     "Read",
     "ReadRange",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, Status, TabletStorage
 from penstock.core.errors import CorruptionError, UnavailableError
 from penstock.tablet.key_index import KeyIndex, refs_of
-from penstock.tablet.log_format import LogEntry, Place, SnapshotMark, decode_entry, decode_page
+from penstock.tablet.log_format import Append, LogEntry, Place, SnapshotMark, decode_entry, decode_page
 
 LOG, DATA, PAGES = 0, 1, 2
 CHANNELS = 3
@@ -28,10 +28,11 @@ class DamagedTabletError(CorruptionError):
 
 @dataclass(slots=True)
 class BootState:
-    """What a tablet knows when it starts: its keys, the barrier of its data, and the last entry that counts. `losses` are
-    sentences for people, one for each thing that should be there and is not."""
+    """What a tablet knows when it starts: its keys, the appends of its log since the snapshot, the barrier of its data, and the
+    last entry that counts. `losses` are sentences for people, one for each thing that should be there and is not."""
 
     index: KeyIndex = field(default_factory=KeyIndex)
+    appends: list[tuple[Place, Append]] = field(default_factory=list)
     barrier: Place = (0, 0)
     last: Place = (0, 0)
     entries_replayed: int = 0
@@ -63,8 +64,9 @@ async def salvage_state(storage: TabletStorage) -> BootState:
     counted = await _whole(storage, known)
     if not lost:
         state.losses += _holes(start, counted)
-    for entry in counted.values():
+    for place, entry in counted.items():
         state.index.load(entry.changes)
+        state.appends += ((place, append) for append in entry.appends)
         if entry.collected is not None:
             state.barrier = max(state.barrier, entry.collected)
     state.index.count_references()

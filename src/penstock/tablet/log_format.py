@@ -15,6 +15,7 @@ Sections follow in this order, each only if its bit in `kinds` is set:
      COLLECTED  4 | barrier of the data channel: generation 4 | step 4
      SNAPSHOT   8 | taken at: generation 4 | step 4 | barrier 8 | count 4 | page blob ids, 25 each
      CHANGES   16 | count 4 | changes
+     APPENDS   32 | count 4 | appends; only from version 2 on, and an entry without them is still of version 1
 
      change     key length 2 | key | what 1 | ...
                 what: 0 gone
@@ -22,13 +23,14 @@ Sections follow in this order, each only if its bit in `kinds` is set:
                       2 chain: head length 4 | head | pieces 2 | pieces
      piece      0 | length 4 | bytes          bytes kept in the log
                 1 | blob id 25 | offset 4 | length 4
+     append     queue 4 | note length 4 | data length 4 | note | data
 
 A snapshot page is one blob in channel 2: magic "PENs" | version 2 | zero 2 | crc32c 4 | count 4 | changes as above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -40,10 +42,11 @@ from penstock.tablet.key_index import BlobRef, Chain, Change, Piece, Value
 ENTRY_MAGIC = b"PENk"
 PAGE_MAGIC = b"PENs"
 VERSION = 1
+APPENDS_VERSION = 2
 ID_SIZE = 25
 CHECKSUM_AT = 8
 
-BOOT, ABORTED, COLLECTED, SNAPSHOT, CHANGES = 1, 2, 4, 8, 16
+BOOT, ABORTED, COLLECTED, SNAPSHOT, CHANGES, APPENDS = 1, 2, 4, 8, 16, 32
 
 _HEAD = Struct(">4sHHI")
 _PLACE = Struct(">II")
@@ -52,6 +55,7 @@ _U16 = Struct(">H")
 _SNAPSHOT = Struct(">IIIII")
 _REF = Struct(">B25sII")
 _INLINE = Struct(">BI")
+_APPEND = Struct(">III")
 
 Place = tuple[int, int]
 """(generation, step)."""
@@ -65,6 +69,15 @@ class SnapshotMark(NamedTuple):
     pages: tuple[BlobId, ...]
 
 
+class Append(NamedTuple):
+    """Bytes that were added to one of the queues a tablet keeps for its owner. The tablet stores them and returns them at boot;
+    what they mean, and what the note says of them, only the owner knows."""
+
+    queue: int
+    note: bytes
+    data: bytes
+
+
 class LogEntry(NamedTuple):
     """One entry of the log; absent sections are None or empty."""
 
@@ -73,6 +86,7 @@ class LogEntry(NamedTuple):
     collected: Place | None = None
     snapshot: SnapshotMark | None = None
     changes: tuple[Change, ...] = ()
+    appends: tuple[Append, ...] = ()
 
 
 def encode_entry(entry: LogEntry) -> bytes:
@@ -96,13 +110,22 @@ def encode_entry(entry: LogEntry) -> bytes:
     if entry.changes:
         kinds |= CHANGES
         sections.append(_encode_changes(entry.changes))
-    body = b"".join(sections)
-    return _sealed(ENTRY_MAGIC, kinds, body)
+    if entry.appends:
+        return encode_appends(entry.appends, kinds, sections)
+    return _sealed(ENTRY_MAGIC, kinds, b"".join(sections))
+
+
+def encode_appends(appends: Sequence[Append], kinds: int = 0, sections: Sequence[bytes] = ()) -> bytes:
+    """The blob of a log entry with appends, after sections that are encoded already."""
+    parts: list[bytes] = [*sections, _U32.pack(len(appends))]
+    for queue, note, data in appends:
+        parts += (_APPEND.pack(queue, len(note), len(data)), note, data)
+    return _sealed(ENTRY_MAGIC, kinds | APPENDS, b"".join(parts), APPENDS_VERSION)
 
 
 def decode_entry(raw: Buffer, place: Place) -> LogEntry:
     """The log entry in a blob. CorruptionError if it is not one; ConfigError if it is of a newer format."""
-    kinds, body = _checked(raw, ENTRY_MAGIC, f"log entry {place}")
+    kinds, body = _checked(raw, ENTRY_MAGIC, f"log entry {place}", APPENDS_VERSION)
     reader = _Reader(body)
     boot = _PLACE.unpack(reader.take(8)) if kinds & BOOT else None
     aborted = tuple(reader.u32() for _ in range(reader.u32())) if kinds & ABORTED else ()
@@ -113,7 +136,8 @@ def decode_entry(raw: Buffer, place: Place) -> LogEntry:
         pages = tuple(BlobId.unpack(reader.take(ID_SIZE)) for _ in range(count))
         snapshot = SnapshotMark((places[0], places[1]), (places[2], places[3]), pages)
     changes = tuple(reader.changes()) if kinds & CHANGES else ()
-    return LogEntry(boot, aborted, collected, snapshot, changes)
+    appends = tuple(reader.append() for _ in range(reader.u32())) if kinds & APPENDS else ()
+    return LogEntry(boot, aborted, collected, snapshot, changes, appends)
 
 
 def encode_page(changes: Iterable[Change]) -> bytes:
@@ -150,18 +174,18 @@ def _encode_piece(piece: Piece) -> bytes:
     return _REF.pack(1, piece.blob.pack(), piece.offset, piece.length)
 
 
-def _sealed(magic: bytes, kinds: int, body: bytes) -> bytes:
-    start = _HEAD.pack(magic, VERSION, kinds, 0)[:CHECKSUM_AT]
+def _sealed(magic: bytes, kinds: int, body: bytes, version: int = VERSION) -> bytes:
+    start = _HEAD.pack(magic, version, kinds, 0)[:CHECKSUM_AT]
     return start + _U32.pack(crc32c(body, crc32c(start))) + body
 
 
-def _checked(raw: Buffer, magic: bytes, name: str) -> tuple[int, memoryview]:
+def _checked(raw: Buffer, magic: bytes, name: str, version_max: int = VERSION) -> tuple[int, memoryview]:
     view = memoryview(raw)
     if len(view) < _HEAD.size or view[:4] != magic:
         raise CorruptionError(f"{name} is not what it should be: it does not start with {magic!r}")
     _, version, kinds, checksum = _HEAD.unpack_from(view)
-    if version > VERSION:
-        raise ConfigError(f"{name} has format {version}, this version of Penstock reads up to {VERSION}; upgrade Penstock")
+    if version > version_max:
+        raise ConfigError(f"{name} has format {version}, this version of Penstock reads up to {version_max}; upgrade Penstock")
     body = view[_HEAD.size :]
     if crc32c(body, crc32c(view[:CHECKSUM_AT])) != checksum:
         raise CorruptionError(f"{name} does not match its checksum")
@@ -193,6 +217,10 @@ class _Reader:
 
     def changes(self) -> list[Change]:
         return [self._change() for _ in range(self.u32())]
+
+    def append(self) -> Append:
+        queue, note, data = _APPEND.unpack(self.take(_APPEND.size))
+        return Append(queue, self.take(note), self.take(data))
 
     def _change(self) -> Change:
         key = self.take(self.u16())

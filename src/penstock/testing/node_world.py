@@ -22,7 +22,7 @@ from penstock.blob.storage import through_races
 from penstock.blob.vdisk import VDisk
 from penstock.blob.vdisk_host import VDiskHost
 from penstock.testing.fault_ledger import InvariantError
-from penstock.testing.fault_world import GROUP_ID, World
+from penstock.testing.fault_world import AT_ONCE_RATE, GROUP_ID, World
 from penstock.testing.sim_carrier import RouteFaults, ServedDisk, SimCarrier
 from penstock.testing.sim_disk import SimDisk, SimPlatter
 from penstock.testing.sim_loop import SimClock, SimLoop, SimProcess
@@ -98,7 +98,7 @@ class Node:
         seat = self.membership.configuration.seats[order]
         if seat.node != self.number:
             raise OSError(errno.ENODEV, f"VDisk {order} is on node {seat.node}")
-        return SimDisk(self._world.platter(seat), self._world.disk_random, self._world.faults[order])
+        return SimDisk(self._world.platter(seat), self._world.disk_random, self._world.faults[order], at_once_rate=AT_ONCE_RATE)
 
 
 class GroupOfNodes:
@@ -275,10 +275,10 @@ class NodeWorld(World):
                 node.kill()
 
     def check_tasks(self) -> None:
-        """No journal may have ended by itself."""
-        for vdisk in self.vdisks().values():
-            if not vdisk.closed and vdisk.journal._task.done():
-                raise InvariantError(f"the journal of {vdisk.id} has ended")
+        """No task of a host may have ended by itself."""
+        for node in self.nodes.values():
+            if node.is_up and any(task.done() for task in node.host._tasks):
+                raise InvariantError(f"a task of node {node.number} has ended")
 
     async def wait(self, ready: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait until something is so."""

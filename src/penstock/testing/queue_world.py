@@ -35,8 +35,8 @@ from penstock.blob.quorum import recoverable
 from penstock.blob.topology import main_part
 from penstock.blob.vdisk import VDisk
 from penstock.core.errors import ClosedError
-from penstock.queue import compaction, head, partition, piece, write_cycle, writing
-from penstock.tablet import CHANNELS, blob_contents, garbage, kv_tablet
+from penstock.queue import compaction, head, keying, partition, partition_writer, piece, tail
+from penstock.tablet import CHANNELS, blob_contents, garbage, kv_tablet, sequencer
 from penstock.testing.fault_ledger import InvariantError, Ledger
 from penstock.testing.fault_nemesis import Fault, Nemesis
 from penstock.testing.fault_world import GROUP_ID, STARTS_MAX, World, draw_options
@@ -51,16 +51,18 @@ INFO = TabletInfo(TABLET, tuple(ChannelHistory([(0, GROUP_ID)]) for _ in range(C
 
 # Limits of the product, and smaller ones at which the same things happen every few messages.
 SIZES: dict[tuple[Any, str], tuple[Any, ...]] = {
-    (kv_tablet, "INLINE_MAX"): (150, 1000),
-    (write_cycle, "INLINE_MAX"): (100, 300, write_cycle.INLINE_MAX),
+    (sequencer, "INLINE_MAX"): (150, 1000),
+    (keying, "INLINE_MAX"): (100, 300, keying.INLINE_MAX),
     (blob_contents, "DATA_BLOB_MAX"): (1000, 5000, blob_contents.DATA_BLOB_MAX),
-    (kv_tablet, "COMMIT_BYTES_MAX"): (500, kv_tablet.COMMIT_BYTES_MAX),
+    (sequencer, "COMMIT_BYTES_MAX"): (500, sequencer.COMMIT_BYTES_MAX),
     (kv_tablet, "PAGE_BYTES"): (500, 5000, kv_tablet.PAGE_BYTES),
     (garbage, "FLAGS_AT_ONCE"): (1, 4, garbage.FLAGS_AT_ONCE),
     (head, "LEVELS"): ((150, 1500), head.LEVELS),
     (head, "BODY_SIZE"): (900, 5000, 40_000),
     (piece, "MARK_EVERY"): (1, 300, piece.MARK_EVERY),
-    (writing, "CYCLE_BYTES_MAX"): (600, writing.CYCLE_BYTES_MAX),
+    (partition_writer, "ENTRY_BYTES_MAX"): (600, partition_writer.ENTRY_BYTES_MAX),
+    (partition_writer, "APPEND_BYTES_MAX"): (0, 400, 3000, partition_writer.APPEND_BYTES_MAX),
+    (tail, "TAIL_BYTES_MAX"): (500, 5000, tail.TAIL_BYTES_MAX),
     (partition, "SOURCES_AT_ONCE"): (2, partition.SOURCES_AT_ONCE),
     (piece, "JOIN_MAX"): (1, 300, piece.JOIN_MAX),
     (piece, "BUFFER_BYTES"): (500, piece.BUFFER_BYTES),

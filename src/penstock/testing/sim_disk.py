@@ -205,7 +205,10 @@ class SimDisk:
         rng: random.Random,
         faults: DiskFaults | None = None,
         latency: dict[Operation, Latency] | None = None,
+        *,
+        at_once_rate: float = 0.0,
     ) -> None:
+        """`at_once_rate` of flushes that may be done at once are."""
         platter.acquire(self)
         self.platter = platter
         self.faults = faults if faults is not None else DiskFaults()
@@ -214,6 +217,7 @@ class SimDisk:
         self._queues: dict[str, _Queue] = {}
         self._deleting: list[str] = []
         self._overdue = 0
+        self._at_once_rate = at_once_rate
         self._state: Literal["open", "closed", "crashed"] = "open"
         process = current_process()
         if process is not None:
@@ -245,6 +249,25 @@ class SimDisk:
         queue.flushing, queue.appended = queue.appended, []
         queue.reserving, queue.reservation = queue.reservation, None
         await self._perform("flush", lambda: self._finish_flush(name, queue), lambda: self._fail_flush(name, queue))
+
+    def flush_at_once(self, name: str) -> bool:
+        """Sometimes, while nothing is wrong with the disk, as a quick disk does."""
+        self._require_open()
+        faults = self.faults
+        is_quick = not (faults.broken or faults.hung or faults.gone or self._overdue or faults.error_rate.get("flush"))
+        if not is_quick or not self._at_once_rate or self._random.random() >= self._at_once_rate:
+            return False
+        queue = self._queues.get(name) or _Queue()
+        if queue.flushing is not None:
+            raise RuntimeError(f"two flushes of {name} at a time: the second must wait for the first")
+        queue.flushing, queue.appended = queue.appended, []
+        queue.reserving, queue.reservation = queue.reservation, None
+        try:
+            self._finish_flush(name, queue)
+        except OSError:
+            self._fail_flush(name, queue)
+            raise
+        return True
 
     async def read(self, name: str, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0:

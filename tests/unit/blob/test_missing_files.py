@@ -182,7 +182,6 @@ def test_a_missing_chunk_is_restored_from_the_other_disks(erasure: Erasure) -> N
         reopened = await VDisk.open(vdisk.id, erasure, disk, random=Random(2), options=SMALL)
         assert not reopened.proves_absence
         disk.crash()
-        reopened.journal._task.cancel()
         await group.start()
         await group.refill()
         assert {blob_id: await group.holders(blob_id) for blob_id in blobs} == before

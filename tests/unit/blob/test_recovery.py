@@ -114,7 +114,8 @@ def test_a_torn_tail_stays_one_however_much_is_written_after_it() -> None:
 
 async def _abandon(vdisk: VDisk) -> None:
     """End the tasks of a VDisk whose disk has crashed."""
-    vdisk.journal._task.cancel()
+    if vdisk.journal._task is not None:
+        vdisk.journal._task.cancel()
 
 
 def test_what_a_failed_flush_left_behind_is_a_torn_tail_and_no_loss() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.core.checksum import crc32c
 from penstock.queue import BatchTooLargeError, CorruptBatchError, InvalidBatchError, check_batch, split_batches
-from penstock.queue.batch import is_commit_marker, max_timestamp_at, prefix_for, span_at
+from penstock.queue.batch import is_commit_marker, max_timestamp_at, span_at
+from penstock.queue.partition_append import PartitionAppend
 from penstock.testing.batches import make_batch, make_marker, values_of
 
 ANY = 1 << 30
@@ -142,7 +143,9 @@ def test_bytes_behind_the_last_batch_are_refused(tail: bytes) -> None:
 
 def test_a_stored_batch_is_the_same_but_for_its_place() -> None:
     raw = make_batch([b"a", b"b", b"c"], timestamp=5)
-    stored = prefix_for(check_batch(raw, ANY), 1000, 7) + raw[16:]
+    added = PartitionAppend(1000, 7)
+    added.add(check_batch(raw, ANY), None, None)
+    stored = added.data()
     assert len(stored) == len(raw)
     assert check_batch(stored, ANY).messages == 3
     assert span_at(b"??" + stored, 2) == (1000, 1003, len(raw))

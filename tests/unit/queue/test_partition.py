@@ -144,7 +144,12 @@ def test_a_duplicate_of_a_write_that_fails_fails_with_it() -> None:
 
 @pytest.mark.parametrize("fate", [ERROR, ANSWER_LOST], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("channel", [DATA, LOG])
-def test_a_failed_cycle_fails_what_is_queued_behind_and_a_retry_is_written_once(channel: int, fate: Fate) -> None:
+def test_a_failed_entry_fails_what_is_queued_behind_and_a_retry_is_written_once(
+    channel: int, fate: Fate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if channel == DATA:
+        monkeypatch.setattr("penstock.queue.partition_writer.APPEND_BYTES_MAX", 1000)
+
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, TINY)
         values = [content(5000, number) for number in range(6)]
@@ -169,12 +174,13 @@ def test_a_failed_cycle_fails_what_is_queued_behind_and_a_retry_is_written_once(
     on_node(scenario)
 
 
-def test_a_small_message_needs_no_blob_of_its_own_and_all_of_a_body_is_in_blobs() -> None:
+def test_a_small_message_needs_no_blob_of_its_own_and_all_of_a_body_is_in_blobs(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, PartitionConfig(low_watermark=40_000))
         index = partition.tablet.index
         await _write(partition, [content(2000)], seqno=1)
         assert not index.references
+        monkeypatch.setattr("penstock.queue.partition_writer.APPEND_BYTES_MAX", 5000)
         await _write(partition, [content(5000)], seqno=2)
         assert len(index.references) == 1
         # Bodies of pieces of either kind, with small ones before, between and behind the large ones.
@@ -373,14 +379,14 @@ def test_a_full_storage_is_an_overflow_until_there_is_space() -> None:
     async def scenario(node: SimNode) -> None:
         partition = await _new(node)
         await _write(partition, [b"a"], seqno=1)
-        node.hooked.on(DATA, FULL)
+        node.hooked.on(LOG, FULL)
         answers = await asyncio.gather(
             *(_write(partition, [content(3000, i)], seqno=2 + i) for i in range(3)), return_exceptions=True
         )
         assert [type(answer) for answer in answers] == [PartitionFullError] * 3
         assert PartitionFullError.retriable
         assert await history(partition) == [(0, b"a")]
-        node.hooked.on(DATA, FINE)
+        node.hooked.on(LOG, FINE)
         assert await _write(partition, [content(3000)], seqno=2) == WriteResult(1, duplicate=False)
         assert await history(partition) == [(0, b"a"), (1, content(3000))]
 

@@ -103,14 +103,16 @@ def test_retention_by_size_goes_in_steps_of_a_segment_or_a_quarter_of_what_is_ke
     on_node(scenario)
 
 
-def test_what_is_not_a_body_yet_goes_by_size_as_well() -> None:
+def test_what_is_not_a_body_yet_goes_by_size_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.queue.tail.TAIL_BYTES_MAX", 20_000)
+
     async def scenario(node: SimNode) -> None:
         partition = await _new(node, _config(size=5000, low=1 << 20))
-        for number in range(20):
+        for number in range(40):
             await partition.write(make_batch([content(2000, number)]))
         assert not partition.bodies
         await partition.retain()
-        assert 5000 <= partition.size < 5000 + (16 << 10)
+        assert 5000 <= partition.size < 5000 + 20_000
         assert (await node.queue(2, _config())).partition(0).start_offset == partition.start_offset > 0
 
     on_node(scenario)
@@ -215,7 +217,7 @@ def test_a_trim_of_more_than_one_log_entry_holds_is_done_in_steps(monkeypatch: p
         bodies = len(partition.bodies)
         assert bodies > 12
         # No log entry takes all of these, and a crash may come after each step.
-        monkeypatch.setattr("penstock.tablet.kv_tablet.ENTRY_BYTES_MAX", 400)
+        monkeypatch.setattr("penstock.tablet.sequencer.ENTRY_BYTES_MAX", 400)
         monkeypatch.setattr("penstock.queue.partition.CUT_KEYS_MAX", 4)
         entries: list[int] = []
 
@@ -243,7 +245,7 @@ def test_a_trim_over_many_aborted_transactions_is_done_in_steps(monkeypatch: pyt
             await partition.write(make_batch([b"v"], attributes=0x10, producer_id=number, producer_epoch=0, base_sequence=0))
             await partition.write(make_marker(commit=False, producer_id=number))
         assert len(partition.aborted_between(0, 60)) == 30
-        monkeypatch.setattr("penstock.tablet.kv_tablet.ENTRY_BYTES_MAX", 400)
+        monkeypatch.setattr("penstock.tablet.sequencer.ENTRY_BYTES_MAX", 400)
         monkeypatch.setattr("penstock.queue.partition.CUT_KEYS_MAX", 5)
         assert await partition.trim(58) == 58
         again = (await node.queue(2, _config())).partition(0)

@@ -31,7 +31,7 @@ async def _blocked_writes(node: SimNode, partition: Partition) -> tuple[asyncio.
 
 @pytest.mark.parametrize("cycle_bytes_max", [1, 16 << 20])
 def test_no_more_bytes_wait_than_may_and_those_that_do_are_written(cycle_bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.queue.writing.CYCLE_BYTES_MAX", cycle_bytes_max)
+    monkeypatch.setattr("penstock.queue.partition_writer.ENTRY_BYTES_MAX", cycle_bytes_max)
 
     async def scenario(node: SimNode) -> None:
         partition = await (await node.queue(1, CONFIG)).add_partition(0)

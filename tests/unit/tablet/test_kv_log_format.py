@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.blob import BlobId
 from penstock.core.errors import ConfigError, CorruptionError
 from penstock.tablet.key_index import BlobRef, Chain, Change
-from penstock.tablet.log_format import LogEntry, SnapshotMark, decode_entry, decode_page, encode_entry, encode_page
+from penstock.tablet.log_format import Append, LogEntry, SnapshotMark, decode_entry, decode_page, encode_entry, encode_page
 
 numbers = st.integers(0, (1 << 32) - 1)
 places = st.tuples(numbers, numbers)
@@ -31,6 +31,7 @@ entries = st.builds(
     st.one_of(st.none(), places),
     st.one_of(st.none(), marks),
     changes,
+    st.lists(st.builds(Append, numbers, st.binary(max_size=20), st.binary(max_size=30)), max_size=3).map(tuple),
 )
 
 CHANGES: tuple[Change, ...] = (
@@ -38,7 +39,9 @@ CHANGES: tuple[Change, ...] = (
     (b"small", b"value"),
     (b"large", Chain(b"h", (b"x", BlobRef(BlobId(*[1] * 6), 2, 3)))),
 )
-ENTRY = LogEntry((1, 2), (3, 4), (5, 6), SnapshotMark((7, 8), (9, 10), (BlobId(*[11] * 6),)), CHANGES)
+ENTRY = LogEntry(
+    (1, 2), (3, 4), (5, 6), SnapshotMark((7, 8), (9, 10), (BlobId(*[11] * 6),)), CHANGES, (Append(1, b"note", b"data"),)
+)
 
 
 @given(entries)
@@ -79,7 +82,7 @@ def test_an_entry_is_not_a_page_and_a_page_no_entry() -> None:
 
 def test_a_newer_format_asks_for_an_upgrade() -> None:
     entry, page = encode_entry(ENTRY), encode_page(CHANGES)
-    with pytest.raises(ConfigError, match=r"format 2, .* upgrade Penstock"):
-        decode_entry(entry[:4] + b"\0\2" + entry[6:], (1, 1))
+    with pytest.raises(ConfigError, match=r"format 3, .* upgrade Penstock"):
+        decode_entry(entry[:4] + b"\0\3" + entry[6:], (1, 1))
     with pytest.raises(ConfigError, match=r"format 2, .* upgrade Penstock"):
         decode_page(page[:4] + b"\0\2" + page[6:], "page")

@@ -1,0 +1,165 @@
+"""What one log entry adds to a partition: batches with the offsets they get, and all that changes with them. Pure.
+
+It is gathered when the entry is composed, and applied to the partition when the entry is durable; if it never is, it is dropped,
+and nothing has changed. At boot the same is gathered from the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock.blob import Buffer
+from penstock.core.errors import PenstockError
+from penstock.core.record_format import CONTROL, LENGTH_FROM, ORIGIN_MASK, TRANSACTIONAL
+from penstock.queue.append_note import NamedSource
+from penstock.queue.batch import PREFIX_SIZE, Batch
+from penstock.queue.piece import Gathered, Marks, Piece
+from penstock.queue.sources import SourceState, SourceWrite, after_write, producer_source
+from penstock.queue.transactions import Transactions
+
+if TYPE_CHECKING:
+    from penstock.queue.head import HeadPlan
+
+_PREFIX = Struct(">qii")
+
+
+class WriteResult(NamedTuple):
+    """Where a batch is; the offset of a duplicate is -1 if it is not known any more."""
+
+    base_offset: int
+    duplicate: bool
+
+
+class WriteOutcome(Protocol):
+    """Receives the outcome of a write; a future is one. It must not raise: others wait behind it."""
+
+    def done(self) -> bool:
+        """Whether it has the outcome already, or was cancelled."""
+        ...
+
+    def set_result(self, result: WriteResult, /) -> None:
+        """The write is durable."""
+        ...
+
+    def set_exception(self, exception: PenstockError, /) -> None:
+        """The write was refused, or may not be durable."""
+        ...
+
+
+class PartitionAppend:
+    """Batches in the order of their offsets. `is_large` keeps long batches in the buffers they came in."""
+
+    __slots__ = (
+        "_buffers",
+        "_gathered",
+        "acknowledgements",
+        "batches",
+        "changes",
+        "data_end",
+        "epoch",
+        "first_offset",
+        "first_own",
+        "hidden",
+        "key_waiters",
+        "marks",
+        "max_timestamp",
+        "min_timestamp",
+        "named_sources",
+        "next_offset",
+        "plan",
+        "size",
+        "sources",
+        "taken_bytes",
+        "taken_messages",
+        "transactions",
+    )
+
+    def __init__(self, first_offset: int, epoch: int, *, is_large: bool = False) -> None:
+        self.first_offset = self.next_offset = first_offset
+        self.epoch = epoch  # the leader epoch that its batches are stored with
+        self.size = 0
+        self.batches = 0
+        self.hidden = 0  # offsets that markers take
+        self.data_end: int | None = None  # the offset after the last message
+        self.first_own: int | None = None  # the offset of the first batch that another gateway than Kafka's has written
+        self.min_timestamp = self.max_timestamp = 0
+        self.marks: list[tuple[int, int, int]] = []  # of each batch: its offset, its first byte, its latest timestamp
+        self.sources: dict[bytes, SourceState] = {}  # what each has written last, with this
+        self.named_sources: list[NamedSource] = []  # those that do not follow from the header of a batch
+        self.changes: dict[bytes, bytes | None] = {}  # keys of transactions
+        self.transactions: Transactions | None = None  # as they are with this; None if it touches none
+        self.acknowledgements: list[tuple[WriteOutcome, Any]] = []
+        self.taken_bytes = self.taken_messages = 0  # of all writes that it answers, duplicates among them
+        self.plan: HeadPlan | None = None  # if keys are made of it, and of all before it that have none: which
+        self.key_waiters: list[asyncio.Future[None]] = []
+        self._buffers: list[Buffer] = []
+        self._gathered = Gathered() if is_large else None
+
+    @property
+    def messages(self) -> int:
+        """How many offsets it takes."""
+        return self.next_offset - self.first_offset
+
+    def add(self, batch: Batch, source: SourceWrite | None, state: SourceState | None) -> None:
+        """Add a batch; `state` is what its source has written last, this not counted."""
+        offset, size = self.next_offset, self.size
+        data: Buffer = batch.data
+        length = len(data)
+        if source is not None:
+            self.sources[source.source] = after_write(state, source, batch.messages, offset)
+        if batch.producer_id >= 0 or source is not None:
+            derived = producer_source(batch)
+            if derived != source:
+                self.named_sources.append((self.batches, source))
+        if self._gathered is None and type(data) is bytearray:
+            _PREFIX.pack_into(data, 0, offset, length - LENGTH_FROM, self.epoch)  # it is this write's alone
+            self._buffers.append(data)
+        else:
+            prefix = _PREFIX.pack(offset, length - LENGTH_FROM, self.epoch)
+            if self._gathered is None:
+                self._buffers += (prefix, memoryview(data)[PREFIX_SIZE:])
+            else:
+                self._gathered.add_batch(prefix, memoryview(data))
+        latest = batch.max_timestamp
+        self.marks.append((offset, size, latest))
+        if not size:
+            self.min_timestamp = self.max_timestamp = latest
+        elif latest > self.max_timestamp:
+            self.max_timestamp = latest
+        elif latest < self.min_timestamp:
+            self.min_timestamp = latest
+        attributes = batch.attributes
+        if attributes & ORIGIN_MASK and self.first_own is None:
+            self.first_own = offset
+        self.batches += 1
+        self.size = size + length
+        self.next_offset = offset + batch.messages
+        if attributes & CONTROL:
+            self.hidden += batch.messages
+        else:
+            self.data_end = self.next_offset
+
+    def note_transaction(self, number: int, batch: Batch, current: Transactions) -> None:
+        """Note what a batch does to transactions, before it is added; `current` are those of the partition. OpenTransactionError
+        if it may not be written now."""
+        if not batch.attributes & TRANSACTIONAL and not (self.transactions or current).open:
+            return
+        if self.transactions is None:
+            self.transactions = current.copy()
+        for key, value in self.transactions.note(number, batch, self.next_offset):
+            self.changes[key] = value
+
+    def data(self) -> bytes:
+        """All its bytes."""
+        return b"".join(self._buffers if self._gathered is None else self._gathered.buffers())
+
+    def piece(self) -> Piece:
+        """Its batches as a piece of the head."""
+        marks = Marks()
+        for mark in self.marks:
+            marks.add(*mark)
+        buffers: list[Buffer] = [b"".join(self._buffers)] if self._gathered is None else self._gathered.buffers()
+        stamps = (self.min_timestamp, self.max_timestamp)
+        return Piece(self.first_offset, self.messages, buffers, marks, stamps, hidden=self.hidden)

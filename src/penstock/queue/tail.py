@@ -1,0 +1,59 @@
+"""The open end of a partition: a piece of the head that grows with each small append, until it is large enough to be closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.queue.piece import Marks, Piece
+
+TAIL_BYTES_MAX = 128 << 10
+_ROOM_MIN = 4 << 10
+
+
+class Tail(Piece):
+    """A piece that grows. Its room is taken in doubling steps and never shrinks or moves under a reader: what was read from it
+    stays as it is."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self, first_offset: int) -> None:
+        self._room = bytearray(_ROOM_MIN)
+        super().__init__(first_offset, 0, [memoryview(self._room)[:0]], Marks(), (0, -1))
+
+    @classmethod
+    def after(cls, piece: Piece, start: int) -> Tail:
+        """The batches of a piece from a byte on."""
+        parsed = Piece.parse(b"".join(piece.cut(start, piece.size)), piece.next_offset_at(start), 0)
+        tail = cls(parsed.first_offset)
+        marks = zip(parsed.marks.offsets, parsed.marks.positions, parsed.marks.latest, strict=True)
+        stamps = (parsed.min_timestamp, parsed.max_timestamp)
+        tail.extend(bytes(parsed.buffers[0]), piece.next_offset - parsed.first_offset, parsed.hidden, stamps, marks)
+        return tail
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes may be added, or are the first."""
+        return not self.size or self.size + size <= TAIL_BYTES_MAX
+
+    def extend(
+        self, data: bytes, count: int, hidden: int, timestamps: tuple[int, int], marks: Iterable[tuple[int, int, int]]
+    ) -> None:
+        """Add batches with so many offsets, `hidden` of them without a message; `marks` are those of each batch: its first
+        offset, where in the data it begins, and its latest timestamp."""
+        size = self.size
+        end = size + len(data)
+        if end > len(self._room):
+            room = bytearray(max(end, min(2 * len(self._room), TAIL_BYTES_MAX)))
+            room[:size] = self.buffers[0]
+            self._room = room
+        self._room[size:end] = data
+        self.buffers[0] = memoryview(self._room)[:end]
+        if size:
+            self.min_timestamp = min(self.min_timestamp, timestamps[0])
+            self.max_timestamp = max(self.max_timestamp, timestamps[1])
+        else:
+            self.min_timestamp, self.max_timestamp = timestamps
+        for offset, position, timestamp in marks:
+            self.marks.add(offset, size + position, timestamp)
+        self.size = end
+        self.count += count
+        self.hidden += hidden
