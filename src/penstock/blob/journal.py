@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
 from penstock.blob.disk_threads import as_disk_error
-from penstock.blob.record import NO_ID, RecordKind, encode, encode_later, record_size
+from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, NO_ID, RecordKind, encode, encode_later, record_size
+from penstock.blob.status import Reply, Submitted
 from penstock.blob.vector import Content
 
 CHUNK_SUFFIX = ".chunk"
@@ -52,7 +53,7 @@ class Batch:
     def __init__(self) -> None:
         # A future for each: a waiter that is cancelled must not take the others with it.
         self.waiters: list[asyncio.Future[OSError | None]] = []
-        self.callbacks: list[Callable[[OSError | None], None]] = []
+        self.callbacks: list[tuple[Submitted, Callable[[OSError], Reply]]] = []
         self.segments: list[Segment] = []
         self.undo: list[Callable[[], None]] = []
         self.end: Position = (0, 0)
@@ -60,8 +61,8 @@ class Batch:
 
     def settle(self, error: OSError | None) -> None:
         """Tell all that wait how it went."""
-        for callback in self.callbacks:
-            callback(error)
+        for done, reply_for in self.callbacks:
+            done(None if error is None else reply_for(error))
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(error)
@@ -111,13 +112,14 @@ class Journal:
 
     def append(self, kind: int, blob_id: bytes, body: Content) -> Position:
         """Place a record; it is durable once `commit` resolves. The body must not change until then."""
-        size = record_size(len(body))
+        length = len(body)
+        size = HEADER_SIZE + length if length <= BLOCK_SIZE else record_size(length)
         if self.offset + size > self._chunk_size and self.offset > self._chunk_size >> 4:
             self._start_chunk()
         place = self.chunk, self.offset
         if kind != RecordKind.SISTERS:
             self._batch.last = place
-        if len(body) < LATER_BYTES:
+        if length < LATER_BYTES:
             self._segment.buffers += encode(kind, blob_id, body, place, self.durable)
         else:
             buffers, fill = encode_later(kind, blob_id, body, place, self.durable)
@@ -137,12 +139,13 @@ class Journal:
         if not self._is_due:
             self._make_due()
 
-    def when_durable(self, callback: Callable[[OSError | None], None]) -> None:
-        """Call back when the batch being filled is durable, or with the error that prevented it. It must not raise."""
+    def when_durable(self, done: Submitted, reply_for: Callable[[OSError], Reply]) -> None:
+        """Call `done` when the batch being filled is durable, or with the reply for the error that prevented it. It must not
+        raise."""
         if self._is_closed:
-            self._loop.call_soon(callback, self.trouble or _closed())
+            self._loop.call_soon(done, reply_for(self.trouble or _closed()))
         else:
-            self._batch.callbacks.append(callback)
+            self._batch.callbacks.append((done, reply_for))
 
     def commit(self) -> asyncio.Future[OSError | None]:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
@@ -188,6 +191,7 @@ class Journal:
             self._segment.ends = True
             self._segment.end = self.offset
         self.chunk += 1
+        self._name = chunk_name(self.chunk)
         self._segment = Segment(self.chunk, begins=True)
         self._batch.segments.append(self._segment)
         self._segment.buffers.extend(encode(RecordKind.CHUNK_HEAD, NO_ID, self._head, (self.chunk, 0), self.durable))
@@ -227,7 +231,7 @@ class Journal:
         if len(batch.segments) > 1 or segment.begins or segment.ends:
             self._task = self._loop.create_task(self._write(batch), name="penstock-journal")
             return
-        name = chunk_name(segment.chunk)
+        name = self._name
         try:
             self._disk.append(name, segment.buffers, segment.finish)
             is_done = self._disk.flush_at_once(name)

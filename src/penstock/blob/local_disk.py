@@ -22,7 +22,7 @@ from pathlib import Path
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S, DiskThreads, as_disk_error
 from penstock.blob.probe import DiskProbe
-from penstock.blob.write_pace import SYNC_QUICK_MIN, SYNC_SLOW_S, WRITE_SLOW_S, WritePace
+from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 
@@ -95,9 +95,9 @@ class LocalDisk:
         self._writer = writer
         self._readers = DiskThreads(f"penstock-read-{path.name}", READ_THREADS, timeout_s)
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
-        self._pace = (
-            WritePace(SYNC_SLOW_S, slow_max=1, quick_min=SYNC_QUICK_MIN) if durable else WritePace(WRITE_SLOW_S, slow_max=2)
-        )
+        self._pace = WritePace(slow_max=MEMORY_SLOW_MAX)
+        if durable:
+            self._pace = WritePace(slow_max=SYNC_SLOW_MAX, mean_max_s=SYNC_MEAN_MAX_S)
 
     @classmethod
     async def open(
@@ -138,9 +138,9 @@ class LocalDisk:
         self._tail(name).reserved = length
 
     def append(self, name: str, buffers: Sequence[Buffer], finish: Sequence[Callable[[], None]] = ()) -> None:
-        tail = self._tail(name)
-        tail.waiting.extend(buffers)
-        tail.finish.extend(finish)
+        tail = self._tails.get(name) or self._tail(name)
+        tail.waiting += buffers
+        tail.finish += finish
 
     async def flush(self, name: str) -> None:
         tail = self._tail(name)
@@ -157,10 +157,9 @@ class LocalDisk:
             self._tails.pop(name, None)
 
     def flush_at_once(self, name: str) -> bool:
-        tail = self._tail(name)
-        self._check_tail(name, tail)
-        if not self._is_quick(tail):
-            return False
+        tail = self._tails.get(name)
+        if tail is None or tail.failed or not self._is_quick(tail):
+            return False  # `flush` fails a file whose end is unknown
         buffers, tail.waiting = tail.waiting, []
         finish, tail.finish = tail.finish, []
         try:

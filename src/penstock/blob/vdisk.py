@@ -35,7 +35,7 @@ from penstock.blob.meta import (
 )
 from penstock.blob.options import VDiskOptions
 from penstock.blob.part_reader import part_id_of, part_piece, read_stored
-from penstock.blob.record import NO_ID, RecordKind, record_size
+from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.recovery import Recovery, recover
 from penstock.blob.sister_sync import SisterSync
 from penstock.blob.sisters import Sisters
@@ -167,29 +167,29 @@ class VDisk(SisterSync):
             channels.append(channel)
         for channel, (blob_id, body) in zip(channels, parts, strict=True):
             self._place_part(channel, blob_id, body)
-        self.journal.when_durable(partial(self._answer, done))
+        self.journal.when_durable(done, self._reply_for)
         return True
 
     def before_flush(self, compose: Callable[[], None]) -> None:
         """Call `compose` just before the disk is written to next: what it submits then goes along."""
         self.journal.before_flush(compose)
 
-    def _answer(self, done: Submitted, error: OSError | None) -> None:
-        if error is None:
-            done(None)
-        else:
-            failure = self._failure(error)
-            done(Reply(failure.status, failure.reason))
+    def _reply_for(self, error: OSError) -> Reply:
+        failure = self._failure(error)
+        return Reply(failure.status, failure.reason)
 
     def _place_part(self, channel: Channel, blob_id: bytes, body: Content) -> None:
         """Append a part of which nothing is known here to the journal, and index it."""
-        chunk, offset = self.journal.append(PART, blob_id, body)
+        index, journal = self.index, self.journal
+        before = journal.bytes_appended
+        chunk, offset = journal.append(PART, blob_id, body)
         size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
         entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
         channel.add(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE], entry)
-        self.index.chunk_use(chunk).live += record_size(len(body))
-        self.index.parts += 1
-        self.journal.undo_on_failure(partial(self.index.drop_part, blob_id, entry))
+        use = index.chunks.get(chunk) or index.chunk_use(chunk)
+        use.live += journal.bytes_appended - before
+        index.parts += 1
+        journal.undo_on_failure(partial(index.drop_part, blob_id, entry))
 
     def _begin_put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool) -> DiskReply | None:
         """Place a part in the journal: None. Otherwise why not; `_KNOWN` if something is known of the blob already."""

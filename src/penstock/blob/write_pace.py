@@ -2,45 +2,48 @@
 
 A write on the loop costs no change of threads, which for a small one takes longer than the write itself; but all connections wait
 for it. So it is done there while the disk is quick, and by a thread from the first slow ones on, until it has been quick for a
-while.
+while. A disk that hangs while it counts as quick stops the loop until it answers: the watchdog reports that.
 """
 
 from __future__ import annotations
 
+from math import inf
+
+SLOW_S = 0.01
 SLOW_FOR_S = 1.0  # after slow writes, at least so long, the thread does them
-# To memory, a write is slow only when the system holds it back until the disk has caught up; once may be that another process had
-# the processor meanwhile.
-WRITE_SLOW_S = 0.01
-# With a sync, all other connections wait for the disk: so long is not felt by any of them.
-SYNC_SLOW_S = 0.002
-SYNC_QUICK_MIN = 16
+# A write to memory is slow when the kernel throttles it until the disk has caught up; once may only mean that another process had
+# the CPU.
+MEMORY_SLOW_MAX = 2
+SYNC_SLOW_MAX = 1
+SYNC_MEAN_MAX_S = 0.002  # with a sync, all connections wait for the disk: so long is not felt
+_WEIGHT = 1 / 16  # of the latest write in the mean
 
 
 class WritePace:
-    """The pace of one disk. After `slow_max` writes in a row of `slow_s` or longer it is slow, and quick again when a second has
-    passed and `quick_min` writes in a row were quick."""
+    """The pace of one disk. It is slow for a second after `slow_max` slow writes in a row, and while the mean of the last ones,
+    each weighing less the older it is, is `mean_max_s` or more; until it is known, it counts as slow."""
 
-    __slots__ = ("_quick", "_quick_min", "_slow", "_slow_max", "_slow_s", "_slow_until")
+    __slots__ = ("_mean_max_s", "_mean_s", "_slow", "_slow_max", "_slow_until")
 
-    def __init__(self, slow_s: float, *, slow_max: int, quick_min: int = 0) -> None:
-        self._slow_s = slow_s
+    def __init__(self, *, slow_max: int, mean_max_s: float = inf) -> None:
         self._slow_max = slow_max
-        self._quick_min = quick_min
+        self._mean_max_s = mean_max_s
+        self._mean_s = SLOW_S
         self._slow = 0  # in a row
-        self._quick = 0  # in a row
         self._slow_until = 0.0
 
     def note(self, began: float, ended: float) -> None:
         """Record how long a write took."""
-        if ended - began < self._slow_s:
+        took = ended - began
+        self._mean_s += (took - self._mean_s) * _WEIGHT
+        if took < SLOW_S:
             self._slow = 0
-            self._quick += 1
             return
         self._slow += 1
         if self._slow >= self._slow_max:
-            self._slow = self._quick = 0
+            self._slow = 0
             self._slow_until = ended + SLOW_FOR_S
 
     def is_quick(self, now: float) -> bool:
         """Whether the next write may be done on the loop."""
-        return now >= self._slow_until and self._quick >= self._quick_min
+        return now >= self._slow_until and self._mean_s < self._mean_max_s

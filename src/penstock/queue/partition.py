@@ -119,9 +119,12 @@ class Partition(PartitionState):
         """Queue a checked batch; `done` gets the result once it is stored."""
         if source is not None:
             check_source(source, batch.messages)
-        self.tablet.check_open()
-        self._check_limits()
-        self._writer.admit(len(batch.data), self.config.waiting_bytes_max)
+        config = self.config
+        if self.tablet.stop_cause is not None:
+            self.tablet.check_open()
+        if config.limit_bytes is not None or config.limit_messages is not None:
+            self._check_limits()
+        self._writer.admit(len(batch.data), config.waiting_bytes_max)
         self._writer.append(batch, source, done)
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
@@ -299,8 +302,6 @@ class Partition(PartitionState):
     def _check_limits(self) -> None:
         """Raise PartitionFullError if what is stored and what is on its way to the disk reach a limit of the topic."""
         config = self.config
-        if config.limit_bytes is None and config.limit_messages is None:
-            return
         messages, size = self._writer.in_flight
         size += self.size
         messages += self.message_count

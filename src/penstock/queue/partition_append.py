@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
-from penstock.core.record_format import CONTROL, LENGTH_FROM, ORIGIN_MASK, TRANSACTIONAL
+from penstock.core.record_format import CONTROL, LENGTH_FROM, ORIGIN_MASK
 from penstock.queue.append_note import NamedSource
 from penstock.queue.batch import PREFIX_SIZE, Batch
 from penstock.queue.piece import Gathered, Marks, Piece
@@ -144,16 +144,20 @@ class PartitionAppend:
     def note_transaction(self, number: int, batch: Batch, current: Transactions) -> None:
         """Note what a batch does to transactions, before it is added; `current` are those of the partition. OpenTransactionError
         if it may not be written now."""
-        if not batch.attributes & TRANSACTIONAL and not (self.transactions or current).open:
-            return
         if self.transactions is None:
             self.transactions = current.copy()
         for key, value in self.transactions.note(number, batch, self.next_offset):
             self.changes[key] = value
 
     def data(self) -> bytes:
-        """All its bytes."""
-        return b"".join(self._buffers if self._gathered is None else self._gathered.buffers())
+        """All its bytes, joined once."""
+        if self._gathered is not None:
+            return b"".join(self._gathered.buffers())
+        if len(self._buffers) != 1 or type(self._buffers[0]) is not bytes:
+            self._buffers = [b"".join(self._buffers)]
+        only = self._buffers[0]
+        assert isinstance(only, bytes)
+        return only
 
     def piece(self) -> Piece:
         """Its batches as a piece of the head."""

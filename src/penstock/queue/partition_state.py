@@ -53,6 +53,8 @@ class PartitionState:
         self.transactions = Transactions()
         self._epochs = Epochs()
         self.origins = Origins(0)
+        self._watermark = 0
+        self._watermark_config: PartitionConfig | None = None  # that it was computed from
         self.arrivals = Arrivals(clock)
         self.probe = QueueProbe()  # until its tablet gives it another
 
@@ -126,10 +128,13 @@ class PartitionState:
         """Whether some of it is in the log only."""
         return self.keyed_to < self.end_offset
 
-    @property
-    def low_watermark(self) -> int:
+    def watermark(self) -> int:
         """At how many bytes the head becomes a body."""
-        return watermark_for(self.config.low_watermark, self.config.body_bytes)
+        config = self.config
+        if config is not self._watermark_config:  # every write asks for it, and a topic is seldom configured
+            self._watermark_config = config
+            self._watermark = watermark_for(config.low_watermark, config.body_bytes)
+        return self._watermark
 
     @property
     def head_since_ms(self) -> int | None:
@@ -178,12 +183,12 @@ class PartitionState:
         if added.transactions is not None:
             self.transactions = added.transactions
             self.transactions.settle()
+        messages = added.next_offset - added.first_offset - added.hidden
         if added.size:
             if self._epochs.latest != added.epoch:
                 self._epochs.begin(added.epoch, self.end_offset)
             if added.first_own is not None:
                 self.origins = self.origins.with_own(added.first_own)
-            messages = added.messages - added.hidden
             self.size += added.size
             self._held += messages
             self.written += messages
@@ -193,20 +198,18 @@ class PartitionState:
             self._extend_tail(added)
         else:
             self._take_keys(added.plan)
-        assert not added.size or (self._head or self._bodies)[-1].next_offset == self.end_offset, (
-            "the last run reaches to the end"
-        )
         if added.size:
-            self.probe.wrote(len(added.acknowledgements), added.messages - added.hidden, added.size)
+            self.probe.wrote(len(added.acknowledgements), messages, added.size)
             self.arrivals.tell()
 
     def _extend_tail(self, added: PartitionAppend) -> None:
         tail = self._head[-1] if len(self._head) > self._keyed_pieces else None
-        if not isinstance(tail, Tail) or not tail.has_room(added.size):
+        if not isinstance(tail, Tail) or tail.size + added.size > tail.size_max:
             self._head.append(tail := Tail(added.first_offset))
         stamps = (added.min_timestamp, added.max_timestamp)
-        tail.extend(added.data(), added.messages, added.hidden, stamps, added.marks)
+        tail.extend(added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
         self.head_size += added.size
+        assert tail.first_offset + tail.count == self.end_offset, "the tail reaches to the end"
 
     def _take_keys(self, plan: HeadPlan) -> None:
         """All that was written has keys now, by this plan."""
@@ -225,6 +228,8 @@ class PartitionState:
         self._changes.clear()
         self._keyed_epoch = self._epochs.latest
         self._keyed_origins = self.origins
+        runs = self._head or self._bodies
+        assert not runs or runs[-1].next_offset == self.end_offset, "the last run reaches to the end"
 
     def _run_at(self, offset: int) -> Body | Piece:
         """What holds an offset; if compaction has left a gap there, what follows it."""

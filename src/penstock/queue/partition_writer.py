@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import OutOfSpaceError, PenstockError
+from penstock.core.record_format import TRANSACTIONAL
 from penstock.queue.append_note import pack_note
 from penstock.queue.batch import Batch
 from penstock.queue.change_lock import ChangeLock
@@ -47,6 +48,7 @@ class PartitionWriter:
         "_rolls",
         "_sequencer",
         "_waiting",
+        "makes_room",
     )
 
     def __init__(self, partition: Partition, lock: ChangeLock) -> None:
@@ -63,6 +65,7 @@ class PartitionWriter:
         self._holds_lock = False
         self._key_waiters: list[asyncio.Future[None]] = []
         self._rolls = False  # whether the whole head is to become a body
+        self.makes_room = False  # whether its next turn only makes keys
 
     @property
     def in_flight(self) -> tuple[int, int]:
@@ -95,6 +98,7 @@ class PartitionWriter:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._key_waiters.append(waiter)
         self._rolls = self._rolls or roll
+        self.makes_room = True
         if not self._is_due and self._current is None:
             self._is_due = True
             self._sequencer.request_turn(self)
@@ -111,16 +115,17 @@ class PartitionWriter:
         self._is_due = False
         partition = self._partition
         rolls, self._rolls = self._rolls, False
-        added = self._take_waiting(none=rolls)
+        added = self._take_waiting(none=self.makes_room)
+        self.makes_room = False
         added.key_waiters, self._key_waiters = self._key_waiters, []
         must_key = bool(added.key_waiters) or added.size >= APPEND_BYTES_MAX
-        if must_key or partition.head_size + added.size >= partition.low_watermark:
+        if must_key or partition.head_size + added.size >= partition.watermark():
             has_work = bool(added.size) or partition.has_unkeyed or (rolls and bool(partition.head))
             if has_work:
                 added.plan, commands = partition.plan_keys(added, roll=rolls)
                 draft.execute(commands)
         elif has_work := bool(added.size):
-            draft.append(partition.number, pack_note(added.first_offset, added.named_sources), added.data())
+            draft.appends.append((partition.number, pack_note(added.first_offset, added.named_sources), added.data()))
         self._current = added
         self._composing = []
         if has_work:
@@ -146,7 +151,7 @@ class PartitionWriter:
         if added is not None:
             waiters += added.key_waiters
         self._held_bytes = self._held_messages = 0
-        self._is_due = self._rolls = False
+        self._is_due = self._rolls = self.makes_room = False
         told = error
         if isinstance(error, OutOfSpaceError):
             told = PartitionFullError(f"the storage of partition {self._partition.number} is full: {error}")
@@ -167,7 +172,7 @@ class PartitionWriter:
             count = len(self._waiting) if self._held_bytes <= ENTRY_BYTES_MAX else self._count_fitting()
             waiting, self._waiting = self._waiting[:count], self._waiting[count:]
             self._composing = waiting
-        added = PartitionAppend(partition.end_offset, partition.epoch, is_large=self._held_bytes >= APPEND_BYTES_MAX)
+        added = PartitionAppend(partition.end_offset, partition.tablet.generation, is_large=self._held_bytes >= APPEND_BYTES_MAX)
         transactions = partition.transactions
         acknowledgements = added.acknowledgements
         for batch, source, outcome in waiting:
@@ -182,7 +187,8 @@ class PartitionWriter:
                     if known is not None:
                         acknowledgements.append((outcome, WriteResult(known, duplicate=True)))
                         continue
-                added.note_transaction(partition.number, batch, transactions)
+                if batch.attributes & TRANSACTIONAL or (added.transactions or transactions).open:
+                    added.note_transaction(partition.number, batch, transactions)
             except PenstockError as error:
                 if not outcome.done():
                     outcome.set_exception(error)

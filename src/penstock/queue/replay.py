@@ -48,7 +48,8 @@ def replay_appends(partition: Partition, appends: Sequence[UnkeyedAppend]) -> No
             )
         added = PartitionAppend(first_offset, generation)
         for batch, source in _batches(data, named):
-            added.note_transaction(partition.number, batch, partition.transactions)
+            if batch.is_transactional:
+                added.note_transaction(partition.number, batch, partition.transactions)
             state = None if source is None else added.sources.get(source.source) or partition.source(source.source)
             added.add(batch, source, state)
         partition.apply(added)

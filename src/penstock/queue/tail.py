@@ -14,10 +14,11 @@ class Tail(Piece):
     """A piece that grows. Its room is taken in doubling steps and never shrinks or moves under a reader: what was read from it
     stays as it is."""
 
-    __slots__ = ("_room",)
+    __slots__ = ("_room", "size_max")
 
     def __init__(self, first_offset: int) -> None:
         self._room = bytearray(_ROOM_MIN)
+        self.size_max = TAIL_BYTES_MAX  # what it may grow to, unless its first append is larger
         super().__init__(first_offset, 0, [memoryview(self._room)[:0]], Marks(), (0, -1))
 
     @classmethod
@@ -29,10 +30,6 @@ class Tail(Piece):
         stamps = (parsed.min_timestamp, parsed.max_timestamp)
         tail.extend(bytes(parsed.buffers[0]), piece.next_offset - parsed.first_offset, parsed.hidden, stamps, marks)
         return tail
-
-    def has_room(self, size: int) -> bool:
-        """Whether so many bytes may be added, or are the first."""
-        return not self.size or self.size + size <= TAIL_BYTES_MAX
 
     def extend(
         self, data: bytes, count: int, hidden: int, timestamps: tuple[int, int], marks: Iterable[tuple[int, int, int]]

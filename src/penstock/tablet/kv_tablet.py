@@ -70,7 +70,7 @@ class KvTablet:
         self.index: KeyIndex = state.index
         self.options = options
         self.stopped = asyncio.Event()
-        self._stop_cause: PenstockError | None = None
+        self.stop_cause: PenstockError | None = None
         self.appends: dict[int, list[tuple[Place, Append]]] = _by_queue(state.appends)  # of the log, until their owner has them
         self.key_makers: list[KeyMaker] = []  # asked before each snapshot to make keys of what is in the log only
         self._reader = ValueReader(storage, generation, state.index)
@@ -92,6 +92,7 @@ class KvTablet:
             on_broken=self._stop,
             answer=self._answers,
         )
+        self._count_log_from(self._covered_entries, 0)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_new = False  # whether there was no generation before it
 
@@ -200,12 +201,12 @@ class KvTablet:
 
     def check_open(self) -> None:
         """Raise what the tablet was stopped for, if it was."""
-        if self._stop_cause is not None:
-            raise self._stop_cause
+        if self.stop_cause is not None:
+            raise self.stop_cause
 
     def _stop(self, cause: PenstockError) -> None:
-        if self._stop_cause is None:
-            self._stop_cause = cause
+        if self.stop_cause is None:
+            self.stop_cause = cause
             self.stopped.set()
             self._maintenance_due.set()
             self.sequencer.stop(cause)
@@ -241,7 +242,7 @@ class KvTablet:
     async def _maintain(self) -> None:
         """Background task: delete leftovers of earlier generations, then collect garbage and take snapshots when due."""
         leftovers_known = self._is_new
-        while self._stop_cause is None:
+        while self.stop_cause is None:
             try:
                 if not leftovers_known:
                     leftovers_known = await self._garbage.find_leftovers(self.index.references) is Status.OK
@@ -262,7 +263,7 @@ class KvTablet:
     async def _wait_for_maintenance(self) -> None:
         """Sleep until enough garbage or log has piled up, or a little garbage has waited for `idle_garbage_s`."""
         self._maintenance_due.clear()
-        while not self._is_garbage_due() and not self._is_snapshot_due() and self._stop_cause is None:
+        while not self._is_garbage_due() and not self._is_snapshot_due() and self.stop_cause is None:
             self._maintenance_timed = bool(self._garbage.waiting)
             try:
                 async with asyncio.timeout(self.options.idle_garbage_s if self._maintenance_timed else None):
@@ -270,6 +271,12 @@ class KvTablet:
             except TimeoutError:
                 return
             self._maintenance_due.clear()
+
+    def _count_log_from(self, entries: int, size: int) -> None:
+        """The snapshot covers so many entries of the log, with so many bytes."""
+        self._covered_entries, self._covered_bytes = entries, size
+        self.sequencer.entries_due = entries + self.options.snapshot_entries
+        self.sequencer.bytes_due = size + self.options.snapshot_bytes
 
     def _is_garbage_due(self) -> bool:
         return self._garbage.waiting >= self.options.garbage_blobs or self._garbage.dead_bytes >= self.options.garbage_bytes
@@ -311,7 +318,7 @@ class KvTablet:
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self.submit(Request((), makes_room=True), done)
         await done
-        self._covered_entries, self._covered_bytes = entries, size
+        self._count_log_from(entries, size)
         self._snapshot_size = total
         _check(await self._garbage.drop_log(taken_at), "the log before a snapshot cannot be dropped")
 

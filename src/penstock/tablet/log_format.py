@@ -115,7 +115,7 @@ def encode_entry(entry: LogEntry) -> bytes:
     return _sealed(ENTRY_MAGIC, kinds, b"".join(sections))
 
 
-def encode_appends(appends: Sequence[Append], kinds: int = 0, sections: Sequence[bytes] = ()) -> bytes:
+def encode_appends(appends: Sequence[tuple[int, bytes, bytes]], kinds: int = 0, sections: Sequence[bytes] = ()) -> bytes:
     """The blob of a log entry with appends, after sections that are encoded already."""
     parts: list[bytes] = [*sections, _U32.pack(len(appends))]
     for queue, note, data in appends:

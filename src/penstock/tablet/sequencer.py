@@ -64,7 +64,10 @@ Acknowledgements = Sequence[tuple[WriteWaiter, Any]]
 
 
 class Appender(Protocol):
-    """A queue of the tablet's owner. It asks for a turn with `Sequencer.request_turn`, and is asked for what it adds then."""
+    """A queue of the tablet's owner. It asks for a turn with `Sequencer.request_turn`, and is asked for what it adds then.
+    `makes_room` if that adds nothing new, and lets the log be dropped: it may use the space that full disks keep for that."""
+
+    makes_room: bool
 
     def compose(self, draft: Draft) -> bool:
         """Adds what waits to the next entry. Returns False if it has added nothing."""
@@ -82,27 +85,23 @@ class Appender(Protocol):
 class Draft:
     """The next entry in the making."""
 
-    __slots__ = ("_generation", "_index", "_overlay", "_tablet", "appends", "puts", "step")
+    __slots__ = ("_generation", "_index", "_tablet", "appends", "overlay", "puts", "step")
 
     def __init__(self, index: KeyIndex, tablet: int, generation: int, step: int) -> None:
         self._index = index
         self._tablet = tablet
         self._generation = generation
-        self._overlay: Overlay | None = None
+        self.overlay: Overlay | None = None
         self.step = step
         self.puts: list[tuple[BlobId, Content]] = []
-        self.appends: list[Append] = []
-
-    def append(self, queue: int, note: bytes, data: bytes) -> None:
-        """Adds bytes to the end of a queue."""
-        self.appends.append(Append(queue, note, data))
+        self.appends: list[tuple[int, bytes, bytes]] = []  # the fields of an Append each
 
     def execute(self, commands: Sequence[Command], *, alone: bool = False) -> None:
         """Adds the effect of commands. InvalidRequestError if they cannot be carried out; then they have none, unless they are
         `alone` in the entry."""
-        base = self._overlay
+        base = self.overlay
         if base is None:
-            base = self._overlay = Overlay(self._index)
+            base = self.overlay = Overlay(self._index)
         own = base if alone else Overlay(base)
         puts: list[tuple[BlobId, Content]] = []
         for command in commands:
@@ -116,7 +115,7 @@ class Draft:
 
     def changes(self) -> list[Change]:
         """Every key that the entry changes."""
-        return [] if self._overlay is None else self._overlay.changes()
+        return [] if self.overlay is None else self.overlay.changes()
 
     def _stored(self, command: Write, puts: list[tuple[BlobId, Content]]) -> Value:
         """The value of a write: in the log if it is small, otherwise in blobs."""
@@ -153,9 +152,8 @@ class _Flight:
 
 
 class Sequencer:
-    """Writes the log of one generation of a tablet. `on_settled` is told of each durable entry: the blobs it has written, those
-    that nothing refers to any more, and those that entries which do not count may have left; `on_fenced`, that a newer generation
-    runs."""
+    """Writes the log of one generation of a tablet. `on_settled` hears of durable entries: the blobs written, those that nothing
+    refers to any more, and those that entries which do not count may have left. `on_broken` hears why no more can be written."""
 
     def __init__(
         self,
@@ -185,6 +183,7 @@ class Sequencer:
         self.snapshot: SnapshotMark | None = None  # goes into the next entry
         self.entries = 0  # durable ones since the tablet started
         self.bytes = 0
+        self.entries_due = self.bytes_due = 0  # from how many on `on_settled` hears of entries that change no keys
         self._aborted: list[int] = []
         self._abandoned: list[BlobId] = []
         self._queue: deque[Pending] = deque()
@@ -203,8 +202,9 @@ class Sequencer:
     def request_turn(self, appender: Appender) -> None:
         """Ask an appender for what it adds to the next entry."""
         self._due.append(appender)
-        if not self._is_scheduled:
-            self._schedule()
+        if not self._is_scheduled and self._flight is None and self._reading is None:
+            self._is_scheduled = True
+            self._storage.at_turn_end(self._compose_next)
 
     def stop(self, cause: PenstockError) -> None:
         """Write no more entries. What is in flight comes to its end; all that waits fails."""
@@ -235,8 +235,11 @@ class Sequencer:
         if self._stop_cause is not None:
             self._fail_waiting(self._stop_cause)
             return
-        group = self._take_group() if self._queue else []
-        if group and group[0].asks:
+        if not self._queue:
+            self._commit([])
+            return
+        group = self._take_group()
+        if group[0].asks:
             self._reading = self._loop.create_task(self._read_and_commit(group), name=f"tablet-{self._tablet}-read")
         else:
             self._commit([(pending, [None] * len(pending.request.commands)) for pending in group])
@@ -284,13 +287,20 @@ class Sequencer:
         step = self.step + 1
         draft = Draft(self._index, self._tablet, self._generation, step)
         if requests:
-            alone = len(requests) == 1  # one that is wrong must leave no trace among those it is committed with
+            # One that is wrong must leave no trace among those it is committed with.
+            alone = len(requests) == 1 and not self._due
             requests = [item for item in requests if self._stage(item[0], draft, alone=alone)]
         makes_room = bool(requests) and requests[0][0].request.makes_room
         appenders: list[Appender] = []
         if self._due and not makes_room and (not requests or self._has_room(requests, draft)):
             due, self._due = self._due, []
-            appenders = [appender for appender in due if appender.compose(draft)]
+            if not requests and (first := [appender for appender in due if appender.makes_room]):
+                # By themselves: what needs room must not keep what makes room from being written.
+                self._due = [appender for appender in due if not appender.makes_room]
+                due, makes_room = first, True
+            for appender in due:
+                if appender.compose(draft):
+                    appenders.append(appender)
         if not requests and not appenders:
             if self._queue or self._due:
                 self._schedule()
@@ -303,7 +313,8 @@ class Sequencer:
         self.step = step
         self._flight = flight
         puts = draft.puts
-        flight.born = [blob for blob, _ in puts]
+        if puts:
+            flight.born = [blob for blob, _ in puts]
         flight.size = len(raw)
         puts.append((BlobId(self._tablet, LOG, self._generation, step, 0, len(raw)), raw))
         assert puts[0][0][2:4] == (self._generation, step), "what a commit writes is of its own step"
@@ -315,10 +326,12 @@ class Sequencer:
         return len(draft.changes()) <= SHARED_CHANGES_MAX and sum(pending.size for pending, _ in requests) <= ENTRY_BYTES_MAX // 4
 
     def _encode(self, draft: Draft, flight: _Flight) -> bytes:
-        flight.changes = changes = draft.changes()
+        changes = [] if draft.overlay is None else draft.overlay.changes()
+        flight.changes = changes
         flight.collected, flight.snapshot = self.collected, self.snapshot
         if changes or self._aborted or self.boot is not None or self.collected is not None or self.snapshot is not None:
-            sections = (self.boot, tuple(self._aborted), self.collected, self.snapshot, tuple(changes), tuple(draft.appends))
+            appends = tuple(map(Append._make, draft.appends))
+            sections = (self.boot, tuple(self._aborted), self.collected, self.snapshot, tuple(changes), appends)
             return encode_entry(LogEntry(*sections))
         return encode_appends(draft.appends) if draft.appends else encode_entry(LogEntry())
 
@@ -383,15 +396,17 @@ class Sequencer:
             self.snapshot = None
         self.entries += 1
         self.bytes += flight.size
-        if flight.changes or self._abandoned:
+        if flight.changes or flight.born or self._abandoned:
             dead = self._index.apply(flight.changes)
             # Also what was overwritten within the entry itself.
             dead += (blob for blob in flight.born if blob not in self._index.references)
             abandoned, self._abandoned = self._abandoned, []
             self._on_settled(flight.born, dead, abandoned)
-        else:
+        elif self.entries >= self.entries_due or self.bytes >= self.bytes_due:
             self._on_settled([], [], [])
-        acknowledged: list[tuple[WriteWaiter, Any]] = [(pending.outcome, results) for pending, results in flight.requests]
+        acknowledged: list[tuple[WriteWaiter, Any]] = []
+        for pending, results in flight.requests:
+            acknowledged.append((pending.outcome, results))
         for appender in flight.appenders:
             acknowledged += appender.settle()
         return acknowledged

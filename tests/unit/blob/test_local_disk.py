@@ -17,7 +17,7 @@ import pytest
 from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, local_disk
 from penstock.blob.meta import DiskState
 from penstock.blob.vdisk_host import OnFormed
-from penstock.blob.write_pace import WRITE_SLOW_S
+from penstock.blob.write_pace import SLOW_S
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from tests.sim_group import BY_HAND, GROUP_ID, payload
@@ -333,7 +333,7 @@ def test_a_small_write_that_is_not_synced_waits_for_no_thread(tmp_path: Path, mo
 
 def test_after_two_slow_writes_in_a_row_the_thread_has_the_next_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes = _Writes(monkeypatch)
-    writes.delay_s = 2 * WRITE_SLOW_S
+    writes.delay_s = 2 * SLOW_S
 
     async def scenario(disk: LocalDisk) -> None:
         disk.reserve("a", 1 << 20)
@@ -350,7 +350,7 @@ def test_a_slow_write_between_quick_ones_changes_nothing(tmp_path: Path, monkeyp
     async def scenario(disk: LocalDisk) -> None:
         disk.reserve("a", 1 << 20)
         for turn in range(7):
-            writes.delay_s = 2 * WRITE_SLOW_S if turn % 2 else 0.0
+            writes.delay_s = 2 * SLOW_S if turn % 2 else 0.0
             await _store(disk, "a", b"small")
 
     _on_disk(tmp_path / "memory", scenario, durable=False, clock=writes)
