@@ -192,7 +192,7 @@ class Sequencer:
         self._reading: asyncio.Task[None] | None = None  # a request that reads before it changes something
         self._is_scheduled = False
         self._stop_cause: PenstockError | None = None
-        self._idle: asyncio.Future[None] | None = None
+        self._idle_waiters: list[asyncio.Future[None]] = []
 
     def submit(self, request: Request, outcome: Outcome) -> None:
         """Carry out a request that changes something, behind all that came before it."""
@@ -218,8 +218,9 @@ class Sequencer:
         if self._reading is not None:
             await asyncio.gather(self._reading, return_exceptions=True)
         while self._flight is not None:
-            self._idle = self._loop.create_future()
-            await self._idle
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
 
     def _schedule(self) -> None:
         if not self._is_scheduled and self._flight is None and self._reading is None:
@@ -369,8 +370,7 @@ class Sequencer:
             else:
                 probe.requests += len(flight.requests) + len(flight.appenders)
                 acknowledged = self._settle(flight)
-            if self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+            self._wake_idle_waiters()
             if self._stop_cause is not None:
                 self._fail_waiting(self._stop_cause)
             elif self._queue or self._due:
@@ -442,10 +442,15 @@ class Sequencer:
         if self._flight is not None:
             flight, self._flight = self._flight, None
             self._fail(flight, broken)
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        self._wake_idle_waiters()
         self._fail_waiting(broken)
         return broken
+
+    def _wake_idle_waiters(self) -> None:
+        while self._idle_waiters:
+            waiter = self._idle_waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _fail_waiting(self, cause: PenstockError) -> None:
         queue, self._queue = self._queue, deque()

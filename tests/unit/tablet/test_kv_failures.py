@@ -239,3 +239,20 @@ def test_blobs_that_are_referred_to_and_missing_are_corruption() -> None:
             await tablet.read(b"a")
 
     on_node(scenario)
+
+
+def test_two_that_stop_a_tablet_at_once_both_come_to_an_end() -> None:
+    async def scenario(node: SimNode) -> None:
+        tablet = await node.kv(1)
+        gate = asyncio.Event()
+        node.hooked.on(LOG, Fate(gate=gate))
+        asked = asyncio.create_task(tablet.execute(Request((Write(b"a", b"1"),))))
+        await turns()
+        stopping = [asyncio.create_task(tablet.stop()) for _ in range(2)]
+        await turns()
+        assert not any(task.done() for task in stopping)
+        gate.set()
+        await asyncio.wait_for(asyncio.gather(*stopping), 10)
+        assert await asked == [None]
+
+    on_node(scenario)
