@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from penstock.blob.record import record_size
 from tests.e2e.running_node import RunningNode, running_node
 
 pytestmark = pytest.mark.slow
@@ -101,10 +102,11 @@ def test_each_acknowledged_message_is_there_once_and_in_order_after_kills_under_
         assert _read_all(node.bootstrap, len(offsets)) == [(offset, number) for number, offset in enumerate(offsets)]
 
 
-def _end_of_log(data: bytes) -> int:
-    """The end of the last record in a chunk file: zeros follow, since its space is taken ahead."""
-    assert RECORD_MAGIC in data
-    return len(data.rstrip(b"\0"))
+def _last_record(data: bytes) -> tuple[int, int]:
+    """Where the last record of a chunk file begins, and where it ends: zeros follow, since its space is taken ahead."""
+    begin = data.rfind(RECORD_MAGIC)
+    assert begin > 0
+    return begin, begin + record_size(int.from_bytes(data[begin + 8 : begin + 12], "big"))
 
 
 @pytest.mark.parametrize("torn", ["garbage", "half a record"])
@@ -118,8 +120,8 @@ def test_a_torn_disk_tail_is_cut_off_and_nothing_acknowledged_is_lost(tmp_path: 
         node.kill()
     chunk = max((tmp_path / "data").rglob("*.chunk"))
     data = chunk.read_bytes()
-    end = _end_of_log(data)
-    last = data.rfind(RECORD_MAGIC, 0, end)
+    last, end = _last_record(data)
+    assert not any(data[end:])
     # What a power cut leaves of a write that was never acknowledged.
     tail = b"\xa5" * 3000 if torn == "garbage" else data[last : last + 200]
     with chunk.open("r+b") as file:
