@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.blob import BlobId, Content, Reply, Status
+from penstock.blob import BlobId, Content, Reply, Status, Submitted
 from penstock.broker import Position, TopicConfig, TopicExistsError, TopicPartition
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.broker.groups.errors import NotCoordinatorError
@@ -211,17 +211,17 @@ def test_while_a_system_tablet_starts_again_callers_are_told_to_try_again() -> N
 async def _lose_answers_and_stop(host: SimBroker, tablet_id: int, work: Coroutine[Any, Any, Any]) -> None:
     """The request is stored, its caller gets an error, and the tablet stops before it can abort the request."""
     tablet = _tablet(host, tablet_id)
-    real = tablet._storage.put_all
+    real = tablet._storage.submit
 
-    async def put_all(blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
-        await real(blobs, from_reserve=from_reserve)
-        return [Reply(Status.ERROR, "the answer was lost by the test")] * len(blobs)
+    def submit(blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
+        lost = Reply(Status.ERROR, "the answer was lost by the test")
+        real(blobs, lambda _: done(lost), from_reserve=from_reserve)
 
-    tablet._storage.put_all = put_all  # type: ignore[method-assign]
+    tablet._storage.submit = submit  # type: ignore[method-assign]
     with pytest.raises(PenstockError):
         await host.do(work)
     await host.do(tablet.stop())
-    tablet._storage.put_all = real  # type: ignore[method-assign]
+    tablet._storage.submit = real  # type: ignore[method-assign]
     await _until_done(_serves(host, tablet_id, tablet.generation))
 
 

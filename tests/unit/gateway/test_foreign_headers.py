@@ -163,6 +163,7 @@ def test_what_was_written_before_batches_were_marked_is_told_apart_after_restart
     async def scenario(node: SimNode) -> None:
         partition: Partition = await (await node.queue(1)).add_partition(0)
         await partition.write(make_batch([b"a", b"b"]))
+        await partition.make_keys()
         # As an older Penstock has left it.
         await partition.tablet.execute(Request((DeleteRange(b"g", b"h"),)))
         partition = (await node.queue(2)).partition(0)
