@@ -100,8 +100,7 @@ class Partition(PartitionState):
         replay_appends(partition, unkeyed)
         partition._drop_before(partition.start_offset)
         partition.transactions.forget_before(partition.start_offset)
-        recent = partition._sources.items()
-        partition._sources = {source: state for source, state in recent if state.last_offset >= partition.start_offset}
+        partition._forget_gone_sources()
         partition.written = 0
         return partition
 
@@ -361,6 +360,14 @@ class Partition(PartitionState):
         self._epochs.forget_before(first_epoch)
         for body in bodies:
             self._reader.forget(body)
+
+    def _forget_gone_sources(self) -> None:
+        """After a replay: forget sources whose last message is gone, as retention has done before. Of one with a key, that would
+        bring back what it had written earlier: it stays until retention deletes both."""
+        own = keys.prefix(b"s", self.number)
+        for source, state in list(self._sources.items()):
+            if state.last_offset < self.start_offset and self.tablet.head(own + source) is None:
+                del self._sources[source]
 
     async def _forget_sources(self) -> None:
         """Forget sources whose last message is gone from the partition; some are looked at each time, all in turn."""
