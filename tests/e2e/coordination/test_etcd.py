@@ -163,6 +163,7 @@ def test_an_emptied_or_restored_etcd_is_not_changed(own: EtcdCluster, tmp_path: 
         await asyncio.to_thread(own.run, "snapshot", "save", str(tmp_path / "old.db"))
         for number in range(10):
             assert (await node.change_group(number, b"1", 0)).outcome is Outcome.DONE
+        await until(lambda: len(node.groups()) == 10)
         await asyncio.to_thread(own.stop)
         await asyncio.to_thread(own.restore, tmp_path / "old.db")
         await asyncio.to_thread(own.start)
