@@ -30,6 +30,7 @@ class SisterSync:
     sisters: Sisters
     closed: bool
     in_step: bool
+    is_cut_off: bool  # links broke, and it has not heard from a quorum since
     doubts_keeps: bool
     proves_absence: bool
     failures_covered: int
@@ -48,6 +49,7 @@ class SisterSync:
         self.on_configured = None
         self._configuring = asyncio.Lock()
         self.disorders = 0
+        self.is_cut_off = False
 
     async def pull(
         self, generation: int, order: int, incarnation: int, position: int, mark: SisterMark | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from penstock.blob.group import Group
 from penstock.blob.meta import KEEP, DiskState, FlagsItem
@@ -26,7 +27,27 @@ class Syncer:
         self._lives = -1  # the latest that any sister has known this disk in
         self._in_flight = 0  # the sisters that have not answered yet, as a mask
         self._epoch = 0
+        self.unheard = 0  # the sisters that have not been heard since a link to them broke, as a mask
+        self._breaks = [0] * len(group.links)
         self._forget_cursors()
+
+    def note_broken_link(self, orders: Iterable[int]) -> None:
+        """Links to these sisters broke. If the others and this disk are no quorum, it may have missed what the group blocked and
+        collected, and takes no commands until it has pulled from enough of them again."""
+        for order in orders:
+            self._breaks[order] += 1
+            self.unheard |= 1 << order
+        self._weigh_links()
+
+    def _note_heard(self, order: int, breaks: int) -> None:
+        """A sister that knows something has answered what was asked when its link had broken so many times."""
+        if self.unheard >> order & 1 and breaks == self._breaks[order]:
+            self.unheard &= ~(1 << order)
+            self._weigh_links()
+
+    def _weigh_links(self) -> None:
+        everyone = (1 << len(self._group.links)) - 1
+        self._vdisk.is_cut_off = not group_quorum(self._group.erasure, everyone & ~self.unheard)
 
     def _forget_cursors(self) -> None:
         self._epoch += 1  # an answer to what was asked before counts no more
@@ -103,6 +124,7 @@ class Syncer:
         if link is None:
             return None
         incarnation, position = self._cursors[order]
+        breaks = self._breaks[order]
         mark = self._mark(order)
         reply = await link.pull(self._group.generation, vdisk.order, incarnation, position, mark)
         if reply.status is Status.RACE:
@@ -121,4 +143,6 @@ class Syncer:
         if vdisk.doubts_keeps and reply.incarnation:
             self._kept.update(item.prefix for item in reply.items if isinstance(item, FlagsItem) and item.flags & KEEP)
             self._told |= 1 << order
+        if reply.state != DiskState.FRESH:
+            self._note_heard(order, breaks)
         return reply.state

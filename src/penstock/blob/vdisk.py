@@ -367,8 +367,9 @@ class VDisk(SisterSync):
             return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         if self.index.state == DiskState.FRESH:
             return DiskReply(Status.ERROR, f"VDisk {self.id} {_UNLEARNED}")
-        if not self.in_step:
-            return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet heard from its sisters since it was opened")
+        if not self.in_step or self.is_cut_off:
+            since = "its links to them broke" if self.in_step else "it was opened"
+            return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet heard from enough of its sisters since {since}")
         blocked = self.index.blocks.get(tablet)
         if blocked is not None and tablet_generation <= blocked.generation:
             reason = (

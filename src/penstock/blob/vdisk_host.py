@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from random import Random
 
 from penstock.blob.configuration import Configuration, load_configuration, store_configuration
@@ -70,11 +71,12 @@ class VDiskHost:
         self._clock = clock
         self._random = random
         self._members: dict[int, Member] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self.keepers: dict[int, asyncio.Task[None]] = {}  # the background work of each disk, open or not
         self._withdrawn: set[int] = set()  # taken out on purpose: these are not opened again by themselves
         self._opened: set[int] = set()
         orders = range(len(group.links))
         self._opening = [asyncio.Lock() for _ in orders]
+        self._wakes = [asyncio.Event() for _ in orders]  # the next round of a disk begins at once
         self._open_troubles = [FailureLog(log, f"opening VDisk {group.vdisk_id(order)}", clock) for order in orders]
         if membership is not None:
             membership.on_learned = self._follow
@@ -124,9 +126,9 @@ class VDiskHost:
         )
 
     def _start_keeping(self, order: int) -> None:
-        if self.options.sync_interval is not None:
+        if self.options.sync_interval is not None and order not in self.keepers:
             keeping = self._keep(order, self.options.sync_interval)
-            self._tasks.append(asyncio.create_task(keeping, name=f"penstock-group-{order}"))
+            self.keepers[order] = asyncio.create_task(keeping, name=f"penstock-group-{order}")
 
     def _follow(self, before: Configuration, after: Configuration) -> None:
         """The configuration changed: close a VDisk that lives elsewhere now, open one that lives here now, tell the others."""
@@ -177,18 +179,29 @@ class VDiskHost:
 
     async def stop(self) -> None:
         """End the background work and close the disks; one that hangs is waited for no longer than any of its calls."""
-        for task in self._tasks:
+        keepers = list(self.keepers.values())
+        self.keepers.clear()
+        for task in keepers:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await asyncio.gather(*keepers, return_exceptions=True)
         await asyncio.gather(*(member.stop() for member in self._members.values()))
         await self.group.drain()
         await asyncio.gather(*(self.take_out(order) for order in list(self._members)))
 
-    def note_broken_link(self) -> None:
-        """A node that uses these VDisks, or hosts sisters of them, was cut off: what it sent last may be lost, and its notice of
-        that too. Each VDisk compares its whole list of parts with the others once."""
+    def note_link(self, node: int, is_up: bool) -> None:
+        """Calls to or from another node can pass again, or no longer can; to be given to `Interconnect.watch`. What was sent last
+        may be lost, and the notice of that too: each VDisk compares its whole list of parts with the others once. One that is cut
+        off from a quorum of its sisters takes no commands until it has pulled from them again."""
         self.group.disorders += 1
+        if not is_up:
+            sisters = [order for order in range(len(self.group.links)) if self._node_of(order) == node]
+            for member in self._members.values():
+                member.syncer.note_broken_link(sisters)
+        for wake in self._wakes:
+            wake.set()
+
+    def _node_of(self, order: int) -> int:
+        return self._node if self._membership is None else self._membership.configuration.seats[order].node
 
     async def sync(self) -> None:
         """One round of sync for every disk, and of replication for those that are not complete."""
@@ -350,8 +363,12 @@ class VDiskHost:
         """Look after one disk for as long as the group lives: round after round while it is open, and open it when it is out."""
         tried_at = self._clock.monotonic()
         while True:
-            await asyncio.sleep(interval)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self._wakes[order].wait()
+            self._wakes[order].clear()
             if order not in self.hosted:
+                del self.keepers[order]
                 return
             member = self._members.get(order)
             try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -47,6 +49,12 @@ class Interconnect:
         self._strangers: dict[CallerConnection, None] = {}  # oldest first
         self._callers: dict[CallerConnection, None] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._watchers: list[Callable[[int, bool], None]] = []
+
+    def watch(self, watcher: Callable[[int, bool], None]) -> None:
+        """Have a function called with the id of a node whenever calls to it or from it can pass (True) or no longer can (False).
+        What was sent last before that may be lost."""
+        self._watchers.append(watcher)
 
     def link(self, node_id: int, address: str) -> Link:
         """The link to a node; it connects by itself. An address that differs from the one it has is where the node is now."""
@@ -61,6 +69,7 @@ class Interconnect:
                 random=self._random,
                 options=self.options,
             )
+            link.watch(partial(self._notify, node_id))
             link.start()
         else:
             link.move(address)
@@ -111,6 +120,11 @@ class Interconnect:
         self._strangers.pop(caller, None)
         self._callers[caller] = None
         self._count()
+        if peer.role is Role.CALLS:
+            link = self.links.get(peer.identity.node_id)
+            if link is not None:
+                link.hurry()
+            self._notify(peer.identity.node_id, True)
         return peer, self._admission.hello(hello.role, hello.session)
 
     def forget(self, caller: CallerConnection, reason: str) -> None:
@@ -127,6 +141,9 @@ class Interconnect:
                 for other in list(self._callers):
                     if other.peer is not None and other.peer.session == peer.session:
                         other.connection.abort(f"the heartbeats of node {peer.identity.node_id} ended: {reason}")
+            elif not any(_calls_of(other) == peer.identity.node_id for other in self._callers):
+                # Otherwise the node has connected again, and this is the old connection, of which nothing more was to come.
+                self._notify(peer.identity.node_id, False)
         self._count()
 
     def _accepted(self, secured: bool) -> Connection:
@@ -156,6 +173,15 @@ class Interconnect:
                 is_kept = peer is not None and peer.role is Role.CALLS and peer.session in beating
                 caller.sweep(now, has_heartbeat=is_kept)
 
+    def _notify(self, node_id: int, is_up: bool) -> None:
+        for watcher in self._watchers:
+            watcher(node_id, is_up)
+
     def _count(self) -> None:
         probe = self.service.probe
         probe.peers, probe.strangers = len(self._callers), len(self._strangers)
+
+
+def _calls_of(caller: CallerConnection) -> int | None:
+    """The node whose calls come on a connection; None if it is for heartbeats."""
+    return caller.peer.identity.node_id if caller.peer is not None and caller.peer.role is Role.CALLS else None

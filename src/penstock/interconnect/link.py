@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import ceil, inf
 from random import Random
@@ -79,6 +80,7 @@ class Link:
         self._clock = clock
         self._random = random
         self._options = options
+        self._hurry = asyncio.Event()
         self._backoff = Backoff(random, options.backoff_first_s, options.backoff_max_s)
         self._missed_max = ceil(options.heartbeat_timeout_s / options.heartbeat_interval_s)
         self._calls: Connection | None = None  # set while calls may be sent
@@ -117,6 +119,10 @@ class Link:
     def watch(self, watcher: Callable[[bool], None]) -> None:
         """Have a function called whenever the link comes up (True) or breaks (False)."""
         self._watchers.append(watcher)
+
+    def hurry(self) -> None:
+        """The node has just connected to this one: try now, if this link is waiting to try again."""
+        self._hurry.set()
 
     def move(self, address: str) -> None:
         """The node has another address from now on."""
@@ -247,7 +253,10 @@ class Link:
                     await self._broken
                 if self._clock.monotonic() - up_since > self._options.heartbeat_timeout_s:
                     self._backoff.reset()
-            await asyncio.sleep(self._backoff.delay_s())
+            self._hurry.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._backoff.delay_s()):
+                    await self._hurry.wait()
 
     async def _connect(self) -> None:
         options = self._options

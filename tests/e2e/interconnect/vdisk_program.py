@@ -62,8 +62,7 @@ async def serve(node: int, directory: Path) -> None:
         return await LocalDisk.open(directory / membership.configuration.seats[order].disk)
 
     host = VDiskHost.of_node(node, membership, open_disk, clock=SystemClock(), random=Random(), options=OPTIONS)
-    for link in interconnect.links.values():
-        link.watch(lambda is_up: None if is_up else host.note_broken_link())
+    interconnect.watch(host.note_link)
     for order in range(len(FIRST.seats)):
         VDiskService(interconnect.service, GROUP, order, lambda order=order: host.vdisks.get(order))  # type: ignore[misc]
     await interconnect.listen(address_of(node, directory))

@@ -174,6 +174,36 @@ async def test_a_node_that_is_gone_breaks_calls_and_comes_back_by_itself(network
     assert (again.served, changes, link.probe.connects) == ([b"x"], [False, True], 2)
 
 
+@simulated
+async def test_a_link_does_not_wait_to_try_again_when_the_node_has_just_connected_to_this_one(network: SimNetwork) -> None:
+    first, second, link = await pair(network)
+    second.process.crash()
+    await asyncio.sleep(60.0)  # by now the link waits for seconds between attempts
+    second = await SimNode(network, 2, incarnation=2).start()
+    began = current_loop().time()
+    await second.link_to(first)
+    while not link.is_connected:  # noqa: ASYNC110 - simulated time is free
+        await asyncio.sleep(0.001)
+    assert current_loop().time() - began < 0.05
+
+
+@simulated
+async def test_a_node_is_told_when_calls_from_another_can_no_longer_pass_and_when_they_can_again(network: SimNetwork) -> None:
+    first, second, link = await pair(network)
+    seen: list[tuple[int, bool]] = []
+    second.interconnect.watch(lambda node_id, is_up: seen.append((node_id, is_up)))
+    network.lose("node-1")
+    await asyncio.sleep(2.5)
+    assert (link.is_connected, seen) == (True, [(1, False), (1, True)])
+    # The old connection ends after the new one was made: nothing is lost with it.
+    network.lose("node-1", silently=True)
+    await asyncio.sleep(30.0)
+    assert (link.is_connected, seen[2:]) == (True, [(1, True)])
+    first.process.crash()
+    await asyncio.sleep(0.1)
+    assert seen[3:] == [(1, False)]
+
+
 @pytest.mark.parametrize("way", ["there", "back", "silent"])
 def test_calls_fail_within_the_heartbeat_timeout_when_a_route_is_cut(way: str) -> None:
     async def main() -> None:
