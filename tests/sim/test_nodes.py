@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from penstock.blob import BlobId, Erasure, GroupOptions, Status, VDiskOptions
+from penstock.blob.blob_id import PREFIX_SIZE
+from penstock.blob.channel import place_of
 from penstock.blob.configuration import Seat
+from penstock.blob.link import DiskReply
 from penstock.blob.meta import DiskState
+from penstock.blob.topology import main_part
+from penstock.blob.vdisk import VDisk
 from penstock.testing.node_world import CLIENT, NodeWorld
 from penstock.testing.sim_loop import current_loop, run_simulation
 from penstock.testing.simulate_nodes import run_seed
@@ -34,14 +39,14 @@ def run_mirror(scenario: Callable[[NodeWorld], Coroutine[Any, Any, None]]) -> No
     run_simulation(run(), seed=0)
 
 
-def _cut(world: NodeWorld, these: set[int], those: set[int]) -> None:
-    for one in these:
-        for other in those:
-            world.route(one, other).lost = world.route(other, one).lost = True
-
-
 def _late(step: int) -> BlobId:
     return BlobId(1, 0, 5, step, 0, 4)
+
+
+def _part_on(world: NodeWorld, order: int, blob_id: BlobId) -> bytes:
+    """The id of the part that a VDisk holds of a blob."""
+    place = world.life.group.subgroup(blob_id.pack()[:PREFIX_SIZE]).index(order)
+    return blob_id.pack_part(main_part(world.erasure, place))
 
 
 def test_s3_a_configuration_that_only_the_new_disk_and_one_sister_know_makes_no_second_quorum() -> None:
@@ -50,7 +55,7 @@ def test_s3_a_configuration_that_only_the_new_disk_and_one_sister_know_makes_no_
         assert (await world.do(old_side.block(1, 5, issuer=1))).status is Status.OK
         # B and D hear of the new configuration, in which D takes the place of C; A and C do not.
         moved = world.configuration.moved(2, Seat(D, "new"))
-        _cut(world, {A, C, CLIENT}, {B, D, OTHER_CLIENT})
+        world.cut((A, C, CLIENT), (B, D, OTHER_CLIENT))
         world.configurations.append(moved)
         for node in (B, D, OTHER_CLIENT):
             world.nodes[node].hear(moved)
@@ -111,14 +116,85 @@ def test_r3_the_next_vdisk_moves_only_when_the_group_can_do_without_it_and_all_t
             return await world.do(client.membership.trouble_with_moving(0))
 
         assert await trouble() == ""
+        world.cut((D,), (A, B))
         await world.move_vdisk(2, D, [0, 1])
         client.hear(world.configuration)
-        await asyncio.sleep(0.01)
+        await world.wait(lambda: 2 in world.vdisks(), 10.0, "D has no VDisk")
         assert "[82000000:3:0:2:0] are out or being refilled" in await trouble()
-        await world.wait(lambda: 2 in world.vdisks() and world.vdisks()[2].proves_absence, 30.0, "D is not refilled")
+        world.mend(D)
+        await world.wait(lambda: world.vdisks()[2].proves_absence, 30.0, "D is not refilled")
         assert await trouble() == ""
         world.nodes[B].kill()
         assert "[82000000:3:0:1:0]" in await trouble()
+
+    run_mirror(scenario)
+
+
+def test_r6_a_vdisk_that_was_cut_off_takes_no_command_before_it_has_pulled_from_a_quorum_again() -> None:
+    """A node is cut off from its sisters alone, and misses a block. The link to the one that could tell it stays cut."""
+
+    async def scenario(world: NodeWorld) -> None:
+        vdisk = world.nodes[A].host.vdisks[0]
+        late, generation = _late(1).pack_part(1), world.configuration.generation
+        world.cut((A,), (B, C, CLIENT))
+        assert (await world.do(world.life.proxy.block(1, 6, issuer=1))).status is Status.OK
+        await world.wait(lambda: vdisk.is_cut_off, 5.0, "A has not noticed that its links broke")
+        for node in (B, C):
+            world.network.restore(world.nodes[A].name, world.nodes[node].name)  # what A sends arrives, answers do not
+        await asyncio.sleep(5.0)
+        process = world.nodes[A].process
+        assert process is not None
+        refused = await process.call(vdisk.put(generation, late, b"late"))
+        assert (refused.status, "since its links to them broke" in refused.reason) == (Status.ERROR, True)
+        for node in (B, C, CLIENT):
+            world.mend(node)
+        await world.wait(lambda: not vdisk.is_cut_off, 10.0, "A has not pulled")
+        assert (await process.call(vdisk.put(generation, late, b"late"))).status is Status.BLOCKED
+
+    run_mirror(scenario)
+
+
+def test_r6_one_lost_node_does_not_cut_the_others_off() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        world.nodes[C].kill(silently=True)
+        for step in range(20):
+            assert (await world.do(world.life.proxy.put(_late(step), b"late"))).status is Status.OK
+            await asyncio.sleep(0.2)
+        assert not any(vdisk.is_cut_off for vdisk in world.vdisks().values())
+
+    run_mirror(scenario)
+
+
+def test_r6_a_vdisk_compares_its_whole_list_of_parts_once_after_a_broken_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are missing on a disk, and every notice of that is lost; it looks because its links broke."""
+
+    async def lose_notice(vdisk: VDisk, generation: int) -> DiskReply:
+        return DiskReply(Status.OK)
+
+    monkeypatch.setattr(VDisk, "note_disorder", lose_notice)
+
+    async def scenario(world: NodeWorld) -> None:
+        proxy = world.life.proxy
+        for step in range(20):
+            assert (await world.do(proxy.put(_late(step), b"late"))).status is Status.OK
+        await asyncio.sleep(2.0)
+        node = world.nodes[A]
+        process = node.process
+        assert process is not None
+        parts = [_part_on(world, 0, _late(step)) for step in range(20)]
+        vdisk = node.host.vdisks[0]
+        for part in parts:
+            entry = vdisk.index.entry_of(part)
+            assert entry is not None
+            await process.call(vdisk.drop(vdisk.id.generation, part, place_of(entry)[:2]))
+        await asyncio.sleep(5.0)
+        assert vdisk.index.entry_of(parts[0]) is None, "nothing tells the disk to look"
+        world.network.lose(node.name)
+        await asyncio.sleep(5.0)
+        assert all(vdisk.index.entry_of(part) is not None for part in parts)
+        rounds = node.host.probe.rounds
+        await asyncio.sleep(10.0)
+        assert node.host.probe.rounds == rounds, "it is done once"
 
     run_mirror(scenario)
 

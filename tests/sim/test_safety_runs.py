@@ -252,6 +252,32 @@ def test_a_disk_that_went_back_stays_fresh_while_too_few_others_are_there(erasur
 
 
 @redundant_kinds
+def test_r6_a_disk_compares_its_whole_list_of_parts_once_after_it_was_opened(erasure: Erasure) -> None:
+    """A disk is taken out and put in so quickly that it misses one blob, and the notice of that is lost."""
+
+    async def scenario(group: SimGroup) -> None:
+        blob_id = blob_at(1, 1000)
+        away = group.subgroup(blob_id)[0]
+        await group.take_out(away)
+        assert await group.put(blob_id, payload(1000)) is Status.OK
+        await group.do(group.life.group.drain())
+        group.life.group.disorders = 0
+        await group.put_in(away)
+        assert away not in await group.holders(blob_id)
+        member = group.life._members[away]
+        counts = []
+        for _ in range(4):
+            assert await group.do(member.round(0.0))
+            if member._healing is not None:
+                await member._healing
+            counts.append(group.life.probe.rounds)
+        assert away in await group.holders(blob_id)
+        assert counts[-1] == counts[-2], "it is done once, and once more for handoffs of what was restored"
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
 def test_a_disk_that_was_away_takes_no_command_before_it_has_heard_from_a_quorum(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         away = SPARE[erasure][0]

@@ -122,7 +122,7 @@ class World:
 
     def check_tasks(self) -> None:
         """No task of the group may have ended by itself."""
-        for task in self.life._tasks:
+        for task in self.life.keepers.values():
             if task.done():
                 error = None if task.cancelled() else task.exception()
                 raise InvariantError(f"the task {task.get_name()} of the group has ended: {error!r}") from error

@@ -1,37 +1,44 @@
 """The stage of the fault simulation over nodes: one group whose VDisks are on several nodes, and tablets on a node of their own.
 
 Each node is a process with the VDisks that the group's configuration seats on it. It starts with the configuration it is told,
-which may be an old one. All that nodes say to each other goes over routes, one for each direction between two nodes.
+which may be an old one. All that nodes say to each other goes over the interconnect and a simulated network.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from itertools import product
 from random import Random
 from typing import Any, TypeVar, cast
 
 from penstock.blob import BlobId, Disk, Erasure, GetResult, GroupOptions, Status
-from penstock.blob.bounded_link import BoundedLink
-from penstock.blob.configuration import Configuration, Seat
+from penstock.blob.configuration import Configuration, ConfigurationReply, Seat
 from penstock.blob.link import DiskLink
 from penstock.blob.membership import Membership
 from penstock.blob.quorum import group_quorum
+from penstock.blob.remote_link import link_to_vdisk
 from penstock.blob.storage import through_races
 from penstock.blob.vdisk import VDisk
 from penstock.blob.vdisk_host import VDiskHost
+from penstock.blob.vdisk_service import VDiskService
+from penstock.interconnect import Interconnect, NodeIdentity
 from penstock.testing.fault_ledger import InvariantError
 from penstock.testing.fault_world import AT_ONCE_RATE, GROUP_ID, World
-from penstock.testing.sim_carrier import RouteFaults, ServedDisk, SimCarrier
 from penstock.testing.sim_disk import SimDisk, SimPlatter
 from penstock.testing.sim_loop import SimClock, SimLoop, SimProcess
+from penstock.testing.sim_network import SimNetwork
 
 T = TypeVar("T")
 
-CLIENT = 0  # the node of the tablets, which has no disks
+CLIENT = 100  # the node of the tablets, which has no disks
+CLUSTER_ID = b"simulated-nodes!"
+CONNECT_S = 10.0
 LINK_TIMEOUT_S = 2.0
 WATCH_S_MAX = 20.0
+DELAY_S = (0.0001, 0.001)
 LAYOUTS = {  # how many VDisks each node has, by order of the VDisks
     Erasure.MIRROR_3: ((1, 1, 1),),
     Erasure.BLOCK_4_2: ((2, 2, 2, 2), (1,) * 8),
@@ -45,6 +52,7 @@ class Node:
     def __init__(self, world: NodeWorld, number: int) -> None:
         self._world = world
         self.number = number
+        self.name = f"node-{number}"
         self._lives = 0
         self.process: SimProcess | None = None
 
@@ -53,22 +61,35 @@ class Node:
         """Whether its process lives."""
         return self.process is not None and not self.process.crashed
 
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"{self.name}:1"
+
     async def start(self, configuration: Configuration) -> None:
         """Start a process that knows this configuration, unless its disks know a newer one."""
-        world = self._world
         self._lives += 1
-        self.process = process = SimProcess(world.loop, f"node-{self.number}-{self._lives}")
-        self.membership = Membership(configuration, self._connect, SimClock(world.loop))
-        self.host = VDiskHost.of_node(
-            self.number,
-            self.membership,
-            self._open_disk,
-            clock=SimClock(world.loop),
-            random=world.disk_random,
-            options=world.options,
-        )
-        await process.call(self.host.start())
+        self.process = process = SimProcess(self._world.loop, f"{self.name}-{self._lives}")
+        await process.call(self._begin(configuration))
         self._watching = process.spawn(self._watch())
+
+    async def _begin(self, configuration: Configuration) -> None:
+        world, clock = self._world, SimClock(self._world.loop)
+        self.interconnect = interconnect = Interconnect(
+            NodeIdentity(CLUSTER_ID, self.number, self._lives),
+            world.network.host(self.name),
+            clock=clock,
+            random=world.loop.fork_random(f"{self.name}/{self._lives}"),
+        )
+        self.membership = Membership(configuration, self._connect, clock)
+        self.host = host = VDiskHost.of_node(
+            self.number, self.membership, self._open_disk, clock=clock, random=world.disk_random, options=world.options
+        )
+        interconnect.watch(host.note_link)
+        for order in world.orders:
+            VDiskService(interconnect.service, GROUP_ID, order, partial(_vdisk_of, host, order))
+        await interconnect.listen(self.address)
+        await host.start()
 
     async def _watch(self) -> None:
         """Hear of the configuration where it is decided, some time after the start and then now and then."""
@@ -85,20 +106,30 @@ class Node:
         if self.process is not None and self.is_up:
             _ = self.process.spawn(learn())
 
-    def kill(self) -> None:
-        """End the process at once."""
-        if self.process is not None:
+    def kill(self, *, silently: bool = False) -> None:
+        """End the process at once; silently, if its machine lost power."""
+        if self.process is not None and not self.process.crashed:
             self.process.crash()
+            self._world.network.crash(self.name, silently=silently)
 
     def _connect(self, configuration: Configuration, order: int) -> DiskLink | None:
         number = configuration.seats[order].node
-        return None if number == self.number else self._world.link(self.number, number, order)
+        return None if number == self.number else self.link(number, order)
+
+    def link(self, number: int, order: int) -> DiskLink:
+        """The link to a VDisk on another node; called in the process."""
+        link = self.interconnect.link(number, self._world.nodes[number].address)
+        return link_to_vdisk(link, GROUP_ID, order, timeout_s=LINK_TIMEOUT_S)
 
     async def _open_disk(self, order: int) -> Disk:
         seat = self.membership.configuration.seats[order]
         if seat.node != self.number:
             raise OSError(errno.ENODEV, f"VDisk {order} is on node {seat.node}")
         return SimDisk(self._world.platter(seat), self._world.disk_random, self._world.faults[order], at_once_rate=AT_ONCE_RATE)
+
+
+def _vdisk_of(host: VDiskHost, order: int) -> VDisk | None:
+    return host.vdisks.get(order)
 
 
 class GroupOfNodes:
@@ -175,8 +206,7 @@ class NodeWorld(World):
         self._platters = dict(zip(seats, self.platters, strict=True))
         self.storage_nodes = range(1, len(layout) + 3)  # two of them have no VDisk at first
         self.watch_random = loop.fork_random("watches")
-        self._link_random = loop.fork_random("links")
-        self._routes: dict[tuple[int, int], RouteFaults] = {}
+        self.network = SimNetwork(loop)
         self.nodes = {number: Node(self, number) for number in (CLIENT, *self.storage_nodes)}
 
     @property
@@ -188,32 +218,31 @@ class NodeWorld(World):
         """The VDisks that are seated on a node."""
         return [order for order, seat in enumerate(self.configuration.seats) if seat.node == node]
 
-    def route(self, source: int, target: int) -> RouteFaults:
-        """The way from one node to another."""
-        return self._routes.setdefault((source, target), RouteFaults(jitter_s=0.001))
+    def cut(self, these: Iterable[int], those: Iterable[int], *, one_way: bool = False) -> None:
+        """Deliver nothing from these nodes to those, nor back unless only one way is cut."""
+        for source, target in product(these, those):
+            self.network.cut(self.nodes[source].name, self.nodes[target].name)
+            if not one_way:
+                self.network.cut(self.nodes[target].name, self.nodes[source].name)
 
     def platter(self, seat: Seat) -> SimPlatter:
         """The medium of a seat, which is empty at first."""
         return self._platters.setdefault(seat, SimPlatter())
 
-    def link(self, source: int, target: int, order: int) -> DiskLink:
-        """A link from one node to a VDisk of another."""
+    async def offer(self, configuration: Configuration, order: int, node: int) -> ConfigurationReply:
+        """Push a configuration to a VDisk of a node, from the node of the tablets."""
+        return await self.do(self._configure(configuration, order, node))
 
-        def serve() -> ServedDisk | None:
-            node = self.nodes[target]
-            vdisk = node.host.vdisks.get(order) if node.is_up else None
-            return None if vdisk is None else ServedDisk(vdisk, node.process)
-
-        there, back = self.route(source, target), self.route(target, source)
-        carrier = cast("DiskLink", SimCarrier(serve, there, back, self._link_random))
-        return BoundedLink(carrier, f"VDisk {order} on node {target}", timeout_s=LINK_TIMEOUT_S)
+    async def _configure(self, configuration: Configuration, order: int, node: int) -> ConfigurationReply:
+        return await self.nodes[CLIENT].link(node, order).configure(configuration)
 
     async def form(self) -> None:
         """Start all nodes, let the empty disks of the new group begin, and decide that it serves."""
         for number in self.storage_nodes:
             await self.nodes[number].start(self.configuration)
         await self.start()
-        links = [self.link(CLIENT, seat.node, order) for order, seat in enumerate(self.configuration.seats)]
+        await self.wait(self._is_connected, CONNECT_S, "the nodes are not connected")
+        links = [link for link in self.nodes[CLIENT].membership.group.links if link is not None]
         replies = [await self.do(link.form(1)) for link in links]
         begun = sum(1 << order for order, reply in enumerate(replies) if reply.status is Status.OK)
         if not group_quorum(self.erasure, begun):
@@ -227,9 +256,11 @@ class NodeWorld(World):
         self.platters = [self.platter(seat) for seat in configuration.seats]
         client = self.nodes[CLIENT]
         for order in told:
-            link = self.link(CLIENT, configuration.seats[order].node, order)
             if client.is_up:
-                await self.do(link.configure(configuration))
+                await self.offer(configuration, order, configuration.seats[order].node)
+
+    def _is_connected(self) -> bool:
+        return all(link.is_connected for node in self.nodes.values() for link in node.interconnect.links.values())
 
     async def move_vdisk(self, order: int, node: int, told: list[int]) -> None:
         """Let a VDisk live on another node. Its new node is told, as by its watch, and some VDisks."""
@@ -245,13 +276,12 @@ class NodeWorld(World):
         self._moves -= 1
 
     def mend(self, node: int) -> None:
-        """Let everything to and from a node pass again. Both ends see that a connection was broken."""
-        for (source, target), route in self._routes.items():
-            if node in (source, target):
-                route.mend()
-        for other in self.nodes.values():
-            if other.is_up:
-                other.host.note_broken_link()
+        """Let everything to and from a node pass again."""
+        for other in self.nodes:
+            if other != node:
+                for source, target in ((node, other), (other, node)):
+                    self.network.delay(self.nodes[source].name, self.nodes[target].name, *DELAY_S)
+                    self.network.restore(self.nodes[source].name, self.nodes[target].name)
 
     async def start(self, crash_after: int | None = None) -> None:
         """Start the node of the tablets, which may know of an old configuration only."""
@@ -263,6 +293,11 @@ class NodeWorld(World):
         self.process = node.process
         self.life = cast("Any", GroupOfNodes(self))
         self.process.on_crash(self._went_down)
+        deadline = self.loop.time() + CONNECT_S
+        while not all(self.is_reachable(order) for order in self.orders if order not in self.impaired):
+            if self.loop.time() > deadline:
+                raise InvariantError("the node of the tablets does not reach nodes that have no fault")
+            await asyncio.sleep(0.01)
         self.down.clear()
         self.up.set()
 
@@ -272,13 +307,27 @@ class NodeWorld(World):
         for node in self.nodes.values():
             if node.is_up and node.process is not None:
                 await node.process.call(node.host.stop())
+                await node.process.call(node.interconnect.close())
                 node.kill()
+
+    def is_reachable(self, order: int) -> bool:
+        """Whether the node of the tablets has a connection to the node of a VDisk."""
+        client = self.nodes[CLIENT]
+        link = client.interconnect.links.get(client.membership.configuration.seats[order].node)
+        return link is not None and link.is_connected
+
+    def is_heard(self, order: int) -> bool:
+        """Whether every other VDisk has heard of this one since a link to it broke."""
+        hosts = [node.host for node in self.nodes.values() if node.is_up]
+        return not any(member.syncer.unheard >> order & 1 for host in hosts for member in host._members.values())
 
     def check_tasks(self) -> None:
         """No task of a host may have ended by itself."""
         for node in self.nodes.values():
-            if node.is_up and any(task.done() for task in node.host._tasks):
-                raise InvariantError(f"a task of node {node.number} has ended")
+            for task in node.host.keepers.values() if node.is_up else ():
+                if task.done():
+                    error = None if task.cancelled() else task.exception()
+                    raise InvariantError(f"the task {task.get_name()} of {node.name} has ended: {error!r}") from error
 
     async def wait(self, ready: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait until something is so."""

@@ -18,15 +18,15 @@ import contextlib
 import contextvars
 import gc
 import heapq
-import inspect
 import random
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
-from typing import Any, TypeVar, TypeVarTuple, Unpack, cast
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from penstock.testing.suspended_tasks import waiting_at
+from penstock.testing.sim_tasks import SimFuture, SimTask
+from penstock.testing.suspended_tasks import discard, waiting_at
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -36,7 +36,6 @@ _TIME_S_MAX = 10 * 365 * 86_400.0
 _STEPS_PER_COLLECTION = 20_000
 _CLEANUP_STEPS_MAX = 100_000
 _CLEANUP_TIME_S_MAX = 86_400.0
-_BURIAL_ATTEMPTS_MAX = 20
 _TIMERS_CANCELLED_MIN = 100
 _EPOCH_S = 1_700_000_000.0
 
@@ -81,43 +80,6 @@ class SimClock:
         return self._epoch_s + self.skew_s + self._loop.time()
 
 
-class SimFuture(asyncio.Future[_T]):
-    """A future whose place in a set does not depend on its address."""
-
-    def __init__(self, serial: int, loop: SimLoop) -> None:
-        self.serial = serial
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self.serial
-
-
-class SimTask(asyncio.Task[_T]):
-    """A task with a serial number for its hash, and the process it dies with."""
-
-    def __init__(
-        self,
-        coro: Coroutine[Any, Any, _T],
-        *,
-        serial: int,
-        loop: SimLoop,
-        name: str,
-        context: contextvars.Context | None,
-        process: SimProcess | None,
-    ) -> None:
-        self.serial = serial
-        self.process = process
-        super().__init__(coro, loop=loop, name=name, context=context)
-
-    def __hash__(self) -> int:
-        return self.serial
-
-    @property
-    def frozen(self) -> bool:
-        """Whether the task belongs to a crashed process and will never run again."""
-        return self.process is not None and self.process.crashed
-
-
 _PROCESS: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("penstock_sim_process", default=None)
 
 
@@ -160,6 +122,8 @@ class SimProcess:
         self._hooks: list[Callable[[], object]] = []
         self._replies: dict[asyncio.Future[Any], None] = {}
         self._crash_step: int | None = None
+        self.is_paused = False
+        self._held: tuple[list[asyncio.Handle], list[asyncio.Handle]] = ([], [])
 
     def spawn(self, coro: Coroutine[Any, Any, _T], *, name: str | None = None) -> asyncio.Task[_T]:
         """Start a coroutine inside the process. Outsiders wait with `call`: a task frozen by a crash never finishes."""
@@ -197,6 +161,21 @@ class SimProcess:
         if step < self.steps:
             raise ValueError(f"process {self.name} is already at step {self.steps}, past {step}")
         self._crash_step = step
+
+    def pause(self) -> None:
+        """Stop it, as SIGSTOP does: nothing of it runs, and what comes for it waits."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let it run again: first all that came meanwhile, then the timers that are overdue."""
+        self.is_paused = False
+        for held in self._held:
+            self._loop.queue_again(held, self)
+            held.clear()
+
+    def hold(self, handle: asyncio.Handle, *, is_timer: bool) -> None:
+        """Called by the loop for each callback that is due while the process is paused."""
+        self._held[is_timer].append(handle)
 
     def crash(self) -> None:
         """Freeze everything of the process, run the hooks, and tell the callers outside. A second crash does nothing."""
@@ -280,6 +259,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def freeze(self, tasks: Iterable[SimTask[Any]]) -> None:
         """Keep tasks alive but never run them: were they collected, their `finally` blocks would run."""
         self._frozen.extend(tasks)
+
+    def queue_again(self, handles: Iterable[asyncio.Handle], process: SimProcess) -> None:
+        """Run the callbacks that a paused process was owed, in this order."""
+        self._queue.extend((handle, process) for handle in handles)
 
     def pending_tasks(self) -> list[SimTask[Any]]:
         """Every task that is neither done nor frozen, oldest first."""
@@ -365,7 +348,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._frozen.extend(self.pending_tasks())
         super().close()
         for task in self._frozen:
-            _discard(task)
+            discard(task)
         self._frozen.clear()
         self._queue.clear()
         self._timers.clear()
@@ -385,12 +368,16 @@ class SimLoop(asyncio.BaseEventLoop):
                     if self._stop_asked:
                         return
                     self._jump()
+                    continue
             self._run_next()
             if self._stop_asked:
                 return
 
     def _run_next(self) -> None:
         handle, process = self._queue.popleft()
+        if process is not None and process.is_paused and not process.crashed:
+            process.hold(handle, is_timer=False)
+            return
         if handle._cancelled or (process is not None and not process.admit_step()):
             return
         self.steps += 1
@@ -411,7 +398,9 @@ class SimLoop(asyncio.BaseEventLoop):
             handle._scheduled = False  # type: ignore[attr-defined]
             if handle.cancelled():
                 self._timers_cancelled -= 1
-            if not dead:
+            if process is not None and process.is_paused and not dead:
+                process.hold(handle, is_timer=True)
+            elif not dead:
                 self._queue.append((handle, process))
 
     def _jump(self) -> None:
@@ -454,18 +443,6 @@ def _process_of(context: contextvars.Context | None) -> SimProcess | None:
 def _wake(reply: asyncio.Future[None]) -> None:
     if not reply.done():
         reply.set_result(None)
-
-
-def _discard(task: SimTask[Any]) -> None:
-    """Close a frozen coroutine for good, however often it answers with another await, so that its end warns of nothing."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coro = cast("Coroutine[Any, Any, Any]", task.get_coro())
-    for _ in range(_BURIAL_ATTEMPTS_MAX):
-        # What closes an async generator is awaitable too, but no coroutine: it is closed once and for all.
-        if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) in (inspect.CORO_CLOSED, inspect.CORO_RUNNING):
-            return
-        with contextlib.suppress(BaseException):
-            coro.close()
 
 
 def run_simulation(

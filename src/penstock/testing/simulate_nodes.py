@@ -1,15 +1,17 @@
 """The fault simulation of a group over nodes: `python -m penstock.testing.simulate --world nodes`.
 
 A run is one group of a kind that the seed chooses, with VDisks on several nodes, a few tablets on another node, and a nemesis:
-nodes are killed, frozen with requests in their buffers, cut off one way or both, made slow or lossy, wiped; VDisks move to other
-nodes while some of the others do not hear of it; processes start with an old configuration. Every answer is judged, and so is the
-whole group whenever it has healed.
+nodes are killed or lose power, are stopped with requests in their sockets, cut off one way or both, their connections are slow or
+lost; disks are wiped, go back in time, hang, are slow or fail; VDisks move to other nodes while some of the others do not hear of
+it; old configurations are offered to any of them, and processes start with one. Every answer is judged, and so is the whole group
+whenever it has healed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -22,6 +24,7 @@ from penstock.testing.fault_tablet import Tablet
 from penstock.testing.fault_world import draw_options
 from penstock.testing.node_world import CLIENT, NodeWorld
 from penstock.testing.seed_runs import Run, simulate
+from penstock.testing.sim_disk import DiskFaults, Operation
 from penstock.testing.sim_loop import ProcessDiedError, current_loop
 
 CHANNELS = (0, 1, 2)
@@ -91,7 +94,19 @@ class NodeNemesis:
         self._ledger = ledger
         self._random = rng
         self._calm = rng.choice([0.1, 0.4, 1.5])
-        faults: list[Fault] = [self._kill, self._freeze, self._cut, self._cut_one_way, self._slow, self._lossy, self._wipe]
+        faults: list[Fault] = [
+            self._kill,
+            self._freeze,
+            self._cut,
+            self._cut_one_way,
+            self._slow,
+            self._reset,
+            self._wipe,
+            self._roll_back,
+            self._hang_disk,
+            self._slow_disk,
+            self._fail_disk,
+        ]
         self._kinds = rng.sample(faults, rng.randint(2, len(faults)))
         self._moves = rng.random() < 0.7
         self._faults: dict[asyncio.Task[None], int] = {}
@@ -107,6 +122,8 @@ class NodeNemesis:
                 self._start(self._restart_client, CLIENT)
             elif draw < 0.15 and self._moves:
                 self._start(self._move, node)
+            elif draw < 0.18 and self._moves:
+                self._start(self._offer_old, CLIENT)
             elif draw < 0.25:
                 for victim in self._random.sample(world.storage_nodes, self._random.randint(1, len(world.storage_nodes))):
                     self._start(self._random.choice([self._kill, self._freeze, self._cut, self._cut_one_way]), victim)
@@ -147,39 +164,81 @@ class NodeNemesis:
     # What can happen to a node. Each coroutine is the whole story of one fault, to its end.
 
     async def _kill(self, node: int) -> None:
-        self._world.nodes[node].kill()
+        self._world.nodes[node].kill(silently=self._random.random() < 0.3)
         self._world.crashes += 1
         await self._last(0.0, 3.0)
 
     async def _freeze(self, node: int) -> None:
-        thaw = asyncio.Event()
-        for there, back in self._routes(node):
-            there.held = back.held = thaw
-        await self._last(0.1, 8.0)
+        """Its process is stopped; what comes for it waits in its sockets."""
+        process = self._world.nodes[node].process
+        if process is None:
+            return
+        process.pause()
+        await self._last(0.1, self._random.choice([0.5, 5.0, 15.0]))
+        process.resume()
 
     async def _cut(self, node: int) -> None:
-        for there, back in self._routes(node):
-            there.lost = back.lost = True
+        self._world.cut([node], self._others(node))
         await self._last(0.1, 8.0)
 
     async def _cut_one_way(self, node: int) -> None:
-        is_out = self._random.random() < 0.5
-        for there, back in self._routes(node):
-            if self._random.random() < 0.7:
-                (back if is_out else there).lost = True
+        others = [other for other in self._others(node) if self._random.random() < 0.7]
+        these, those = ([node], others) if self._random.random() < 0.5 else (others, [node])
+        self._world.cut(these, those, one_way=True)
         await self._last(0.1, 8.0)
 
     async def _slow(self, node: int) -> None:
         delay_s = self._random.choice([0.02, 0.2, 3.0])
-        for there, back in self._routes(node):
-            there.delay_s = back.delay_s = delay_s
-            there.jitter_s = delay_s
+        names = [(self._world.nodes[node].name, self._world.nodes[other].name) for other in self._others(node)]
+        for here, there in names:
+            self._world.network.delay(here, there, delay_s, 2 * delay_s)
+            self._world.network.delay(there, here, delay_s, 2 * delay_s)
         await self._last(0.1, 5.0)
 
-    async def _lossy(self, node: int) -> None:
-        for there, back in self._routes(node):
-            there.loss_rate, back.loss_rate = self._random.choice([(0.3, 0.3), (0.0, 0.5), (0.5, 0.0)])
-        await self._last(0.1, 5.0)
+    async def _reset(self, node: int) -> None:
+        """Its connections are lost again and again, some without a word."""
+        network, nodes = self._world.network, self._world.nodes
+        for _ in range(self._random.randint(1, 8)):
+            for other in self._others(node):
+                if self._random.random() < 0.5:
+                    network.lose(nodes[node].name, nodes[other].name, silently=self._random.random() < 0.3)
+            await self._last(0.0, 0.8)
+
+    async def _hang_disk(self, node: int) -> None:
+        await self._impair_disks(node, lambda faults: setattr(faults, "hung", True), self._random.choice([1.0, 5.0, 30.0]))
+
+    async def _slow_disk(self, node: int) -> None:
+        factor = self._random.choice([5.0, 50.0, 500.0])
+        await self._impair_disks(node, lambda faults: setattr(faults, "slow_factor", factor), 5.0)
+
+    async def _fail_disk(self, node: int) -> None:
+        operations: list[Operation] = ["flush", "read", "delete", "space"]
+        rates = {operation: self._random.choice([0.05, 0.3, 1.0]) for operation in operations if self._random.random() < 0.5}
+        await self._impair_disks(node, lambda faults: setattr(faults, "error_rate", rates), 3.0)
+
+    async def _impair_disks(self, node: int, impair: Callable[[DiskFaults], None], seconds_max: float) -> None:
+        faults = [self._world.faults[order] for order in self._world.orders_on(node)]
+        for each in faults:
+            impair(each)
+        await self._last(0.1, seconds_max)
+        for each in faults:
+            each.hung, each.slow_factor, each.error_rate = False, 1.0, {}
+
+    async def _roll_back(self, node: int) -> None:
+        """Its machine loses power, and its disks lose what they had called durable since a while."""
+        world = self._world
+        orders = world.orders_on(node)
+        platters = {order: world.platters[order] for order in orders}
+        copies = {order: platter.snapshot() for order, platter in platters.items()}
+        await self._last(0.0, 2.0)
+        world.nodes[node].kill(silently=True)
+        for order, platter in platters.items():
+            if world.platters[order] is platter:
+                platter.wipe()
+                for name, content in copies[order].items():
+                    platter.write(name, content)
+                world.note(f"VDisk {order} went back")
+        await self._last(0.0, 1.0)
 
     async def _wipe(self, node: int) -> None:
         world = self._world
@@ -217,6 +276,18 @@ class NodeNemesis:
         await self._until_sound(order)
         world.end_move()
 
+    async def _offer_old(self, _: int) -> None:
+        """Somebody who knows of an old configuration only offers it to any VDisks: none goes back."""
+        world = self._world
+        old = self._random.choice(world.configurations[1:])
+        for order in self._random.sample(world.orders, self._random.randint(1, len(world.orders))):
+            if not world.nodes[CLIENT].is_up:
+                return
+            with suppress(ProcessDiedError):
+                reply = await world.offer(old, order, world.configuration.seats[order].node)
+                if reply.current is not None and reply.current.generation < old.generation:
+                    raise InvariantError(f"VDisk {order} is offered {old.generation} and stays in {reply.current.generation}")
+
     async def _restart_client(self, node: int) -> None:
         world = self._world
         if not world.nodes[node].is_up:
@@ -227,9 +298,8 @@ class NodeNemesis:
 
     # The course of a fault.
 
-    def _routes(self, node: int) -> list[tuple[Any, Any]]:
-        others = [other for other in self._world.nodes if other != node]
-        return [(self._world.route(other, node), self._world.route(node, other)) for other in others]
+    def _others(self, node: int) -> list[int]:
+        return [other for other in self._world.nodes if other != node]
 
     def _start(self, fault: Fault, node: int) -> None:
         world = self._world
@@ -248,7 +318,7 @@ class NodeNemesis:
             return
         world.mend(node)
         while not world.nodes[node].is_up:
-            await world.nodes[node].start(self._random.choice(world.configurations[-2:]))
+            await world.nodes[node].start(self._random.choice(world.configurations[1:]))
         for order in world.orders_on(node):
             await self._until_sound(order)
         world.note(f"repaired {node}")
@@ -262,7 +332,14 @@ class NodeNemesis:
         deadline = world.loop.time() + REPAIR_S
         while True:
             vdisk = world.vdisks().get(order) if world.up.is_set() else None
-            if vdisk is not None and vdisk.in_step and is_sound(world, self._ledger, vdisk):
+            is_heard = (
+                vdisk is not None
+                and vdisk.in_step
+                and not vdisk.is_cut_off
+                and world.is_heard(order)
+                and world.is_reachable(order)
+            )
+            if vdisk is not None and is_heard and is_sound(world, self._ledger, vdisk):
                 world.impaired.discard(order)
                 return
             others = sum(1 << other for other in world.impaired if other != order)

@@ -1,11 +1,15 @@
-"""Where tasks wait, read from the frames of the coroutines they are suspended in."""
+"""Where tasks wait, read from the frames of the coroutines they are suspended in; and the end of those that never run again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+import contextlib
+import inspect
+from collections.abc import Coroutine, Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, cast
+
+_BURIAL_ATTEMPTS_MAX = 20
 
 
 def waiting_at(task: asyncio.Task[Any]) -> str:
@@ -36,3 +40,15 @@ def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
         node = getattr(node, "cr_await", None) or getattr(node, "gi_yieldfrom", None) or getattr(node, "ag_await", None)
+
+
+def discard(task: asyncio.Task[Any]) -> None:
+    """Close a frozen coroutine for good, however often it answers with another await, so that its end warns of nothing."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coro = cast("Coroutine[Any, Any, Any]", task.get_coro())
+    for _ in range(_BURIAL_ATTEMPTS_MAX):
+        # What closes an async generator is awaitable too, but no coroutine: it is closed once and for all.
+        if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) in (inspect.CORO_CLOSED, inspect.CORO_RUNNING):
+            return
+        with contextlib.suppress(BaseException):
+            coro.close()

@@ -422,3 +422,33 @@ def test_a_crash_while_tasks_await_each_other_leaves_no_warning() -> None:
         await asyncio.sleep(1)
 
     run_simulation(main())
+
+
+def test_a_paused_process_runs_what_came_meanwhile_before_its_overdue_timers() -> None:
+    async def main() -> list[str]:
+        loop = current_loop()
+        process = SimProcess(loop, "node")
+        seen: list[str] = []
+
+        async def work() -> None:
+            loop.call_later(1.0, seen.append, "timer")
+            await asyncio.sleep(5.0)
+            seen.append(f"woken at {loop.time():g}")
+
+        task = process.spawn(work())
+        await asyncio.sleep(0.5)
+        process.pause()
+        await asyncio.sleep(2.0)
+        answer = asyncio.ensure_future(process.call(_note(seen, "call")))
+        await asyncio.sleep(7.5)
+        assert seen == []
+        process.resume()
+        await answer
+        await task
+        return seen
+
+    assert run_simulation(main()) == ["call", "timer", "woken at 10"]
+
+
+async def _note(seen: list[str], what: str) -> None:
+    seen.append(what)
