@@ -110,12 +110,12 @@ def _key(item: BarrierItem) -> tuple[int, int]:
 class Channel:
     """The blobs of one channel in key order, with its barriers. Pure state: no I/O, no clock."""
 
-    __slots__ = ("_fresh", "_order", "blobs", "hard", "is_swept", "soft", "swept_hard", "swept_soft")
+    __slots__ = ("_order", "blobs", "fresh", "hard", "is_swept", "soft", "swept_hard", "swept_soft")
 
     def __init__(self, order: int, disks: int, quorum: Callable[[int], bool]) -> None:
         self.blobs: dict[bytes, Entry | tuple[Entry, ...]] = {}
         self._order: list[bytes] = []  # keys in order; may hold some that are gone, and some twice
-        self._fresh: list[bytes] = []  # keys since, in order of arrival
+        self.fresh: list[bytes] = []  # keys since, in order of arrival
         self.soft = Barrier(order, disks, quorum)
         self.hard = Barrier(order, disks, quorum)
         # The key up to which what each barrier has ended is forgotten.
@@ -140,13 +140,8 @@ class Channel:
             self.blobs.pop(key, None)
             return
         if key not in self.blobs:
-            self._fresh.append(key)
+            self.fresh.append(key)
         self.blobs[key] = entries[0] if len(entries) == 1 else entries
-
-    def add(self, key: bytes, entry: Entry) -> None:
-        """A part of a blob of which nothing is known yet: the hot path."""
-        self.blobs[key] = entry
-        self._fresh.append(key)
 
     def load(self, keys: list[bytes], entries: list[Entry]) -> None:
         """Take a checkpoint's slice of ascending keys, repeated where a blob has several entries."""
@@ -157,7 +152,7 @@ class Channel:
                 several[key] = (*several.get(key, ()), entry)
             merged = {key: values[0] if len(values) == 1 else values for key, values in several.items()}
         self.blobs.update(merged)
-        self._fresh.extend(merged)
+        self.fresh.extend(merged)
 
     def flags(self, key: bytes) -> int:
         """The keep flags of a blob."""
@@ -231,9 +226,9 @@ class Channel:
 
     def _ordered(self) -> list[bytes]:
         order = self._order
-        if self._fresh:
-            fresh = sorted(self._fresh)
-            self._fresh = []
+        if self.fresh:
+            fresh = sorted(self.fresh)
+            self.fresh = []
             in_order = not order or fresh[0] > order[-1]
             order.extend(fresh)
             if not in_order:

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
 from penstock.blob.disk_threads import as_disk_error
-from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, NO_ID, RecordKind, encode, encode_later, record_size
+from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, NO_ID, RecordKind, encode, encode_later, encode_start, record_size
 from penstock.blob.status import Reply, Submitted
-from penstock.blob.vector import Content
+from penstock.blob.vector import Content, Vector
 
 CHUNK_SUFFIX = ".chunk"
 LATER_BYTES = 256 << 10  # from here on checksums take long enough to be worth leaving to the disk's thread
@@ -120,24 +120,33 @@ class Journal:
         if kind != RecordKind.SISTERS:
             self._batch.last = place
         if length < LATER_BYTES:
-            self._segment.buffers += encode(kind, blob_id, body, place, self.durable)
+            buffers = self._segment.buffers
+            buffers.append(encode_start(kind, blob_id, body, place, self.durable))
+            if isinstance(body, Vector):
+                buffers += body.buffers
+            else:
+                buffers.append(body)
         else:
-            buffers, fill = encode_later(kind, blob_id, body, place, self.durable)
-            self._segment.buffers += buffers
+            later, fill = encode_later(kind, blob_id, body, place, self.durable)
+            self._segment.buffers += later
             self._segment.finish.append(fill)
         self.offset += size
         self.bytes_appended += size
         self.records_appended += 1
         self._records += 1
         if not self._is_due:
-            self._make_due()
+            self._is_due = True
+            if self._flushing is None and not self._is_backing_off:
+                self._loop.call_soon(self._flush)
         return place
 
     def before_flush(self, compose: Callable[[], None]) -> None:
         """Call `compose` just before the next flush, which comes at the end of this turn or after the one in progress."""
         self._composers.append(compose)
         if not self._is_due:
-            self._make_due()
+            self._is_due = True
+            if self._flushing is None and not self._is_backing_off:
+                self._loop.call_soon(self._flush)
 
     def when_durable(self, done: Submitted, reply_for: Callable[[OSError], Reply]) -> None:
         """Call `done` when the batch being filled is durable, or with the reply for the error that prevented it. It must not
@@ -196,11 +205,6 @@ class Journal:
         self._batch.segments.append(self._segment)
         self._segment.buffers.extend(encode(RecordKind.CHUNK_HEAD, NO_ID, self._head, (self.chunk, 0), self.durable))
         self.offset = record_size(len(self._head))
-
-    def _make_due(self) -> None:
-        self._is_due = True
-        if self._flushing is None and not self._is_backing_off:
-            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         """Write what has gathered by the end of a turn, unless a flush is in progress, whose end starts the next."""

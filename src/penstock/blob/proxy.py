@@ -70,26 +70,22 @@ class GroupProxy:
     def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> bool:
         """Write blobs of one tablet to the only disk of a group, if that is in this process; see TabletStorage.submit. Returns
         False, and does nothing, if it has to be done by `put_all`."""
-        local = self._local()
+        local = self.local()
         if local is None:
             return False
         parts: list[tuple[bytes, Content]] = []
-        for blob_id, data in blobs:
-            packed = _packed(blob_id, data)
-            if isinstance(packed, Reply):
-                return False
-            parts.append((packed, data))
+        try:
+            for blob_id, data in blobs:
+                size = blob_id.size
+                if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
+                    return False
+                parts.append((blob_id.pack_part(1), data))
+        except struct.error:
+            return False
         return local.submit(self.group.generation, parts, done, from_reserve=from_reserve)
 
-    def at_turn_end(self, compose: Callable[[], None]) -> bool:
-        """Call back just before the only disk of a group is written to next. Returns False if it is not in this process."""
-        local = self._local()
-        if local is None:
-            return False
-        local.before_flush(compose)
-        return True
-
-    def _local(self) -> LocalDiskLink | None:
+    def local(self) -> LocalDiskLink | None:
+        """The only disk of a group, if it has no other and that is in this process."""
         group = self.group
         if group.erasure is not Erasure.NONE:
             return None

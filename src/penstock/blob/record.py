@@ -88,7 +88,7 @@ def block_table(body: Content) -> bytes:
 
 def encode(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> tuple[Buffer, ...]:
     """The record as buffers to append; the body is not copied."""
-    start = _start(kind, blob_id, body, place, durable)
+    start = encode_start(kind, blob_id, body, place, durable)
     return (start, *body.buffers) if isinstance(body, Vector) else (start, body)
 
 
@@ -100,12 +100,12 @@ def encode_later(
     start = bytearray(HEADER_SIZE + table_size(len(body)))
 
     def fill() -> None:
-        start[:] = _start(kind, blob_id, body, place, durable)
+        start[:] = encode_start(kind, blob_id, body, place, durable)
 
     return (start, *body.buffers) if isinstance(body, Vector) else (start, body), fill
 
 
-def _start(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> bytes:
+def encode_start(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> bytes:
     """What stands before the body."""
     length = len(body)
     table = b"" if length <= BLOCK_SIZE else block_table(body)

@@ -221,7 +221,10 @@ class TabletStorage:
     def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
         """Write several blobs at the same time. `done` is called later, once, with None when all of them are durable, otherwise
         with the reply that decides: BLOCKED before all others. The data must not change until then."""
-        group_id = self._group_of(blobs[0][0])
+        first = blobs[0][0]
+        group_id = self._groups.get((first.channel, first.generation))
+        if group_id is None or first.tablet != self.info.tablet:
+            group_id = self._group_of(first)
         proxy = self._proxies.get(group_id)
         is_one_group = len(blobs) == 1 or all(self._group_of(blob_id) == group_id for blob_id, _ in blobs[1:])
         if proxy is None or not is_one_group or not proxy.submit(blobs, done, from_reserve=from_reserve):
@@ -243,8 +246,11 @@ class TabletStorage:
         """Call back at the end of this turn of the loop, or as soon as the disk of the tablet's log is free to take more: what is
         submitted then goes out in one write with all others."""
         proxy = self._proxies.get(self.info.channels[0].entries[-1][1])
-        if proxy is None or not proxy.at_turn_end(compose):
+        local = None if proxy is None else proxy.local()
+        if local is None:
             asyncio.get_running_loop().call_soon(compose)
+        else:
+            local.before_flush(compose)
 
     async def get(
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None

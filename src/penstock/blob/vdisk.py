@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 
@@ -103,6 +103,7 @@ class VDisk(SisterSync):
             on_seal=self.index.seal_chunk,
             reached=recovered.last,
         )
+        self.before_flush = self.journal.before_flush
         self.ends = ChunkEnds(disk, recovered.ends_file, recovered.ends)
         if recovered.losses:
             self.repair_wanted.set()
@@ -170,10 +171,6 @@ class VDisk(SisterSync):
         self.journal.when_durable(done, self._reply_for)
         return True
 
-    def before_flush(self, compose: Callable[[], None]) -> None:
-        """Call `compose` just before the disk is written to next: what it submits then goes along."""
-        self.journal.before_flush(compose)
-
     def _reply_for(self, error: OSError) -> Reply:
         failure = self._failure(error)
         return Reply(failure.status, failure.reason)
@@ -185,7 +182,9 @@ class VDisk(SisterSync):
         chunk, offset = journal.append(PART, blob_id, body)
         size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
         entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
-        channel.add(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE], entry)
+        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        channel.blobs[key] = entry  # as `set_entries` does: nothing is known of it
+        channel.fresh.append(key)
         use = index.chunks.get(chunk) or index.chunk_use(chunk)
         use.live += journal.bytes_appended - before
         index.parts += 1

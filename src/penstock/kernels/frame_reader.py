@@ -83,8 +83,8 @@ class FrameReader:
         """Sets the largest frame that is accepted."""
         self._frame_max = frame_bytes_max
 
-    def space(self) -> object:
-        """Returns a view of the buffer to receive into."""
+    def space(self, sizehint: cython.longlong = -1) -> object:
+        """Returns a view of the buffer to receive into, whatever size the transport would like."""
         held: cython.Py_ssize_t = self._stop - self._start
         wanted: cython.Py_ssize_t = self._wanted()
         free: cython.Py_ssize_t = len(self.buffer) - self._stop

@@ -13,19 +13,19 @@ class Arrivals:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: set[asyncio.Future[None]] = set()
+        self.waiting: set[asyncio.Future[None]] = set()
 
     def watch(self, waiter: asyncio.Future[None]) -> None:
         """Complete `waiter` when something is written next."""
-        self._waiting.add(waiter)
+        self.waiting.add(waiter)
 
     def unwatch(self, waiter: asyncio.Future[None]) -> None:
         """Stop watching for `waiter`."""
-        self._waiting.discard(waiter)
+        self.waiting.discard(waiter)
 
     def tell(self) -> None:
         """Complete all waiters: something was written."""
-        for waiter in self._waiting:
+        for waiter in self.waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -34,12 +34,12 @@ class Arrivals:
         deadline = self._clock.monotonic() + timeout_s
         while not is_there():
             arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.add(arrival)
+            self.waiting.add(arrival)
             try:
                 async with asyncio.timeout(max(deadline - self._clock.monotonic(), 0)):
                     await arrival
             except TimeoutError:
                 return is_there()
             finally:
-                self._waiting.discard(arrival)
+                self.waiting.discard(arrival)
         return True

@@ -22,11 +22,7 @@ class Epochs:
 
     def __init__(self) -> None:
         self._epochs: list[Epoch] = []
-
-    @property
-    def latest(self) -> int:
-        """The last epoch that wrote; -1 if none has."""
-        return self._epochs[-1].epoch if self._epochs else -1
+        self.latest = -1  # the last epoch that wrote; -1 if none has
 
     def since(self, epoch: int) -> list[Epoch]:
         """Those that wrote after an epoch."""
@@ -35,6 +31,7 @@ class Epochs:
     def begin(self, epoch: int, first_offset: int) -> None:
         """An epoch writes for the first time."""
         self._epochs.append(Epoch(epoch, first_offset))
+        self.latest = epoch
 
     def end_of(self, epoch: int, current: int, end_offset: int) -> tuple[int, int]:
         """The last epoch up to `epoch` that is known, and where it ended; (-1, -1) if `epoch` has not come yet."""
@@ -54,3 +51,4 @@ class Epochs:
     def forget_before(self, epoch: int) -> None:
         """Epochs before this one are of no use any more."""
         self._epochs = [one for one in self._epochs if one.epoch >= epoch]
+        self.latest = self._epochs[-1].epoch if self._epochs else -1

@@ -123,8 +123,7 @@ class Partition(PartitionState):
             self.tablet.check_open()
         if config.limit_bytes is not None or config.limit_messages is not None:
             self._check_limits()
-        self._writer.admit(len(batch.data), config.waiting_bytes_max)
-        self._writer.append(batch, source, done)
+        self._writer.append(batch, source, done, config.waiting_bytes_max)
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
         """Store the marker that ends a transaction. The topic's limits do not apply: a transaction must be able to end."""

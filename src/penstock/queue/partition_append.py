@@ -62,6 +62,7 @@ class PartitionAppend:
         "first_offset",
         "first_own",
         "hidden",
+        "joined",
         "key_waiters",
         "marks",
         "max_timestamp",
@@ -94,6 +95,7 @@ class PartitionAppend:
         self.taken_bytes = self.taken_messages = 0  # of all writes that it answers, duplicates among them
         self.plan: HeadPlan | None = None  # if keys are made of it, and of all before it that have none: which
         self.key_waiters: list[asyncio.Future[None]] = []
+        self.joined: bytes | None = None  # its bytes, once they are joined for the log
         self._buffers: list[Buffer] = []
         self._gathered = Gathered() if is_large else None
 

@@ -200,14 +200,15 @@ class PartitionState:
             self._take_keys(added.plan)
         if added.size:
             self.probe.wrote(len(added.acknowledgements), messages, added.size)
-            self.arrivals.tell()
+            if self.arrivals.waiting:
+                self.arrivals.tell()
 
     def _extend_tail(self, added: PartitionAppend) -> None:
         tail = self._head[-1] if len(self._head) > self._keyed_pieces else None
         if not isinstance(tail, Tail) or tail.size + added.size > tail.size_max:
             self._head.append(tail := Tail(added.first_offset))
         stamps = (added.min_timestamp, added.max_timestamp)
-        tail.extend(added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
+        tail.extend(added.joined or added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
         self.head_size += added.size
         assert tail.first_offset + tail.count == self.end_offset, "the tail reaches to the end"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.queue.piece import Marks, Piece
+from penstock.queue.piece import MARK_EVERY, Marks, Piece
 
 TAIL_BYTES_MAX = 128 << 10
 _ROOM_MIN = 4 << 10
@@ -49,8 +49,13 @@ class Tail(Piece):
             self.max_timestamp = max(self.max_timestamp, timestamps[1])
         else:
             self.min_timestamp, self.max_timestamp = timestamps
+        positions, latest = self.marks.positions, self.marks.latest
         for offset, position, timestamp in marks:
-            self.marks.add(offset, size + position, timestamp)
+            # Most batches need no mark of their own; of these, every one comes by here.
+            if positions and size + position - positions[-1] < MARK_EVERY:
+                latest[-1] = max(latest[-1], timestamp)
+            else:
+                self.marks.add(offset, size + position, timestamp)
         self.size = end
         self.count += count
         self.hidden += hidden

@@ -117,10 +117,15 @@ def encode_entry(entry: LogEntry) -> bytes:
 
 def encode_appends(appends: Sequence[tuple[int, bytes, bytes]], kinds: int = 0, sections: Sequence[bytes] = ()) -> bytes:
     """The blob of a log entry with appends, after sections that are encoded already."""
-    parts: list[bytes] = [*sections, _U32.pack(len(appends))]
+    start = _HEAD.pack(ENTRY_MAGIC, APPENDS_VERSION, kinds | APPENDS, 0)[:CHECKSUM_AT]
+    parts: list[bytes] = [start, b"", *sections, _U32.pack(len(appends))]
     for queue, note, data in appends:
         parts += (_APPEND.pack(queue, len(note), len(data)), note, data)
-    return _sealed(ENTRY_MAGIC, kinds | APPENDS, b"".join(parts), APPENDS_VERSION)
+    checksum = 0
+    for part in parts:
+        checksum = crc32c(part, checksum)
+    parts[1] = _U32.pack(checksum)
+    return b"".join(parts)
 
 
 def decode_entry(raw: Buffer, place: Place) -> LogEntry:

@@ -237,7 +237,11 @@ class Sequencer:
             self._fail_waiting(self._stop_cause)
             return
         if not self._queue:
-            self._commit([])
+            due = self._due
+            try:
+                self._try_commit([])
+            except Exception as error:  # noqa: BLE001 - as below
+                self._fail(_Flight(0, [], due), self._break(error))
             return
         group = self._take_group()
         if group[0].asks:
@@ -295,10 +299,12 @@ class Sequencer:
         appenders: list[Appender] = []
         if self._due and not makes_room and (not requests or self._has_room(requests, draft)):
             due, self._due = self._due, []
-            if not requests and (first := [appender for appender in due if appender.makes_room]):
-                # By themselves: what needs room must not keep what makes room from being written.
-                self._due = [appender for appender in due if not appender.makes_room]
-                due, makes_room = first, True
+            for appender in due:
+                if appender.makes_room and not requests:
+                    # By themselves: what needs room must not keep what makes room from being written.
+                    self._due = [appender for appender in due if not appender.makes_room]
+                    due, makes_room = [appender for appender in due if appender.makes_room], True
+                    break
             for appender in due:
                 if appender.compose(draft):
                     appenders.append(appender)
@@ -307,7 +313,8 @@ class Sequencer:
                 self._schedule()
             return
         flight = _Flight(step, requests, appenders)
-        raw = self._encode(draft, flight)
+        is_plain = draft.overlay is None and not (self._aborted or self.boot or self.collected or self.snapshot)
+        raw = encode_appends(draft.appends) if is_plain and draft.appends else self._encode(draft, flight)
         if len(raw) > ENTRY_BYTES_MAX and not appenders:
             self._split(requests)
             return
@@ -317,7 +324,8 @@ class Sequencer:
         if puts:
             flight.born = [blob for blob, _ in puts]
         flight.size = len(raw)
-        puts.append((BlobId(self._tablet, LOG, self._generation, step, 0, len(raw)), raw))
+        # As BlobId(…) does, without a call of a Python function for every entry.
+        puts.append((tuple.__new__(BlobId, (self._tablet, LOG, self._generation, step, 0, len(raw), 0)), raw))
         assert puts[0][0][2:4] == (self._generation, step), "what a commit writes is of its own step"
         flight.began = self._probe.now()
         self._storage.submit(puts, self._finished, from_reserve=makes_room)
@@ -330,11 +338,9 @@ class Sequencer:
         changes = [] if draft.overlay is None else draft.overlay.changes()
         flight.changes = changes
         flight.collected, flight.snapshot = self.collected, self.snapshot
-        if changes or self._aborted or self.boot is not None or self.collected is not None or self.snapshot is not None:
-            appends = tuple(map(Append._make, draft.appends))
-            sections = (self.boot, tuple(self._aborted), self.collected, self.snapshot, tuple(changes), appends)
-            return encode_entry(LogEntry(*sections))
-        return encode_appends(draft.appends) if draft.appends else encode_entry(LogEntry())
+        appends = tuple(map(Append._make, draft.appends))
+        sections = (self.boot, tuple(self._aborted), self.collected, self.snapshot, tuple(changes), appends)
+        return encode_entry(LogEntry(*sections))
 
     def _stage(self, pending: Pending, draft: Draft, *, alone: bool) -> bool:
         try:
@@ -370,7 +376,8 @@ class Sequencer:
             else:
                 probe.requests += len(flight.requests) + len(flight.appenders)
                 acknowledged = self._settle(flight)
-            self._wake_idle_waiters()
+            if self._idle_waiters:
+                self._wake_idle_waiters()
             if self._stop_cause is not None:
                 self._fail_waiting(self._stop_cause)
             elif self._queue or self._due:

@@ -45,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max = node.options.frame_bytes_max
         # A client that is not authenticated may send small frames only.
         self._reader = FrameReader(frame_bytes_max if self.sasl is None else min(frame_bytes_max, TOKEN_BYTES_MAX))
+        self.get_buffer = self._reader.space  # type: ignore[method-assign] # the transport calls the kernel, not a function of ours
         self._transport: asyncio.Transport
         self._files: FileSender | None = None
         self._calls: deque[Call | PlainProduce] = deque()  # started, and their responses not sent, in order
@@ -102,9 +103,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.space()
-
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at = now = self._clock.monotonic()
         if not self._reader.pending:
@@ -159,7 +157,10 @@ class Connection(asyncio.BufferedProtocol):
         self._running -= 1
         freed = call.cost - call.size
         self._held_bytes -= freed
-        self._memory.give(freed)
+        memory = self._memory
+        memory.used -= freed
+        if memory.waiting:
+            memory.wake()
         if self._flush_due:
             return
         is_alone = len(self._calls) == 1 and self._is_reading and self._is_writable

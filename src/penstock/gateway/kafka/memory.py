@@ -11,7 +11,7 @@ class MemoryBudget:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self.used = 0
-        self._waiting: dict[Callable[[], None], None] = {}
+        self.waiting: dict[Callable[[], None], None] = {}
 
     @property
     def is_full(self) -> bool:
@@ -30,15 +30,20 @@ class MemoryBudget:
     def give(self, size: int) -> None:
         """Returns bytes to the budget, and calls waiters while it is not full."""
         self.used -= size
-        while self._waiting and self.used < self._bytes_max:
-            waiter = next(iter(self._waiting))
-            del self._waiting[waiter]
+        if self.waiting:
+            self.wake()
+
+    def wake(self) -> None:
+        """Calls waiters while the limit is not reached."""
+        while self.waiting and self.used < self._bytes_max:
+            waiter = next(iter(self.waiting))
+            del self.waiting[waiter]
             waiter()
 
     def wait(self, waiter: Callable[[], None]) -> None:
         """Call `waiter` once there is room."""
-        self._waiting[waiter] = None
+        self.waiting[waiter] = None
 
     def forget(self, waiter: Callable[[], None]) -> None:
         """Removes a waiter."""
-        self._waiting.pop(waiter, None)
+        self.waiting.pop(waiter, None)
