@@ -74,9 +74,8 @@ class VDisk(SisterSync):
         self.options = options
         self.index = recovered.index
         self.recovered = recovered
-        self.full = False
+        self.full = self.closed = False
         self.space: DiskSpace | None = None  # as upkeep saw it last
-        self.closed = False
         self._init_sync()
         self.answers = True  # whether its disk answered when upkeep looked last
         self.repair_wanted = asyncio.Event()

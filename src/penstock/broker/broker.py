@@ -95,10 +95,10 @@ class Broker:
         self.system_tablets = tablets
         self._storage = storage
         self._random = random
-        self._routes: dict[tuple[str | bytes, int], Route] = {}
+        self.routes: dict[tuple[str | bytes, int], Route] = {}  # those that `route` has found
         self.intake = Intake(clock)
         cache = BlobCache(options.cache_bytes)
-        on_change = self._routes.clear
+        on_change = self.routes.clear
         self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, on_change=on_change, probe=probe)
         self.ages = AgeClock(tablets.system, clock, options.elapsed)  # tells what is old enough to be deleted
         self.dynamic = DynamicConfig(tablets.system)
@@ -216,7 +216,7 @@ class Broker:
 
     def _apply(self, topics: list[Topic]) -> None:
         """Apply the configuration of topics to their partitions."""
-        self._routes.clear()
+        self.routes.clear()
         for topic in topics:
             for tablet_id in set(topic.tablets):
                 self._tablets.configure(tablet_id, topic.config.for_partition())
@@ -225,7 +225,7 @@ class Broker:
         """Delete a topic with all its data and the committed offsets in it."""
         check_not_internal(name)
         topic = await self.catalog.mark_deleting(name)
-        self._routes.clear()
+        self.routes.clear()
         await self._finish_deleting(topic)
 
     def partition(self, topic: Topic, number: int) -> Partition:
@@ -250,13 +250,13 @@ class Broker:
 
     def route(self, topic: str | bytes, number: int) -> Route:
         """A partition to write to, by the name or the id of its topic. Raises what `partition` and the catalog raise."""
-        route = self._routes.get((topic, number))
+        route = self.routes.get((topic, number))
         if route is None:
             catalog = self.catalog
             known_topic = catalog.topic(topic) if isinstance(topic, str) else catalog.topic_by_id(UUID(bytes=topic))
             check_not_internal(known_topic.name)
             route = Route.to(known_topic, self.partition(known_topic, number))
-            self._routes[topic, number] = route
+            self.routes[topic, number] = route
         return route
 
     def reading(self) -> BrokerReading:
@@ -345,7 +345,7 @@ class Broker:
             await self.tokens.reload(tablet)
         if self.access is not None:
             await self.access.rules.reload(tablet)
-        self._routes.clear()
+        self.routes.clear()
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
         self._catch_up_task = asyncio.create_task(self._catch_up(), name="catch-up")

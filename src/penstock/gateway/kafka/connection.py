@@ -105,9 +105,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at = now = self._clock.monotonic()
-        if not self._reader.pending:
+        reader = self._reader
+        if not reader.pending:
             self._frame_since = now
-        self._reader.received(nbytes)
+        reader.received(nbytes)
         self._proceed()
 
     def eof_received(self) -> bool:

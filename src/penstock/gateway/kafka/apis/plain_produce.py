@@ -46,9 +46,10 @@ class PlainProduce(ProduceFrame, Caller):
     def start(self) -> None:
         """Queues the batches, in order."""
         broker = self.node.broker
+        routes = broker.routes
         for batch in self.batches:
             try:
-                route = broker.route(batch.topic, batch.index)
+                route = routes.get((batch.topic, batch.index)) or broker.route(batch.topic, batch.index)
                 batch.partition = route.partition
                 batch.log_append_time_ms = broker.intake.begin_parsed(route, batch)
             except PenstockError as error:
