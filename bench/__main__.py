@@ -31,7 +31,7 @@ from bench import (
     ydb_topics,
     yt_queues,
 )
-from bench.measure import Row, Setting
+from bench.measure import Row, Setting, check_compiled
 from penstock.core.memory import collect_seldom, keep_freed_memory
 
 RESULTS = Path(__file__).parent / "results"
@@ -64,6 +64,7 @@ def main() -> int:
     unknown = sorted(set(options.names) - TOPICS.keys())
     if unknown:
         arguments.error(f"there is no benchmark named {', '.join(unknown)}; there are {', '.join(TOPICS)}")
+    check_compiled()
     # A benchmark that is told to end removes its files first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     keep_freed_memory()  # as `penstock up` does

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from penstock.kernels import plain_kernels
+
 MIB = 1 << 20
 
 
@@ -100,6 +102,12 @@ class Duel:
 def _rate(work: Callable[[], float]) -> float:
     started = time.perf_counter()
     return work() / (time.perf_counter() - started)
+
+
+def check_compiled() -> None:
+    """End the program if any kernel is not compiled: what it measures would not be what users run."""
+    if plain := plain_kernels():
+        raise SystemExit(f"{', '.join(plain)} are not compiled; run first: rm .venv/.installed && make setup")
 
 
 def limit_row(

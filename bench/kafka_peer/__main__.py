@@ -22,6 +22,7 @@ from bench.kafka_peer.nats_server import NatsProcess
 from bench.kafka_peer.pair import Pair
 from bench.kafka_peer.report import PeerReport, Report, print_rules
 from bench.kafka_peer.rows import LINE, Compared
+from bench.measure import check_compiled
 
 Rows = Callable[[Pair], list[Compared]]
 
@@ -73,6 +74,7 @@ def main() -> int:
     for given, known in ((peers, [*PEERS, *NOT_TO_BE_HAD]), (names, NAMES)):
         if unknown := sorted(set(given) - set(known)):
             parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+    check_compiled()
     # A comparison that is told to end stops its brokers and removes their files first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(PenstockProcess.version(), options.quick, 3 if options.quick else 5, os.getloadavg()[0])

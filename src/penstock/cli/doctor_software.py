@@ -45,24 +45,16 @@ def _event_loop() -> Finding:
 
 
 def _kernels() -> Finding:
-    """Found by their files: importing one does not tell of the others."""
-    import penstock.kernels
+    from penstock.kernels import kernel_names, plain_kernels
 
-    folder = Path(penstock.kernels.__file__).parent
-    names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
-    plain = [name for name in names if _origin(f"penstock.kernels.{name}").endswith(".py")]
-    if plain:
+    names = kernel_names()
+    if plain := plain_kernels():
         return warn(
             "kernels",
             f"{len(plain)} of {len(names)} run as plain Python: {', '.join(plain)}",
             "install a C compiler (gcc) and reinstall the package; uncompiled kernels are many times slower",
         )
     return ok("kernels", f"all {len(names)} are compiled")
-
-
-def _origin(module: str) -> str:
-    spec = importlib.util.find_spec(module)
-    return "" if spec is None or spec.origin is None else spec.origin
 
 
 def _extras() -> dict[str, list[str]]:

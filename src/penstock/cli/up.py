@@ -75,6 +75,7 @@ def run(argv: list[str]) -> int:
 
         log_to_stderr(config.log_level, config.log_format)
         raise_open_files()
+        _tell_of_plain_kernels()
         keep_freed_memory()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(config, as_json=output == "json"))
@@ -85,6 +86,13 @@ def run(argv: list[str]) -> int:
         log.exception("the node failed")
         raise CommandError(f"the node failed: {error}; the log above says where", ExitCode.FAILED) from error
     return ExitCode.OK
+
+
+def _tell_of_plain_kernels() -> None:
+    from penstock.kernels import plain_kernels
+
+    if plain := plain_kernels():
+        log.warning("%d kernels run as plain Python, many times slower: %s; see `penstock doctor`", len(plain), ", ".join(plain))
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
