@@ -9,7 +9,7 @@ from ssl import SSLContext
 from penstock.broker import Broker
 from penstock.core.clock import Clock, SystemClock
 from penstock.gateway.kafka.connection import Connection
-from penstock.gateway.kafka.node import Node
+from penstock.gateway.kafka.node import Node, OtherBrokers
 from penstock.gateway.kafka.options import KafkaOptions
 from penstock.gateway.kafka.probe import KafkaProbe
 
@@ -35,6 +35,7 @@ class KafkaGateway:
         options: KafkaOptions | None = None,
         clock: Clock | None = None,
         tls: SSLContext | None = None,
+        other_brokers: OtherBrokers | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -48,6 +49,7 @@ class KafkaGateway:
             options=options or KafkaOptions(),
             clock=clock or SystemClock(),
             is_encrypted=tls is not None,
+            other_brokers=other_brokers,
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker import Broker
 from penstock.broker.dynamic_config import CONNECTIONS_MAX
@@ -17,6 +17,19 @@ from penstock.gateway.kafka.security.sasl import SaslExchange
 
 if TYPE_CHECKING:
     from penstock.gateway.kafka.connection import Connection
+
+
+class BrokerAddress(NamedTuple):
+    """A node of the cluster as Kafka clients reach it. The rack is empty if there is none."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str = ""
+
+
+OtherBrokers = Callable[[], Sequence[BrokerAddress]]
+"""The other nodes of the cluster that run now: each may become the one that serves."""
 
 
 class Node:
@@ -32,7 +45,9 @@ class Node:
         options: KafkaOptions,
         clock: Clock,
         is_encrypted: bool = False,
+        other_brokers: OtherBrokers | None = None,
     ) -> None:
+        self._other_brokers = other_brokers
         self.broker = broker
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -47,6 +62,11 @@ class Node:
         self.access = broker.access  # None: everyone may do everything
         security = broker.options.security
         self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
+
+    def brokers(self) -> list[BrokerAddress]:
+        """All nodes of the cluster, this one first."""
+        others = () if self._other_brokers is None else self._other_brokers()
+        return [BrokerAddress(self.node_id, self.host, self.port), *others]
 
     def sasl_exchange(self) -> SaslExchange | None:
         """Returns the SASL exchange of a new connection, or None without security."""

@@ -55,7 +55,10 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
     response = DescribeClusterResponse(
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
-        brokers=[DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port)],
+        brokers=[
+            DescribeClusterBroker(broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack or None)
+            for broker in node.brokers()
+        ],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS

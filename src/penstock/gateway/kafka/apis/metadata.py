@@ -46,7 +46,10 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
             if topic.name is not None:
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port)],
+        brokers=[
+            MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack or None)
+            for broker in node.brokers()
+        ],
         cluster_id=node.cluster_id,
         controller_id=node.node_id,
         topics=topics,

@@ -1,0 +1,323 @@
+"""The broker of a node with all its listeners, started together on a storage that is open, and stopped together."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from random import Random
+from ssl import SSLContext
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.blob import BlobStorage
+from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions
+from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
+from penstock.broker.streams import StreamEngine, Streams
+from penstock.core.clock import SystemClock, boot_time
+from penstock.gateway.kafka import KafkaGateway, KafkaOptions, OtherBrokers
+from penstock.server.config import NodeConfig
+from penstock.server.disk_marks import NodeLayout
+from penstock.server.errors import BadSettingError, ListenError
+from penstock.server.listener_checks import ListenerChecks
+from penstock.server.metrics import Observatory, Sources
+from penstock.server.security import peer_token, security_of, tls_context
+from penstock.server.stream_listeners import listen_streams
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from penstock.server.http import HttpListener, NodeContext, ReadersOf
+
+_ANY_ADDRESS = ("0.0.0.0", "::", "")
+
+MountConsole = Callable[["web.Application"], None]
+
+
+class Listener(NamedTuple):
+    """Where a gateway is reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class BrokerHost:
+    """A broker and its gateways. `stop` finishes the requests in flight first."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        layout: NodeLayout,
+        observatory: Observatory,
+        mount_console: MountConsole | None = None,
+        other_brokers: OtherBrokers | None = None,
+    ) -> None:
+        self.config = config
+        self.layout = layout
+        self.observatory = observatory
+        self.listeners: dict[str, Listener] = {}
+        self._group = 0
+        self._mount_console = mount_console
+        self._other_brokers = other_brokers
+        self._http: HttpListener | None = None
+        self._ydb_readers_of: ReadersOf | None = None
+        self._closing = AsyncExitStack()
+
+    async def start(
+        self, storage: BlobStorage, options: BrokerOptions, random: Random, on_started: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Start the broker, then listen. `on_started` is called in between: from then on the broker's tablets exist. What was
+        started is stopped again if anything fails."""
+        config, tls = self.config, tls_context(self.config)
+        self._group = options.group
+        try:
+            broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
+            self._closing.push_async_callback(broker.stop)
+            await on_started()
+            # It starts last and stops just before the broker, so that monitoring can watch the node drain.
+            self._closing.push_async_callback(self._stop_http)
+            await self._listen(broker, tls)
+            await self._listen_ydb(broker, random)
+            await self._listen_yt(broker, tls, random)
+            streams = await listen_streams(config, broker, self._closing, random)
+            for name, port in streams.ports.items():
+                self.listeners[name] = Listener(config.host, port)
+            for gateway in streams.gateways:
+                self.observatory.watch("stream", gateway)
+            await self._listen_http(storage, broker, streams.engine, tls, self._mount_console)
+        except BaseException:
+            await self._closing.aclose()
+            raise
+        self.observatory.loop_watch.serve()
+
+    async def stop(self) -> None:
+        """Accept no more requests, finish those in flight, then stop the broker."""
+        self.observatory.drain()
+        await self._closing.aclose()
+
+    async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
+        config = self.config
+        if config.kafka_tls_port is None:
+            await self._listen_at("kafka", config.kafka_port, broker, tls)
+        else:
+            await self._listen_at("kafka", config.kafka_port, broker, None)
+            await self._listen_at("kafka_tls", config.kafka_tls_port, broker, tls)
+
+    async def _listen_at(self, name: str, port: int | None, broker: Broker, tls: SSLContext | None) -> None:
+        """A listener for Kafka clients, which get its own address in metadata."""
+        if port is None:
+            return
+        config = self.config
+        gateway = KafkaGateway(
+            broker,
+            node_id=self.layout.node_id,
+            cluster_id=self.layout.cluster_id,
+            host=config.host,
+            port=port,
+            advertised_host=advertised_host(config),
+            options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
+            tls=tls,
+            other_brokers=self._other_brokers,
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise cannot_listen(f"{name}_port", config.host, port, error) from error
+        self._closing.push_async_callback(gateway.stop)
+        self.listeners[name] = Listener(config.host, gateway.port)
+        self.observatory.watch("kafka", gateway)
+
+    async def _listen_yt(self, broker: Broker, tls: SSLContext | None, random: Random) -> None:
+        config = self.config
+        if config.yt_port is None:
+            return
+        try:
+            from penstock.gateway.yt import YtGateway
+        except ImportError as error:
+            raise BadSettingError(
+                f"yt_port is {config.yt_port}, but {error.name} is not installed; install Penstock with its yt extra: "
+                f"pip install 'penstock[yt]'"
+            ) from error
+        gateway = YtGateway(
+            broker,
+            cluster_name=config.cluster_name,
+            host=config.host,
+            port=config.yt_port,
+            advertised_host=advertised_host(config),
+            peers=config.peer_clusters,
+            peer_token=peer_token(config),
+            tls=tls,
+            drain_timeout_s=config.drain_timeout_s,
+            random=random,
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise cannot_listen("yt_port", config.host, config.yt_port, error) from error
+        self._closing.push_async_callback(gateway.stop)
+        self.listeners["yt"] = Listener(config.host, gateway.port)
+        self.observatory.watch("yt", gateway)
+
+    async def _listen_ydb(self, broker: Broker, random: Random) -> None:
+        config = self.config
+        if config.ydb_port is None:
+            return
+        try:
+            # Only those who want it need what it is made with.
+            from penstock.gateway.ydb import YdbGateway
+        except ModuleNotFoundError as error:
+            raise BadSettingError(
+                f"ydb_port is set, but {error.name} is not installed; run: pip install 'penstock[ydb]', or set ydb_port to none"
+            ) from error
+        tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
+        gateway = YdbGateway(
+            broker,
+            node_id=self.layout.node_id,
+            host=config.host,
+            port=config.ydb_port,
+            advertised_host=advertised_host(config),
+            drain_timeout_s=config.drain_timeout_s,
+            random=random,
+            tls=tls,
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise cannot_listen("ydb_port", config.host, config.ydb_port, error) from error
+        self._closing.push_async_callback(gateway.stop)
+        self.listeners["ydb"] = Listener(config.host, gateway.port)
+        self._ydb_readers_of = gateway.readers_of
+        self.observatory.watch("ydb", gateway)
+
+    async def _listen_http(
+        self,
+        storage: BlobStorage,
+        broker: Broker,
+        streams: StreamEngine | None,
+        tls: SSLContext | None,
+        mount_console: Callable[[web.Application], None] | None,
+    ) -> None:
+        """Start the HTTP listener, last, so that it can show all the others."""
+        config = self.config
+        if config.http_port is None:
+            return
+        # It takes a while to import, and not every node listens.
+        from penstock.server.http import HttpListener
+        from penstock.server.metrics.pipeline_reports import PipelineReports
+        from penstock.server.metrics.routes import add_routes
+
+        context = self._node_context(storage, broker, streams)
+        listener = HttpListener(
+            context,
+            host=config.host,
+            port=config.http_port,
+            advertised_host=advertised_host(config),
+            mounts=(partial(add_routes, observatory=self.observatory), *(() if mount_console is None else (mount_console,))),
+            tls=tls,
+        )
+        try:
+            await listener.start()
+        except OSError as error:
+            raise cannot_listen("http_port", config.host, config.http_port, error) from error
+        self._http = listener
+        self.listeners["http"] = Listener(config.host, listener.port)
+        self.observatory.count_connections = listener.connections
+        life = await storage.life(self._group)
+        sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(context).read)
+        sources.streams = streams if isinstance(streams, Streams) else None
+        sources.checks = ListenerChecks(self.listeners, _encrypted_listeners(config), broker.clock.monotonic)
+        self.observatory.serve(sources)
+
+    def _node_context(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> NodeContext:
+        """The node as the HTTP listener sees it."""
+        from penstock.server.http import Figures, NodeContext
+
+        clock = broker.clock
+        return NodeContext(
+            config=self.config,
+            cluster_id=self.layout.cluster_id,
+            node_id=self.layout.node_id,
+            erasure=self.layout.erasure.value,
+            broker=broker,
+            storage=storage,
+            streams=streams,
+            listeners=self.listeners,
+            clock=clock,
+            started_ms=int(clock.wall() * 1000),
+            figures=Figures(broker, clock),
+            observatory=self.observatory,
+            readers_of=self._ydb_readers_of,
+        )
+
+    async def _stop_http(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
+        await self.observatory.stop()
+
+
+def broker_options(config: NodeConfig, group: int) -> BrokerOptions:
+    """The options of the broker that the settings of a node describe."""
+    return BrokerOptions(
+        group=group,
+        auto_create_topics=config.auto_create_topics,
+        default_partitions=config.default_partitions,
+        limits=BrokerLimits(
+            topic_partitions=config.topic_partitions_max,
+            partitions=config.partitions_max,
+            groups=config.groups_max,
+            yt_nodes=config.yt_nodes_max,
+            yt_transactions=config.yt_transactions_max,
+        ),
+        cache_bytes=config.cache_bytes,
+        retention_interval_s=config.retention_interval_s,
+        elapsed=boot_time,
+        give_up_tablets=frozenset(config.give_up_tablets or ()),
+        compaction=CompactionOptions(config.compaction_interval_s, config.compaction_map_bytes),
+        produce_bytes_per_s=config.produce_bytes_per_s,
+        fetch_bytes_per_s=config.fetch_bytes_per_s,
+        groups=GroupOptions(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            members_max=config.group_members_max,
+            session_timeout_ms_min=config.group_session_timeout_min_ms,
+            session_timeout_ms_max=config.group_session_timeout_max_ms,
+            offsets_retention_s=config.offsets_retention_minutes * 60.0,
+        ),
+        security=security_of(config),
+        cluster_name=config.cluster_name,
+        rules_for_anonymous=config.allow_without_rule and not config.sasl,
+        consumer_groups=ConsumerGroupOptions(
+            session_timeout_ms=int(config.consumer_session_timeout_s * 1000),
+            heartbeat_interval_ms=max(int(config.consumer_heartbeat_interval_s * 1000), 1),
+            members_max=config.group_members_max or ConsumerGroupOptions().members_max,
+        ),
+    )
+
+
+def _encrypted_listeners(config: NodeConfig) -> frozenset[str]:
+    """The listeners with TLS."""
+    if config.tls_cert is None:
+        return frozenset()
+    return _expected_listeners(config) - (frozenset() if config.kafka_tls_port is None else {"kafka"})
+
+
+def _expected_listeners(config: NodeConfig) -> frozenset[str]:
+    names = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
+    return frozenset(name for name in names if getattr(config, f"{name}_port") is not None)
+
+
+def advertised_host(config: NodeConfig) -> str:
+    """The host that others are told to connect to."""
+    if config.advertised_host is not None:
+        return config.advertised_host
+    return socket.gethostname() if config.host in _ANY_ADDRESS else config.host
+
+
+def cannot_listen(key: str, host: str, port: int, error: OSError) -> ListenError:
+    """The error of a listener that cannot have its port."""
+    option = "--" + key.replace("_", "-")
+    reason = error.strerror or str(error)
+    where = Listener(host, port)
+    return ListenError(f"cannot listen on {where}: {reason}; choose another --host or {option} (0 picks a free one)")
