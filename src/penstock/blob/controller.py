@@ -22,13 +22,12 @@ from typing import NamedTuple
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig
-from penstock.blob.local_group import LocalGroup
 from penstock.blob.placement import PlacedDisk, choose_disks, choose_spare
 from penstock.blob.quorum import fits_fail_model
 from penstock.blob.status import Reply, Status
 from penstock.blob.storage import BlobStorage
 from penstock.blob.topology import Erasure
-from penstock.blob.vdisk_host import OnFormed
+from penstock.blob.vdisk_host import OnFormed, VDiskHost
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, UnavailableError
 
@@ -248,7 +247,7 @@ def _tablet_info(static_group: int) -> TabletInfo:
     return TabletInfo(CONTROLLER_TABLET, (ChannelHistory([(0, static_group)]),))
 
 
-def _expect_spare(life: LocalGroup, order: int) -> None:
+def _expect_spare(life: VDiskHost, order: int) -> None:
     """The next disk may only be given up once the group can do without it and all that are not whole."""
     whole = {other for other, vdisk in life.vdisks.items() if vdisk.proves_absence and not vdisk.closed}
     lacking = sum(1 << other for other in range(len(life.group.links)) if other == order or other not in whole)

@@ -6,7 +6,6 @@ from random import Random
 
 from penstock.blob.group import Group
 from penstock.blob.options import GroupOptions
-from penstock.blob.proxy import GroupProxy
 from penstock.blob.topology import Erasure
 from penstock.blob.vdisk_host import OnFormed, OpenDisk, VDiskHost
 from penstock.core.clock import Clock
@@ -30,4 +29,3 @@ class LocalGroup(VDiskHost):
         disks = erasure.shape.disks
         group = Group(group_id, generation, erasure, [None] * disks)
         super().__init__(group, range(disks), open_disk, clock=clock, random=random, options=options, on_formed=on_formed)
-        self.proxy = GroupProxy(group, clock)

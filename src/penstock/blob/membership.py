@@ -58,14 +58,8 @@ class Membership:
     async def trouble_with_moving(self, order: int) -> str:
         """Why a VDisk cannot be moved now; empty if it can. The group must be able to do without it and without all that are out,
         fresh or being refilled: one change is finished before the next."""
-        generation, erasure = self.configuration.generation, self.configuration.erasure
-        asks = {
-            other: link.listing(generation, bytes(CHANNEL_KEY_SIZE), b"", b"", reverse=False, limit=1)
-            for other, link in enumerate(self.group.links)
-            if link is not None and other != order
-        }
-        pages = await self.group.ask(asks, lambda _: False)
-        whole = sum(1 << other for other, page in pages.items() if page.status is Status.OK and page.proves_absence)
+        erasure = self.configuration.erasure
+        whole = sum(1 << other for other, is_whole in (await self.survey(order)).items() if is_whole)
         lacking = (1 << len(self.group.links)) - 1 & ~whole
         if fits_fail_model(erasure, lacking):
             return ""
@@ -73,6 +67,17 @@ class Membership:
             str(self.group.vdisk_id(other)) for other in range(len(self.group.links)) if lacking >> other & 1 and other != order
         ]
         return f"VDisks {', '.join(others)} are out or being refilled; wait until they are complete"
+
+    async def survey(self, without: int | None = None) -> dict[int, bool]:
+        """Which VDisks serve, by order number, and whether each holds all that it should."""
+        generation = self.configuration.generation
+        asks = {
+            order: link.listing(generation, bytes(CHANNEL_KEY_SIZE), b"", b"", reverse=False, limit=1)
+            for order, link in enumerate(self.group.links)
+            if link is not None and order != without
+        }
+        pages = await self.group.ask(asks, lambda _: False)
+        return {order: page.proves_absence for order, page in pages.items() if page.status is Status.OK}
 
     async def refresh(self) -> None:
         """Offer this node's configuration to every VDisk, and take the newest that any of them is in."""

@@ -8,8 +8,8 @@ from penstock.blob.quorum import fits_fail_model
 from penstock.core.probe import Durations
 
 if TYPE_CHECKING:
-    from penstock.blob.local_group import LocalGroup
     from penstock.blob.replication import RoundReport
+    from penstock.blob.vdisk_host import VDiskHost
 
 HEALTHY, DEGRADED, READ_ONLY, LOST = "healthy", "degraded", "read-only", "lost"
 
@@ -64,13 +64,16 @@ class GroupProbe:
         self.damaged_found += found
 
 
-def group_state(life: LocalGroup) -> str:
+def group_state(life: VDiskHost) -> str:
     """How well a group is: `healthy`; `degraded` while disks are out, full, failing or being refilled; `read-only` when too many
     are full or failing to write; `lost` when too few are left to answer at all."""
     erasure = life.group.erasure
     out = unfit = stuck = 0
     for order in range(len(life.group.links)):
         vdisk = life.vdisks.get(order)
+        if vdisk is None and order in life.elsewhere:
+            unfit |= 0 if life.elsewhere[order] else 1 << order
+            continue
         if vdisk is None or vdisk.closed:
             out |= 1 << order
             continue

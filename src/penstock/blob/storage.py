@@ -22,7 +22,7 @@ from penstock.blob.options import GroupOptions
 from penstock.blob.proxy import DiscoverResult, GroupProxy, RangeResult
 from penstock.blob.status import OK, Reply, Status, Submitted, worst_reply
 from penstock.blob.topology import Erasure
-from penstock.blob.vdisk_host import OnFormed
+from penstock.blob.vdisk_host import OnFormed, VDiskHost
 from penstock.blob.vector import Content
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, ConfigError, InvalidRequestError, UnavailableError
@@ -57,7 +57,7 @@ class BlobStorage:
         self._open_vdisk = open_vdisk or functools.partial(open_local_vdisk, durable=durable)
         self._configs: dict[int, GroupConfig] = {}
         self._on_formed: dict[int, OnFormed] = {}
-        self._lives: dict[int, asyncio.Task[LocalGroup]] = {}
+        self._lives: dict[int, asyncio.Future[VDiskHost]] = {}
         self._closed = False
         for config in groups:
             self.add_group(config)
@@ -71,11 +71,19 @@ class BlobStorage:
         if on_formed is not None:
             self._on_formed[config.id] = on_formed
 
+    def adopt(self, config: GroupConfig, host: VDiskHost) -> None:
+        """Make a group known that is open already, with VDisks on other nodes; or the disks that it has by now. It is closed with
+        the others."""
+        if config.id not in self._configs:
+            self._lives[config.id] = opened = asyncio.get_running_loop().create_future()
+            opened.set_result(host)
+        self._configs[config.id] = config
+
     def groups(self) -> list[GroupConfig]:
         """Every group that is known."""
         return list(self._configs.values())
 
-    async def life(self, group_id: int) -> LocalGroup:
+    async def life(self, group_id: int) -> VDiskHost:
         """The group itself, opened on first use. ConfigError if its disks are not what they should be."""
         if self._closed:
             raise ClosedError("the storage is closed")
@@ -124,11 +132,11 @@ class BlobStorage:
         for starting in self._lives.values():
             done = await asyncio.gather(starting, return_exceptions=True)
             for life in done:
-                if isinstance(life, LocalGroup):
+                if isinstance(life, VDiskHost):
                     await life.stop()
         self._lives.clear()
 
-    async def _start(self, config: GroupConfig) -> LocalGroup:
+    async def _start(self, config: GroupConfig) -> VDiskHost:
         note_formed = self._on_formed.get(config.id)
 
         async def on_formed() -> None:

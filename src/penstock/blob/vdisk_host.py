@@ -23,6 +23,7 @@ from penstock.blob.membership import Membership
 from penstock.blob.meta import DiskState
 from penstock.blob.options import GroupOptions
 from penstock.blob.probe import GroupProbe
+from penstock.blob.proxy import GroupProxy
 from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import VDisk
@@ -60,7 +61,10 @@ class VDiskHost:
         node: int = 0,
     ) -> None:
         self.group = group
+        self.proxy = GroupProxy(group, clock) if membership is None else membership.proxy
         self.hosted = tuple(hosted)
+        # Whether each VDisk on another node proved absence when it was asked last; those that gave no answer are missing.
+        self.elsewhere: dict[int, bool] = {}
         self._node = node
         self._membership = membership
         self.options = options or GroupOptions()

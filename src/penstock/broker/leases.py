@@ -21,7 +21,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.blob import LocalGroup
+from penstock.blob import VDiskHost
 from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import LeaseLimitError, LeaseSpentError, UnknownLeaseError
 from penstock.broker.system_tablet import TableTablet
@@ -271,7 +271,7 @@ class Leases:
                 self._book.restore(key, lease)
 
 
-def is_short_of_room(life: LocalGroup) -> bool:
+def is_short_of_room(life: VDiskHost) -> bool:
     """Whether a disk of the group is nearly full, so that leases are ignored."""
     spaces = [vdisk.space for vdisk in life.vdisks.values()]
     is_full = any(vdisk.full for vdisk in life.vdisks.values())

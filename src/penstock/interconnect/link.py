@@ -125,9 +125,10 @@ class Link:
         self._hurry.set()
 
     def move(self, address: str) -> None:
-        """The node has another address from now on."""
+        """The node has another address from now on; it may be empty until it is known."""
         if address != self.address:
             self.address = address
+            self._hurry.set()
             self._break("its address has changed")
 
     async def close(self) -> None:
@@ -240,6 +241,8 @@ class Link:
     # Connecting.
 
     async def _run(self) -> None:
+        if not self.address:
+            await self._pause()
         while True:
             try:
                 await self._connect()
@@ -253,10 +256,14 @@ class Link:
                     await self._broken
                 if self._clock.monotonic() - up_since > self._options.heartbeat_timeout_s:
                     self._backoff.reset()
-            self._hurry.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._backoff.delay_s()):
-                    await self._hurry.wait()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait before the next attempt: less long if the node has connected to this one or has moved, and until it has an address at all."""
+        self._hurry.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff.delay_s() if self.address else None):
+                await self._hurry.wait()
 
     async def _connect(self) -> None:
         options = self._options

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
-from penstock.blob import Disk, Erasure, GroupOptions, LocalGroup, VDiskOptions
+from penstock.blob import Disk, Erasure, GroupOptions, LocalGroup, VDiskHost, VDiskOptions
 from penstock.blob.quorum import fits_fail_model
 from penstock.blob.vdisk import VDisk
 from penstock.testing.fault_ledger import Interval, InvariantError
@@ -85,7 +85,7 @@ class World:
             self.process = SimProcess(self.loop, f"node-{self._incarnation}")
             if crash_after is not None:
                 self.process.crash_at_step(crash_after)
-            self.life = LocalGroup(
+            self.life: VDiskHost = LocalGroup(
                 GROUP_ID,
                 self.generation,
                 self.erasure,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Literal, NamedTuple, cast
 
-from penstock.blob import GroupConfig, LocalGroup, VDisk, VDiskId, group_state
+from penstock.blob import GroupConfig, VDisk, VDiskHost, VDiskId, group_state
 from penstock.broker import Operation
 from penstock.core.errors import PenstockError
 from penstock.server.http.node_context import NodeContext
@@ -159,7 +159,7 @@ class StorageResource(Resource):
         )
 
 
-def group_space(life: LocalGroup) -> Space:
+def group_space(life: VDiskHost) -> Space:
     """The bytes a group uses, and the space of its file systems, which disks may share."""
     known = {space.device: space for vdisk in life.vdisks.values() if (space := vdisk.space) is not None}.values()
     used = sum(_used(vdisk) for vdisk in life.vdisks.values())
@@ -172,7 +172,7 @@ def _used(vdisk: VDisk) -> int:
     return sealed + vdisk.journal.offset
 
 
-def _vdisk(config: GroupConfig, life: LocalGroup, order: int) -> VDiskView:
+def _vdisk(config: GroupConfig, life: VDiskHost, order: int) -> VDiskView:
     vdisk = life.vdisks.get(order)
     vdisk_id = VDiskId.of_order(config.erasure, config.id, life.group.generation, order)
     chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
@@ -199,7 +199,7 @@ def _vdisk(config: GroupConfig, life: LocalGroup, order: int) -> VDiskView:
     )
 
 
-async def _scrub(lives: list[LocalGroup]) -> None:
+async def _scrub(lives: list[VDiskHost]) -> None:
     for life in lives:
         try:
             damaged = await life.scrub()

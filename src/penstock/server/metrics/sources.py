@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from penstock.blob import Erasure, LocalDisk, LocalGroup, group_state
+from penstock.blob import Erasure, LocalDisk, VDiskHost, group_state
 from penstock.broker import Broker
 from penstock.broker.streams import Streams
 from penstock.core.probe import Durations, RequestProbe
@@ -36,7 +36,7 @@ class Sources:
     """The parts of a node. Gateways are listed with the name they are counted under; several may share one."""
 
     broker: Broker
-    life: LocalGroup
+    life: VDiskHost
     listeners: Mapping[str, object]
     expected: frozenset[str]  # the configured listeners
     read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
