@@ -3,7 +3,7 @@
 `Node` itself is in penstock.server.node: importing it loads every layer below, which reading a configuration need not wait for.
 """
 
-from penstock.server.config import SETTINGS, NodeConfig, Setting, load_config
+from penstock.server.config import NodeConfig, load_config
 from penstock.server.errors import (
     BadSettingError,
     DirectoryInUseError,
@@ -11,6 +11,8 @@ from penstock.server.errors import (
     DirectoryUnusableError,
     ListenError,
 )
+from penstock.server.setting import Setting
+from penstock.server.settings import SETTINGS
 
 __all__ = [
     "SETTINGS",

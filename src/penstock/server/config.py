@@ -10,39 +10,18 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.server.errors import BadSettingError
-from penstock.server.kinds import (
-    FILE,
-    FLAG,
-    HOST,
-    NAME,
-    NUMBERS,
-    PATH,
-    PATHS,
-    PEERS,
-    PORT,
-    SECONDS,
-    SECRET,
-    SIZE,
-    URL,
-    USER,
-    Kind,
-    choice,
-    or_none,
-    whole_number,
-)
+from penstock.server.setting import ENVIRONMENT_PREFIX, Setting
+from penstock.server.settings import SETTINGS
 
 CONFIG_NAME: Final = "penstock.toml"
-ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
 # Read by the commands that talk to a node; a node in the same environment must not stumble over it.
 CLIENT_VARIABLES: Final = frozenset(
     {"PENSTOCK_BOOTSTRAP", "PENSTOCK_HTTP", "PENSTOCK_STREAM", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"}
 )
-
-NODE_ID_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +42,21 @@ class NodeConfig:
     http_port: int | None = 8080
     yt_port: int | None = None
     cluster_name: str = "penstock"
+    etcd: tuple[str, ...] | None = None
+    etcd_ca: Path | None = None
+    etcd_cert: Path | None = None
+    etcd_key: Path | None = None
+    etcd_user: str | None = None
+    etcd_password: str | None = field(default=None, repr=False)
+    etcd_password_file: Path | None = None
+    node_name: str | None = None
+    replaces_node: bool = False
+    interconnect_port: int | None = 9190
+    interconnect_ca: Path | None = None
+    interconnect_cert: Path | None = None
+    interconnect_key: Path | None = None
+    rack: str | None = None
+    datacenter: str | None = None
     peer_clusters: Mapping[str, str] | None = None
     peer_token_file: Path | None = None
     ydb_port: int | None = None
@@ -106,293 +100,6 @@ class NodeConfig:
     otel_endpoint: str | None = None
 
 
-class Setting(NamedTuple):
-    """One setting: its key in the file, the kind of its values, its default as documented, and its description."""
-
-    key: str
-    kind: Kind
-    default: str
-    doc: str
-
-    @property
-    def variable(self) -> str:
-        """Its name in the environment."""
-        return ENVIRONMENT_PREFIX + self.key.upper()
-
-    @property
-    def is_list(self) -> bool:
-        """Whether its option is given once for each item."""
-        return self.kind in (PATHS, PEERS)
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether it has no option: what is on a command line, everyone on the machine can read."""
-        return self.kind is SECRET
-
-    @property
-    def metavar(self) -> str:
-        """What stands for its value in a usage line."""
-        return self.kind.metavar
-
-    @property
-    def option(self) -> str:
-        """Its name on the command line."""
-        singular = {PATHS: "disk", PEERS: "peer-cluster"}.get(self.kind, self.key)
-        return "--" + singular.replace("_", "-")
-
-
-SETTINGS: Final = {
-    setting.key: setting
-    for setting in (
-        Setting("data_dir", PATH, "./penstock-data", "the node's identity and, unless disks are given, all data"),
-        Setting(
-            "erasure",
-            choice("none", "mirror-3", "block-4-2", "mirror-3-dc"),
-            "that of the data directory; none for a new one",
-            "how blobs are stored on disks: none is one copy on 1 disk, mirror-3 survives the loss of any 1 of 3 disks, "
-            "block-4-2 that of any 2 of 8, mirror-3-dc that of one row of 3 and one more of 9. Fixed when the data directory "
-            "is created",
-        ),
-        Setting(
-            "disks",
-            PATHS,
-            "those of the data directory; inside it for a new one",
-            "the directories of the disks, in order: 1, 3, 8 or 9, depending on erasure. Each should fail by itself",
-        ),
-        Setting(
-            "durability",
-            choice("fsync", "os"),
-            "fsync",
-            "when a write is acknowledged: fsync after it is on disk, os once it is in the page cache, as Kafka "
-            "does (a process crash loses nothing, a power cut may)",
-        ),
-        Setting(
-            "disk_timeout_s",
-            SECONDS,
-            "15",
-            "the timeout of a disk operation; a disk that exceeds it counts as failed until it answers again. "
-            "Keep it below the request timeout of clients (30 s in Kafka's)",
-        ),
-        Setting(
-            "accept_data_loss",
-            FLAG,
-            "false",
-            "start although files of the only copy of the data are missing or truncated: their content is lost "
-            "permanently, and the log names it. Without it such a node does not start, so that the files can be "
-            "restored. Set it for one start only",
-        ),
-        Setting(
-            "node_id",
-            whole_number(0, NODE_ID_MAX),
-            "that of the data directory; 1 for a new one",
-            "the id of this node, the broker id of Kafka clients",
-        ),
-        Setting("host", HOST, "127.0.0.1", "the address to listen on; 0.0.0.0 for all interfaces"),
-        Setting(
-            "advertised_host",
-            HOST,
-            "the host; this machine's name if the host is 0.0.0.0 or ::",
-            "the host that clients connect to",
-        ),
-        Setting("kafka_port", PORT, "9092", "the port for Kafka clients; 0 picks a free one, none turns the listener off"),
-        Setting(
-            "kafka_tls_port",
-            PORT,
-            "none",
-            "a second port for Kafka clients, with TLS, while kafka_port stays plaintext; needs tls_cert",
-        ),
-        Setting(
-            "http_port",
-            PORT,
-            "8080",
-            "the port for the web console, the admin API, health and metrics; 0 picks a free one, none turns the "
-            "listener off. With sasl it requires a user and password, with tls_cert it uses TLS",
-        ),
-        Setting(
-            "yt_port",
-            PORT,
-            "none",
-            "the port for YT clients (HTTP proxy); 0 picks a free one. Needs the extra: pip install 'penstock[yt]'",
-        ),
-        Setting("cluster_name", NAME, "penstock", "the name of this cluster in paths of YT clients: <cluster=name>//path"),
-        Setting("peer_clusters", PEERS, "none", "other clusters that YT paths may name, and the URLs of their YT listeners"),
-        Setting(
-            "peer_token_file",
-            FILE,
-            "none",
-            "a file with the token (user:password) this cluster authenticates with at peer clusters; without it, "
-            "forwarded requests carry the client's token",
-        ),
-        Setting(
-            "ydb_port",
-            PORT,
-            "none",
-            "the port for YDB topic clients, usually 2136; 0 picks a free one, none turns the listener off. Needs "
-            "the extra: pip install 'penstock[ydb]'",
-        ),
-        Setting(
-            "stream_port",
-            PORT,
-            "none",
-            "the port for stream clients (gRPC), usually 50051; 0 picks a free one, none turns streams off. Needs "
-            "the extra: pip install 'penstock[stream]'",
-        ),
-        Setting("stream_http_port", PORT, "none", "the port for streams over HTTP; 0 picks a free one. Needs the same extra"),
-        Setting(
-            "stream_ttl_s",
-            or_none(SECONDS),
-            "none",
-            "retention, in seconds, of subjects created by stream clients; none is no limit. retention.ms of the "
-            "topic overrides it for one subject",
-        ),
-        Setting(
-            "stream_inline_bytes",
-            SIZE,
-            "10MiB",
-            "the largest payload delivered inline to a stream client, at most 60MiB; a larger one is downloaded. "
-            "A client lowers it with the call metadata penstock-inline-bytes",
-        ),
-        Setting(
-            "stream_metadata",
-            or_none(URL),
-            "none",
-            "where stream metadata is stored: none for this node, tarantool://user:password@host:port for a "
-            "Tarantool prepared with `penstock stream init-tarantool`. Set a URL with a password in the "
-            "environment or the file",
-        ),
-        Setting(
-            "stream_payloads",
-            or_none(URL),
-            "none",
-            "where payloads are stored if stream_metadata is Tarantool: s3://bucket/prefix, with credentials and "
-            "endpoint from the AWS_… environment variables, or file:///directory",
-        ),
-        Setting("auto_create_topics", FLAG, "true", "whether a topic is created when a client first uses it"),
-        Setting("default_partitions", whole_number(1, 100_000), "1", "the number of partitions of a new topic, unless given"),
-        Setting("topic_partitions_max", whole_number(1, 1_000_000), "20000", "the maximum number of partitions of a topic"),
-        Setting(
-            "partitions_max",
-            whole_number(1, 10_000_000),
-            "50000",
-            "the maximum number of partitions of all topics; each takes about 6 KB of memory and 0.3 ms at startup",
-        ),
-        Setting("groups_max", whole_number(1, 10_000_000), "50000", "the maximum number of consumer groups, active or not"),
-        Setting("yt_nodes_max", whole_number(1, 10_000_000), "100000", "the maximum number of Cypress nodes"),
-        Setting("yt_transactions_max", whole_number(1, 1_000_000), "10000", "the maximum number of open YT transactions"),
-        Setting("cache_bytes", SIZE, "256MiB", "memory for the cache of recently written and read messages"),
-        Setting("retention_interval_s", SECONDS, "30", "the interval, in seconds, between retention runs"),
-        Setting(
-            "give_up_tablets",
-            or_none(NUMBERS),
-            "none",
-            "ids of damaged system tablets to start without, losing their lost records. Set it for one start only",
-        ),
-        Setting("compaction_interval_s", SECONDS, "15", "the interval, in seconds, between checks for partitions to compact"),
-        Setting(
-            "compaction_map_bytes",
-            SIZE,
-            "64MiB",
-            "memory for the keys of a partition during compaction, 32 bytes each; with more keys it takes several passes",
-        ),
-        Setting("produce_bytes_per_s", or_none(SIZE), "none", "the produce quota per client, per second; none is no limit"),
-        Setting("fetch_bytes_per_s", or_none(SIZE), "none", "the fetch quota per client, per second; none is no limit"),
-        Setting(
-            "group_initial_rebalance_delay_ms",
-            whole_number(0, 60_000),
-            "100",
-            "how long, in milliseconds, a new consumer group waits for more members before the first rebalance",
-        ),
-        Setting(
-            "group_members_max",
-            or_none(whole_number(1, 1_000_000)),
-            "none",
-            "the maximum number of members of a group; none is no limit for classic groups, 10000 for KIP-848 groups",
-        ),
-        Setting(
-            "group_session_timeout_min_ms",
-            whole_number(1, 1_000_000_000),
-            "1000",
-            "the smallest session timeout, in milliseconds, a member of a classic group may request",
-        ),
-        Setting(
-            "group_session_timeout_max_ms",
-            whole_number(1, 1_000_000_000),
-            "1800000",
-            "the largest session timeout, in milliseconds, a member of a classic group may request",
-        ),
-        Setting(
-            "offsets_retention_minutes",
-            whole_number(1, 100 * 366 * 24 * 60),
-            "10080",
-            "how long, in minutes, the committed offsets of a group are kept after its last member left; 10080 is a week",
-        ),
-        Setting(
-            "consumer_session_timeout_s",
-            SECONDS,
-            "45",
-            "the session timeout, in seconds, of members of KIP-848 groups",
-        ),
-        Setting(
-            "consumer_heartbeat_interval_s",
-            SECONDS,
-            "5",
-            "the heartbeat interval, in seconds, of members of KIP-848 groups; a rebalance takes about as long to reach them",
-        ),
-        Setting("drain_timeout_s", SECONDS, "10", "how long, in seconds, a shutdown waits for requests in flight"),
-        Setting(
-            "sasl",
-            FLAG,
-            "false",
-            "whether clients must authenticate, with SASL PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Also enforces "
-            "access rules (ACLs). Needs admin_password or admin_password_file",
-        ),
-        Setting("admin_user", USER, "admin", "the superuser, who is allowed everything and grants access to others"),
-        Setting(
-            "admin_password",
-            SECRET,
-            "none",
-            "the password of the superuser. It has no command-line option, since others can read a command line: "
-            "use the environment or the file",
-        ),
-        Setting("admin_password_file", FILE, "none", "a file that contains admin_password"),
-        Setting(
-            "allow_without_rule",
-            FLAG,
-            "false",
-            "whether an operation that no access rule covers is allowed; otherwise only the superuser may do it. "
-            "Without sasl, it enforces access rules for User:ANONYMOUS, which is every client, and which may also "
-            "change them",
-        ),
-        Setting(
-            "tls_cert",
-            FILE,
-            "none",
-            "a PEM file with the certificate chain of this node; with it the Kafka listener uses TLS only, unless "
-            "kafka_tls_port opens a second listener for TLS",
-        ),
-        Setting("tls_key", FILE, "none", "a PEM file with the private key of tls_cert"),
-        Setting(
-            "log_level",
-            choice("debug", "info", "warning", "error"),
-            "info",
-            "the level of log messages, which go to standard error",
-        ),
-        Setting(
-            "log_format",
-            choice("text", "json"),
-            "text",
-            "the format of log messages: text lines, or one JSON object per line",
-        ),
-        Setting(
-            "otel_endpoint",
-            or_none(URL),
-            "none, unless OTEL_EXPORTER_OTLP_ENDPOINT is set",
-            "the OTLP endpoint for traces: http://host:4318, https://…, or grpc://host:4317. The other OTEL_… "
-            "variables apply too. Needs the extra: pip install 'penstock[otel]'",
-        ),
-    )
-}
-
 _BY_VARIABLE = {setting.variable: setting for setting in SETTINGS.values()}
 assert [field.name for field in fields(NodeConfig)] == list(SETTINGS)
 
@@ -416,6 +123,7 @@ def load_config(options: Mapping[str, object], environ: Mapping[str, str], confi
             f"group_session_timeout_max_ms, which is {config.group_session_timeout_max_ms}"
         )
     _check_security(config)
+    _check_cluster(config)
     return config
 
 
@@ -432,6 +140,27 @@ def _check_security(config: NodeConfig) -> None:
         raise BadSettingError("kafka_tls_port is set, but there is no certificate for TLS; set tls_cert and tls_key")
     if (config.tls_cert is None) != (config.tls_key is None):
         raise BadSettingError("TLS needs both tls_cert and tls_key; one of them is missing")
+
+
+def _check_cluster(config: NodeConfig) -> None:
+    """Raises BadSettingError if the settings of a cluster are incomplete, or contradict those of a single node."""
+    if config.etcd is None:
+        return
+    files = (config.interconnect_ca, config.interconnect_cert, config.interconnect_key)
+    if any(files) and not all(files):
+        raise BadSettingError(
+            "TLS between nodes needs all of interconnect_ca, interconnect_cert and interconnect_key; one of them is missing"
+        )
+    if config.interconnect_port is None:
+        raise BadSettingError("interconnect_port is none; a node of a cluster needs a port for the other nodes")
+    for key, value, instead in (
+        ("erasure", config.erasure, "`penstock cluster init --kind` chooses it for the whole cluster"),
+        ("node_id", config.node_id, "the cluster gives each node its id; name it by node_name"),
+    ):
+        if value is not None:
+            raise BadSettingError(f"{key} cannot be set together with etcd: {instead}")
+    if config.etcd_password is not None and config.etcd_password_file is not None:
+        raise BadSettingError("etcd_password and etcd_password_file are both set; give the password once")
 
 
 def _config_file(environ: Mapping[str, str], named: Path | None) -> Path | None:
@@ -487,7 +216,7 @@ def _below(base: Path, value: object) -> object:
     if isinstance(value, Path):
         return base / value
     if isinstance(value, tuple):
-        return tuple(base / path for path in value)
+        return tuple(base / item if isinstance(item, Path) else item for item in value)
     return value
 
 

@@ -146,6 +146,13 @@ def _read_url(raw: object) -> object:
     return raw
 
 
+def _read_urls(raw: object) -> object:
+    urls = [part.strip() for part in raw.split(",")] if isinstance(raw, str) else raw
+    if not isinstance(urls, list) or not urls:
+        raise ValueError(raw)
+    return tuple(_read_url(url) for url in urls)
+
+
 FLAG = Kind("true or false", _read_flag, "FLAG", ("true", "false"))
 SIZE = Kind("a number of bytes above 0, such as 1048576 or 256MiB", _read_size, "BYTES")
 SECONDS = Kind("a number of seconds above 0", _read_seconds, "SECONDS")
@@ -159,4 +166,5 @@ PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_
 NAME = Kind("letters, digits, - and _, at most 100 of them", _read_name, "NAME")
 PEERS = Kind("other clusters, each as name=http://host:port", _read_peers, "NAME=URL")
 URL = Kind("an address of the form scheme://…", _read_url, "URL")
+URLS = Kind("addresses of the form http://host:port, separated by commas", _read_urls, "URL,URL")
 NUMBERS = Kind("whole numbers, separated by commas", _read_numbers, "N")

@@ -125,7 +125,7 @@ def test_wrong_usage_of_stream_exits_with_2(argv: list[str], capsys: pytest.Capt
 
 def test_up_has_an_option_for_every_setting_but_secrets() -> None:
     open_settings = {key: setting for key, setting in SETTINGS.items() if not setting.is_secret}
-    assert SETTINGS.keys() - open_settings.keys() == {"admin_password"}
+    assert SETTINGS.keys() - open_settings.keys() == {"admin_password", "etcd_password"}
     argv = [word for setting in open_settings.values() for word in (setting.option, "x")]
     arguments = vars(up.parser().parse_args(argv))
     assert {key: arguments[key] for key in open_settings} == {

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from penstock.broker import Operation
-from penstock.server.config import SETTINGS, NodeConfig, Setting
+from penstock.server.config import NodeConfig
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Nothing, Page, Paging, Resource, ResponseModel, Route
+from penstock.server.setting import Setting
+from penstock.server.settings import SETTINGS
 
 MASK: Final = "********"
 _IN_URL: Final = re.compile(r"(?<=://)[^@/\s]+(?=@)")
