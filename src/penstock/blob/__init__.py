@@ -7,6 +7,7 @@ from penstock.blob.configuration import Configuration, Seat, load_configuration
 from penstock.blob.controller import Controller
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
+from penstock.blob.link import DiskLink
 from penstock.blob.local_disk import LocalDisk
 from penstock.blob.local_group import LocalGroup
 from penstock.blob.membership import Membership
@@ -45,6 +46,7 @@ __all__ = [
     "Controller",
     "DiscoverResult",
     "Disk",
+    "DiskLink",
     "DiskProbe",
     "DiskSpace",
     "Erasure",

@@ -99,7 +99,7 @@ class Broker:
         self.intake = Intake(clock)
         cache = BlobCache(options.cache_bytes)
         on_change = self.routes.clear
-        self._tablets = Tablets(storage, options.group, cache=cache, clock=clock, random=random, on_change=on_change, probe=probe)
+        self._tablets = Tablets(storage, options, cache=cache, clock=clock, random=random, on_change=on_change, probe=probe)
         self.ages = AgeClock(tablets.system, clock, options.elapsed)  # tells what is old enough to be deleted
         self.dynamic = DynamicConfig(tablets.system)
         self.catalog = Catalog(tablets.system, random, self.dynamic.topic_defaults, limits=options.limits)
@@ -133,9 +133,7 @@ class Broker:
             await check_existence(storage, options.group)
         probe = BrokerProbe(clock)
         life = await storage.life(options.group)
-        tablets = await SystemTablets.start(
-            storage, options.group, options.give_up_tablets, clock=clock, random=random, probe=probe.tablets
-        )
+        tablets = await SystemTablets.start(storage, options, clock=clock, random=random, probe=probe.tablets)
         try:
             broker = cls(
                 storage,

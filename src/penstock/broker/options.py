@@ -36,4 +36,6 @@ class BrokerOptions:
     security: Security | None = None  # without it everyone may do everything
     cluster_name: str = "penstock"  # of this cluster, in registrations
     give_up_tablets: frozenset[int] = frozenset()  # system tablets that start without what is lost of them
+    # Called when another node has taken over a tablet; this one does not start it again. None: no other node can.
+    on_fenced: Callable[[], None] | None = None
     rules_for_anonymous: bool = False  # whether access rules apply to clients without a user

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Protocol
 
-from penstock.blob import TabletStorage
+from penstock.blob import Status, TabletStorage
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, FencedError, PenstockError
@@ -66,8 +66,16 @@ class SystemTablet:
     """Make it with `start`; `stop` it when done. While no generation serves, every call fails with a retriable error."""
 
     def __init__(
-        self, storage: TabletStorage, tablet: KvTablet, *, clock: Clock, random: Random, probe: TabletProbe | None = None
+        self,
+        storage: TabletStorage,
+        tablet: KvTablet,
+        *,
+        clock: Clock,
+        random: Random,
+        probe: TabletProbe | None = None,
+        on_fenced: Callable[[], None] | None = None,
     ) -> None:
+        self._on_fenced = on_fenced
         self._probe = probe
         self._storage = storage
         self._clock = clock
@@ -86,9 +94,11 @@ class SystemTablet:
         random: Random,
         probe: TabletProbe | None = None,
         give_up: bool = False,
+        on_fenced: Callable[[], None] | None = None,
     ) -> SystemTablet:
         """Boot the tablet. Raises what KvTablet.boot raises; only from then on it is started again and again. With `give_up`, it
-        is started without what is lost of it."""
+        is started without what is lost of it. With `on_fenced`, which is called then, it is not started again when another node
+        has taken it over."""
         try:
             tablet = await _boot(storage, random, probe, give_up=give_up)
         except DamagedTabletError as error:
@@ -98,7 +108,7 @@ class SystemTablet:
                 f"start without it: {error}; put back a copy of the disk, or start once with --give-up-tablets {number} to "
                 "go on without what is lost (give_up_tablets)"
             ) from error
-        return cls(storage, tablet, clock=clock, random=random, probe=probe)
+        return cls(storage, tablet, clock=clock, random=random, probe=probe, on_fenced=on_fenced)
 
     def on_restart(self, hook: OnRestart) -> None:
         """Call `hook` with each further generation before it serves, after those that asked earlier. If it fails, the generation
@@ -114,6 +124,15 @@ class SystemTablet:
     def serves(self) -> bool:
         """Whether a generation serves here. Another node that starts one fences this one."""
         return self._serving is not None and not self._serving.stopped.is_set()
+
+    async def is_superseded(self) -> bool:
+        """Whether another node has started a newer generation than the one that serves here; False if that cannot be told."""
+        tablet = self._serving
+        if tablet is None or tablet.stopped.is_set():
+            return False
+        found = await self._storage.discover(with_data=False)
+        is_known = found.status in (Status.OK, Status.NODATA)
+        return is_known and self._serving is tablet and found.blocked_generation >= tablet.generation
 
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request on the generation that serves. If that stops meanwhile, the request may have been carried out."""
@@ -157,7 +176,11 @@ class SystemTablet:
             await self.latest.stopped.wait()
             self._serving = None
             log.warning("system tablet %d has stopped in generation %d", self.latest.id, self.latest.generation)
+            fenced = isinstance(self.latest.stop_cause, FencedError)
             await self.latest.stop()
+            if fenced and self._on_fenced is not None:
+                self._on_fenced()
+                return
             # Two processes that fence each other must not prevent each other from serving at all.
             pause_s = RETRY_FIRST_S if self._clock.monotonic() - began >= STEADY_S else min(pause_s * 2, RETRY_MAX_S)
             await asyncio.sleep(pause_s)
@@ -168,6 +191,9 @@ class SystemTablet:
             except PenstockError as error:
                 log.warning("system tablet %d does not start, trying again: %s", self.latest.id, error)
                 await self.latest.stop()
+                if isinstance(error, FencedError) and self._on_fenced is not None:
+                    self._on_fenced()
+                    return
                 continue
             self._serving = self.latest
             log.info("system tablet %d serves again, in generation %d", self.latest.id, self.latest.generation)

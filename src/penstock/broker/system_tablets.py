@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from penstock.blob import BlobStorage, Status
 from penstock.broker.system_tablet import SystemTablet
@@ -13,6 +14,9 @@ from penstock.broker.tablets import tablet_info
 from penstock.core.clock import Clock
 from penstock.core.errors import DataMissingError, PenstockError
 from penstock.tablet import TabletProbe
+
+if TYPE_CHECKING:
+    from penstock.broker.options import BrokerOptions
 
 SYSTEM, CONSUMERS, TRANSACTIONS, NAMESPACE, TABLES = 2, 3, 4, 5, 8
 
@@ -29,15 +33,14 @@ class SystemTablets:
     async def start(
         cls,
         storage: BlobStorage,
-        group: int,
-        give_up: frozenset[int],
+        options: BrokerOptions,
         *,
         clock: Clock,
         random: Random,
         probe: TabletProbe,
     ) -> SystemTablets:
-        """Boot the five at once; those in `give_up` without what is lost of them. If one fails, the others are stopped."""
-        boot = partial(_boot, storage=storage, group=group, give_up=give_up, clock=clock, random=random, probe=probe)
+        """Boot the five at once; those that are given up without what is lost of them. If one fails, the others are stopped."""
+        boot = partial(_boot, storage=storage, options=options, clock=clock, random=random, probe=probe)
         boots = [asyncio.create_task(boot(number)) for number in (SYSTEM, CONSUMERS, TRANSACTIONS, NAMESPACE, TABLES)]
         try:
             return cls(boot, await asyncio.gather(*boots))
@@ -84,14 +87,13 @@ async def check_existence(storage: BlobStorage, group: int) -> None:
 
 
 async def _boot(
-    tablet_id: int,
-    *,
-    storage: BlobStorage,
-    group: int,
-    give_up: frozenset[int],
-    clock: Clock,
-    random: Random,
-    probe: TabletProbe,
+    tablet_id: int, *, storage: BlobStorage, options: BrokerOptions, clock: Clock, random: Random, probe: TabletProbe
 ) -> SystemTablet:
-    tablet_storage = storage.tablet(tablet_info(tablet_id, group))
-    return await SystemTablet.start(tablet_storage, clock=clock, random=random, probe=probe, give_up=tablet_id in give_up)
+    return await SystemTablet.start(
+        storage.tablet(tablet_info(tablet_id, options.group)),
+        clock=clock,
+        random=random,
+        probe=probe,
+        give_up=tablet_id in options.give_up_tablets,
+        on_fenced=options.on_fenced,
+    )

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
 from penstock.broker.errors import PartitionDamagedError, PartitionUnavailableError
 from penstock.broker.probe import BrokerProbe
 from penstock.core.clock import Clock
-from penstock.core.errors import CorruptionError, PenstockError, UnavailableError
+from penstock.core.errors import CorruptionError, FencedError, PenstockError, UnavailableError
 from penstock.queue import (
     BlobCache,
     LostOffsets,
@@ -26,6 +26,9 @@ from penstock.queue import (
     stored_partitions,
 )
 from penstock.tablet import CHANNELS, KvTablet
+
+if TYPE_CHECKING:
+    from penstock.broker.options import BrokerOptions
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,7 @@ class Tablets:
     def __init__(
         self,
         storage: BlobStorage,
-        group: int,
+        options: BrokerOptions,
         *,
         cache: BlobCache,
         clock: Clock,
@@ -89,7 +92,8 @@ class Tablets:
         probe: BrokerProbe,
     ) -> None:
         self._storage = storage
-        self._group = group
+        self._on_fenced = options.on_fenced
+        self._group = options.group
         self.cache = cache
         self._probe = probe
         self._probes: dict[int, QueueProbe] = {}
@@ -231,6 +235,11 @@ class Tablets:
                 if hosted.tablet is None:
                     hosted.tablet = await self._boot(hosted)
             except PenstockError as error:
+                if isinstance(error, FencedError) and self._on_fenced is not None:
+                    hosted.trouble = error
+                    hosted.tried.set()
+                    self._on_fenced()
+                    return
                 is_damaged = isinstance(error, CorruptionError)
                 pause = DAMAGED_RETRY_S if is_damaged else min(pause, RETRY_MAX_S)
                 if not is_damaged or str(error) != str(hosted.trouble):
@@ -250,6 +259,9 @@ class Tablets:
             hosted.tried.set()
             await hosted.tablet.stopped.wait()
             self._on_change()
+            if isinstance(hosted.tablet.tablet.stop_cause, FencedError) and self._on_fenced is not None:
+                self._on_fenced()
+                return
             log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, hosted.tablet.generation)
             await hosted.tablet.stop()
             hosted.tablet = None

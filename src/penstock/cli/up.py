@@ -23,6 +23,7 @@ from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError, 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from penstock.server.cluster.node import ClusterNode
     from penstock.server.node import Node
 
 log = logging.getLogger(__name__)
@@ -105,11 +106,8 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 
 async def _serve(config: NodeConfig, *, as_json: bool) -> None:
     stopping = _stop_on_signals()
-    # Imported when signals are already heeded: it takes a while.
-    from penstock.server.node import Node
-
     collect_later()
-    starting = asyncio.create_task(Node.start(config, _mount_console))
+    starting = asyncio.create_task(_start(config))
     stopped = asyncio.create_task(stopping.wait())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -121,11 +119,26 @@ async def _serve(config: NodeConfig, *, as_json: bool) -> None:
     try:
         collect_seldom()
         _say_ready(node, as_json=as_json)
-        await stopped
+        failed = asyncio.create_task(node.wait_failure())
+        await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+        failed.cancel()
         log.info("stopping; a second signal stops at once")
     finally:
         await node.stop()
     log.info("stopped")
+
+
+async def _start(config: NodeConfig) -> Node | ClusterNode:
+    # Imported when signals are already heeded: it takes a while.
+    if config.etcd is not None:
+        from penstock.server.cluster.node import ClusterNode
+
+        return await ClusterNode.start(config, _mount_console)
+    from penstock.server.node import Node
+
+    return await Node.start(config, _mount_console)
 
 
 def _mount_console(app: web.Application) -> None:
@@ -150,7 +163,7 @@ def _stop_on_signals() -> asyncio.Event:
     return stopping
 
 
-def _say_ready(node: Node, *, as_json: bool) -> None:
+def _say_ready(node: Node | ClusterNode, *, as_json: bool) -> None:
     made = node.layout
     if as_json:
         fields = {

@@ -33,6 +33,7 @@ from penstock.coordination.port import (
     RolledBackError,
     Snapshot,
 )
+from penstock.coordination.requests import OperatorRequest, decode_request
 from penstock.coordination.socket_server import SocketServer
 from penstock.coordination.socket_store import SocketStore
 from penstock.coordination.status import CoordinationStatus, StoreState
@@ -66,6 +67,7 @@ __all__ = [
     "NodeNameTakenError",
     "NodeRecord",
     "NotLeaderError",
+    "OperatorRequest",
     "Outcome",
     "OwnerMap",
     "Position",
@@ -80,4 +82,5 @@ __all__ = [
     "check_cluster_name",
     "cluster_prefix",
     "connect_etcd",
+    "decode_request",
 ]

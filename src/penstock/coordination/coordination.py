@@ -27,10 +27,23 @@ from penstock.coordination.identity import (
     decode_identity,
     encode_identity,
 )
-from penstock.coordination.key_layout import GROUPS, IDENTITY, LEADER, MEMBERS, NODES, OWNERS, group_key, member_key, node_key
+from penstock.coordination.key_layout import (
+    GROUPS,
+    IDENTITY,
+    LEADER,
+    MEMBERS,
+    NODES,
+    OWNERS,
+    REQUESTS,
+    STARTED,
+    group_key,
+    member_key,
+    node_key,
+    number_in,
+)
 from penstock.coordination.key_mirror import KeyChange, KeyMirror
 from penstock.coordination.members import DuplicateMemberError, MemberRecord, check_registration, decode_member, encode_member
-from penstock.coordination.node_ids import claim_node_id, removal_of
+from penstock.coordination.node_ids import NodeRecord, claim_node_id, decode_node, removal_of
 from penstock.coordination.ownership import OwnerMap
 from penstock.coordination.port import (
     Change,
@@ -43,6 +56,7 @@ from penstock.coordination.port import (
     Outcome,
     Put,
 )
+from penstock.coordination.requests import OperatorRequest, decode_request
 from penstock.coordination.session import Session
 from penstock.coordination.status import CoordinationStatus
 from penstock.core.clock import boot_time
@@ -240,6 +254,10 @@ class Coordination:
                 return
         raise CoordinationUnavailableError(f"registering node {self._record.node_id} was not confirmed in {ATTEMPTS} attempts")
 
+    def nodes(self) -> dict[int, NodeRecord]:
+        """Every node that was ever part of the cluster, by id, as last seen."""
+        return {number_in(entry.key): decode_node(entry) for entry in self._mirror.scan(NODES)}
+
     # The leader.
 
     def campaign(self) -> None:
@@ -322,6 +340,41 @@ class Coordination:
                 return result.outcome
             owners.apply(change, result.revision)
         return Outcome.DONE
+
+    # The broker, and what operators ask for.
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a broker of this cluster has run, as last seen: then its tablets must exist."""
+        return self._mirror.get(STARTED) is not None
+
+    async def note_started(self) -> None:
+        """Note that a broker runs."""
+        if not self.has_started:
+            await self.commit_as_leader([Compare(STARTED, 0)], [Put(STARTED, b"1")])
+
+    def requests(self) -> dict[str, Entry]:
+        """What operators asked for, by key, as last seen."""
+        return {entry.key: entry for entry in self._mirror.scan(REQUESTS)}
+
+    async def ask_leader(self, request_id: str, request: OperatorRequest) -> CommitResult:
+        """Ask the leader to do something; `read_request` tells its answer."""
+        key = REQUESTS + request_id
+        return await self._store.commit([Compare(key, 0)], [Put(key, msgspec.json.encode(request))])
+
+    async def read_request(self, request_id: str) -> OperatorRequest | None:
+        """A request as it is now; None if it is not there."""
+        entry = (await self._store.get(REQUESTS + request_id)).entry
+        return None if entry is None else decode_request(entry)
+
+    async def forget_request(self, request_id: str) -> CommitResult:
+        """Delete a request, whatever became of it."""
+        return await self._store.commit([], [Delete(REQUESTS + request_id)])
+
+    async def answer_request(self, entry: Entry, answered: OperatorRequest) -> CommitResult:
+        """Answer a request, as the leader."""
+        put = Put(entry.key, msgspec.json.encode(answered))
+        return await self.commit_as_leader([Compare(entry.key, entry.revision)], [put])
 
     # Watching.
 

@@ -23,13 +23,15 @@ class WrongClusterError(ConfigError):
 
 
 class ClusterIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What `penstock cluster init` decides once. `recoveries` counts how often the store was rebuilt or restored on purpose."""
+    """What `penstock cluster init` decides once. `recoveries` counts how often the store was rebuilt or restored on purpose; the
+    first storage group waits for `nodes_expected` nodes."""
 
     cluster_id: str
     name: str
     kind: str
     feature_level: int = 1
     recoveries: int = 0
+    nodes_expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     datacenter: str = ""
     version: str = ""
     feature_level_max: int = 1
+    disks: dict[str, str] = {}
+    """The disks of this node by name: empty if one can be used, otherwise why it cannot."""
     configurations: dict[str, int] = {}
     """Generation of the configuration of each storage group that the disks of this node hold."""
 

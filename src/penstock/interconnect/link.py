@@ -259,7 +259,7 @@ class Link:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait before the next attempt: less long if the node has connected to this one or has moved, and until it has an address at all."""
+        """Wait before the next attempt: less long if the node connects or has moved, and until it has an address at all."""
         self._hurry.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.delay_s() if self.address else None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -15,7 +15,7 @@ from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptio
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
-from penstock.gateway.kafka import KafkaGateway, KafkaOptions, OtherBrokers
+from penstock.gateway.kafka import BrokerAddress, KafkaGateway, KafkaOptions
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError, ListenError
@@ -53,18 +53,19 @@ class BrokerHost:
         layout: NodeLayout,
         observatory: Observatory,
         mount_console: MountConsole | None = None,
-        other_brokers: OtherBrokers | None = None,
+        other_brokers: Callable[[str], Sequence[BrokerAddress]] | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
         self.observatory = observatory
         self.listeners: dict[str, Listener] = {}
+        self.broker: Broker | None = None
         self._group = 0
         self._mount_console = mount_console
         self._other_brokers = other_brokers
         self._http: HttpListener | None = None
         self._ydb_readers_of: ReadersOf | None = None
-        self._closing = AsyncExitStack()
+        self.closing = AsyncExitStack()  # what is stopped after the broker may be put in before it starts
 
     async def start(
         self, storage: BlobStorage, options: BrokerOptions, random: Random, on_started: Callable[[], Awaitable[None]]
@@ -74,29 +75,29 @@ class BrokerHost:
         config, tls = self.config, tls_context(self.config)
         self._group = options.group
         try:
-            broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
-            self._closing.push_async_callback(broker.stop)
+            self.broker = broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
+            self.closing.push_async_callback(broker.stop)
             await on_started()
             # It starts last and stops just before the broker, so that monitoring can watch the node drain.
-            self._closing.push_async_callback(self._stop_http)
+            self.closing.push_async_callback(self._stop_http)
             await self._listen(broker, tls)
             await self._listen_ydb(broker, random)
             await self._listen_yt(broker, tls, random)
-            streams = await listen_streams(config, broker, self._closing, random)
+            streams = await listen_streams(config, broker, self.closing, random)
             for name, port in streams.ports.items():
                 self.listeners[name] = Listener(config.host, port)
             for gateway in streams.gateways:
                 self.observatory.watch("stream", gateway)
             await self._listen_http(storage, broker, streams.engine, tls, self._mount_console)
         except BaseException:
-            await self._closing.aclose()
+            await self.closing.aclose()
             raise
         self.observatory.loop_watch.serve()
 
     async def stop(self) -> None:
         """Accept no more requests, finish those in flight, then stop the broker."""
         self.observatory.drain()
-        await self._closing.aclose()
+        await self.closing.aclose()
 
     async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
         config = self.config
@@ -120,13 +121,13 @@ class BrokerHost:
             advertised_host=advertised_host(config),
             options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
             tls=tls,
-            other_brokers=self._other_brokers,
+            other_brokers=None if self._other_brokers is None else partial(self._other_brokers, name),
         )
         try:
             await gateway.start()
         except OSError as error:
             raise cannot_listen(f"{name}_port", config.host, port, error) from error
-        self._closing.push_async_callback(gateway.stop)
+        self.closing.push_async_callback(gateway.stop)
         self.listeners[name] = Listener(config.host, gateway.port)
         self.observatory.watch("kafka", gateway)
 
@@ -157,7 +158,7 @@ class BrokerHost:
             await gateway.start()
         except OSError as error:
             raise cannot_listen("yt_port", config.host, config.yt_port, error) from error
-        self._closing.push_async_callback(gateway.stop)
+        self.closing.push_async_callback(gateway.stop)
         self.listeners["yt"] = Listener(config.host, gateway.port)
         self.observatory.watch("yt", gateway)
 
@@ -187,7 +188,7 @@ class BrokerHost:
             await gateway.start()
         except OSError as error:
             raise cannot_listen("ydb_port", config.host, config.ydb_port, error) from error
-        self._closing.push_async_callback(gateway.stop)
+        self.closing.push_async_callback(gateway.stop)
         self.listeners["ydb"] = Listener(config.host, gateway.port)
         self._ydb_readers_of = gateway.readers_of
         self.observatory.watch("ydb", gateway)

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "lock"
 NODE_NAME: Final = "node.json"
+CLUSTER_NAME: Final = "cluster.json"  # in its place for a node of a cluster
 SECRET_NAME: Final = "secret.json"
 SECRET_SIZE: Final = 32
 FIRST_NODE_ID: Final = 1
@@ -48,7 +49,11 @@ class DataDirectory:
     def open(cls, config: NodeConfig, random: Random) -> DataDirectory:
         """Lock the directory, then compare its stored settings with the configuration. Nothing is written before both succeed."""
         path = config.data_dir.absolute()
-        lock = _lock(path)
+        if (path / CLUSTER_NAME).exists():
+            raise DirectoryMismatchError(
+                f"{path} is the data directory of a node of a cluster; start it with --etcd, or name another --data-dir"
+            )
+        lock = lock_directory(path, NODE_NAME)
         try:
             stored = _read_node(path)
             layout = _new_layout(config, path, random) if stored is None else _agreed_layout(config, path, stored)
@@ -68,21 +73,7 @@ class DataDirectory:
     def secret(self, random: Random) -> bytes:
         """The secret of this node, created on first use. It is not in the storage, so that a copy of the disks is not enough to
         forge tokens. Deleting its file invalidates all tokens."""
-        path = self.path / SECRET_NAME
-        fields = read_fields(path, {"secret": str})
-        if fields is None:
-            fields = {"secret": random.randbytes(SECRET_SIZE).hex()}
-            try:
-                write_fields(path, fields)
-            except OSError as error:
-                raise unusable(self.path, error) from error
-        try:
-            secret = bytes.fromhex(fields["secret"])
-        except ValueError:
-            secret = b""
-        if len(secret) != SECRET_SIZE:
-            raise DirectoryMismatchError(f"{path} is damaged; delete it, and clients sign in again for new tokens")
-        return secret
+        return node_secret(self.path, random)
 
     async def note_formed(self) -> None:
         """Record that the group has formed: from now on an empty disk is a lost one."""
@@ -102,11 +93,31 @@ class DataDirectory:
         os.close(self._lock)
 
 
-def _lock(path: Path) -> int:
+def node_secret(directory: Path, random: Random) -> bytes:
+    """The secret that is kept in a data directory, created on first use."""
+    path = directory / SECRET_NAME
+    fields = read_fields(path, {"secret": str})
+    if fields is None:
+        fields = {"secret": random.randbytes(SECRET_SIZE).hex()}
+        try:
+            write_fields(path, fields)
+        except OSError as error:
+            raise unusable(directory, error) from error
+    try:
+        secret = bytes.fromhex(fields["secret"])
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_SIZE:
+        raise DirectoryMismatchError(f"{path} is damaged; delete it, and clients sign in again for new tokens")
+    return secret
+
+
+def lock_directory(path: Path, identity_name: str) -> int:
+    """Lock a data directory, which has a file of this name once it is in use. Returns the descriptor of the lock."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = set(os.listdir(path))
-        if NODE_NAME not in names and (strangers := sorted(name for name in names if not _is_ours(name))):
+        if identity_name not in names and (strangers := sorted(name for name in names if not _is_ours(name, identity_name))):
             raise DirectoryMismatchError(
                 f"{path} is not a data directory of Penstock and holds other files ({', '.join(strangers[:3])}); "
                 "name an empty directory, or one that is to be made"
@@ -122,8 +133,8 @@ def _lock(path: Path) -> int:
     return lock
 
 
-def _is_ours(name: str) -> bool:
-    return name in (LOCK_NAME, "lost+found") or name.startswith((NODE_NAME, "disk"))
+def _is_ours(name: str, identity_name: str) -> bool:
+    return name in (LOCK_NAME, "lost+found") or name.startswith((identity_name, "disk"))
 
 
 def _read_node(path: Path) -> NodeLayout | None:

@@ -58,7 +58,7 @@ class _State(enum.Enum):
 def check_disks(layout: NodeLayout, stored: NodeLayout | None, timeout_s: float) -> NodeLayout:
     """Check every disk before any is written to, then mark new ones. Returns the layout, with the cluster id of the disks.
     `stored` is that of the data directory, if there is one. A disk that cannot be used now is logged and left out."""
-    marks = _all_within(timeout_s, [partial(_read_mark, disk, must=stored is None) for disk in layout.disks])
+    marks = all_within(timeout_s, [partial(_read_mark, disk, must=stored is None) for disk in layout.disks])
     for order, mark in enumerate(marks):
         if isinstance(mark, OSError):
             if stored is None:
@@ -77,7 +77,7 @@ def check_disks(layout: NodeLayout, stored: NodeLayout | None, timeout_s: float)
     if not is_new:
         _check_enough(layout, [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.LOST)])
     new = [order for order, state in enumerate(states) if state in (_State.EMPTY, _State.UNMARKED)]
-    for order, error in zip(new, _all_within(timeout_s, [partial(_mark, layout, order) for order in new]), strict=True):
+    for order, error in zip(new, all_within(timeout_s, [partial(_mark, layout, order) for order in new]), strict=True):
         if isinstance(error, OSError):
             if is_new:
                 raise unusable(layout.disks[order], error) from error
@@ -90,7 +90,7 @@ def check_disks(layout: NodeLayout, stored: NodeLayout | None, timeout_s: float)
 def check_mark(layout: NodeLayout, order: int, timeout_s: float) -> None:
     """Raise OSError unless the disk carries the mark of this node's disk with this number."""
     disk = layout.disks[order]
-    (mark,) = _all_within(timeout_s, [partial(_read_mark, disk, must=True)])
+    (mark,) = all_within(timeout_s, [partial(_read_mark, disk, must=True)])
     if isinstance(mark, DirectoryUnusableError) and isinstance(mark.__cause__, OSError):
         raise mark.__cause__
     if isinstance(mark, Exception):
@@ -173,7 +173,7 @@ def _mark(layout: NodeLayout, order: int) -> None:
     write_fields(disk / MARK_NAME, {"cluster_id": layout.cluster_id, "erasure": layout.erasure.value, "disk": order})
 
 
-def _all_within(timeout_s: float, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+def all_within(timeout_s: float, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
     """Make all calls at once, each in a daemon thread, and give what each returned or raised; TimeoutError for one that hangs."""
     results: list[T | Exception] = [TimeoutError(errno.ETIMEDOUT, f"it has not answered for {timeout_s:g} s")] * len(calls)
 

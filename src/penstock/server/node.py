@@ -74,6 +74,10 @@ class Node:
         """Accepts no more requests, finishes those in flight, then stops the broker and closes the storage."""
         await self._closing.aclose()
 
+    async def wait_failure(self) -> None:
+        """Raise why this node cannot go on; a single one always tries."""
+        await asyncio.Event().wait()
+
     async def _open_storage(self, directory: DataDirectory, random: Random) -> BlobStorage:
         layout = self.layout
         durable = self.config.durability == "fsync"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from penstock.gateway.kafka.dispatch import CALLS
 from penstock.gateway.kafka.gateway import KafkaGateway
-from penstock.gateway.kafka.node import BrokerAddress, OtherBrokers
+from penstock.gateway.kafka.node import BrokerAddress
 from penstock.gateway.kafka.options import KafkaOptions
 
-__all__ = ["SERVED_APIS", "BrokerAddress", "KafkaGateway", "KafkaOptions", "OtherBrokers"]
+__all__ = ["SERVED_APIS", "BrokerAddress", "KafkaGateway", "KafkaOptions"]
 
 SERVED_APIS = frozenset(CALLS)
 """The keys of the requests that are served."""

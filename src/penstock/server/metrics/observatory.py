@@ -54,6 +54,7 @@ class Observatory:
     def __init__(self, *, clock: Clock) -> None:
         self.clock = clock
         self.phase = STARTING
+        self.role = ""  # of this node in its cluster, if it is part of one
         self.started_s = clock.wall()
         self.probe = HttpProbe()  # of the HTTP listener
         self.count_connections: Callable[[], int] = int  # of the same, once it listens

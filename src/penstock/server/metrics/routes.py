@@ -42,6 +42,8 @@ def add_routes(app: web.Application, observatory: Observatory) -> None:
         reasons = observatory.trouble()
         damage = observatory.damage()[:DAMAGE_SHOWN]
         state = {"status": "not ready" if reasons else "ready", "phase": observatory.phase, "reasons": reasons}
+        if observatory.role:
+            state = {"role": observatory.role, **state}
         shown = {**state, "damage": damage} if damage else state
         return web.json_response(shown, status=_status(reasons))
 

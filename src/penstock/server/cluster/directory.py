@@ -1,0 +1,126 @@
+"""The data directory of a node of a cluster: which cluster and node it is, and what it saw of the store last.
+
+DATA/lock                       held by the process that works here
+DATA/cluster.json               {"format": 1, "directory_id": …, "cluster_id": …, "node_id": 2, "incarnation": …}
+                                cluster_id and node_id are missing until the cluster has given this directory an id
+DATA/coordination.mark          {"format": 1, "cluster_id": …, "recoveries": 0, "store_id": …, "revision": …}
+DATA/disk0/                     the disks, unless they are elsewhere
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from penstock.coordination import ClusterMark, Position
+from penstock.core.clock import Clock
+from penstock.server.config import NodeConfig
+from penstock.server.data_directory import CLUSTER_NAME, NODE_NAME, lock_directory, node_secret
+from penstock.server.disk_marks import unusable
+from penstock.server.errors import BadSettingError, DirectoryMismatchError
+from penstock.server.json_file import read_fields, write_fields
+
+log = logging.getLogger(__name__)
+
+MARK_NAME: Final = "coordination.mark"
+
+
+class ClusterDirectory:
+    """A data directory that this process has locked. `open` locks it, `close` unlocks it."""
+
+    def __init__(self, path: Path, lock: int, directory_id: str, disks: tuple[Path, ...]) -> None:
+        self.path = path
+        self.directory_id = directory_id
+        self.disks = disks
+        self.cluster_id = ""
+        self.node_id = 0
+        self.incarnation = 0
+        self._lock = lock
+
+    @classmethod
+    def open(cls, config: NodeConfig, random: Random, clock: Clock) -> ClusterDirectory:
+        """Lock the directory and read who it is. Each opening has a higher incarnation than the one before."""
+        path = config.data_dir.absolute()
+        if (path / NODE_NAME).exists():
+            raise DirectoryMismatchError(
+                f"{path} is the data directory of a single node, and cannot become one of a cluster; leave --etcd out, or name "
+                "another --data-dir and copy the topics over"
+            )
+        lock = lock_directory(path, CLUSTER_NAME)
+        try:
+            fields = read_fields(path / CLUSTER_NAME, {"directory_id": str, "incarnation": int}) or {}
+            directory_id = fields.get("directory_id") or str(uuid.UUID(bytes=random.randbytes(16), version=4))
+            directory = cls(path, lock, directory_id, _disks(config, path))
+            directory.cluster_id, directory.node_id = fields.get("cluster_id", ""), fields.get("node_id", 0)
+            # By the clock as well, so that a directory that replaces a lost one is newer than that.
+            directory.incarnation = max(fields.get("incarnation", 0) + 1, int(clock.wall() * 1000))
+            directory._write()
+        except BaseException:
+            os.close(lock)
+            raise
+        return directory
+
+    def join(self, cluster_id: str, node_id: int) -> None:
+        """Note durably which node of which cluster this directory is."""
+        if self.cluster_id and (self.cluster_id, self.node_id) != (cluster_id, node_id):
+            raise DirectoryMismatchError(
+                f"{self.path} is that of node {self.node_id} of cluster {self.cluster_id}, and not of node {node_id} of cluster "
+                f"{cluster_id}; name another --data-dir"
+            )
+        if not self.cluster_id:
+            self.cluster_id, self.node_id = cluster_id, node_id
+            self._write()
+
+    def mark(self) -> ClusterMark | None:
+        """What this node saw of the store last; None if it was never part of a cluster."""
+        path = self.path / MARK_NAME
+        fields = read_fields(path, {"cluster_id": str, "recoveries": int, "store_id": str, "revision": int})
+        if fields is None:
+            if self.cluster_id:
+                raise DirectoryMismatchError(
+                    f"{path} is missing, though this is node {self.node_id} of cluster {self.cluster_id}; restore it from a copy"
+                )
+            return None
+        return ClusterMark(fields["cluster_id"], fields["recoveries"], Position(fields["store_id"], fields["revision"]))
+
+    def keep_mark(self, mark: ClusterMark) -> None:
+        """Keep what was seen of the store, so that an older one is recognized."""
+        fields = {
+            "cluster_id": mark.cluster_id,
+            "recoveries": mark.recoveries,
+            "store_id": mark.position.store_id,
+            "revision": mark.position.revision,
+        }
+        try:
+            write_fields(self.path / MARK_NAME, fields)
+        except OSError as error:
+            raise unusable(self.path, error) from error
+
+    def secret(self, random: Random) -> bytes:
+        """The key of this node's tokens."""
+        return node_secret(self.path, random)
+
+    def close(self) -> None:
+        """Unlock the directory."""
+        os.close(self._lock)
+
+    def _write(self) -> None:
+        fields = {"directory_id": self.directory_id, "incarnation": self.incarnation}
+        if self.cluster_id:
+            fields |= {"cluster_id": self.cluster_id, "node_id": self.node_id}
+        try:
+            write_fields(self.path / CLUSTER_NAME, fields)
+        except OSError as error:
+            raise unusable(self.path, error) from error
+
+
+def _disks(config: NodeConfig, path: Path) -> tuple[Path, ...]:
+    disks = tuple(disk.absolute() for disk in config.disks or ()) or (path / "disk0",)
+    real = [Path(os.path.realpath(disk)) for disk in disks]
+    if len(set(real)) < len(real):
+        raise BadSettingError("a disk is named twice; each VDisk needs a disk of its own")
+    return disks

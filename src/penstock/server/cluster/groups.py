@@ -1,0 +1,148 @@
+"""The storage groups of the cluster as this node has them: their configurations, the VDisks that live here, and the service of
+those to other nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+from typing import Final
+
+from penstock.blob import (
+    BlobStorage,
+    Configuration,
+    Disk,
+    DiskLink,
+    GroupOptions,
+    Membership,
+    VDiskHost,
+    VDiskService,
+    link_to_vdisk,
+)
+from penstock.coordination import Coordination, Entry
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.interconnect import Interconnect
+from penstock.server.cluster.disks import NodeDisks, group_config
+from penstock.server.cluster.peers import Peers
+
+log = logging.getLogger(__name__)
+
+SURVEY_S: Final = 1.0
+
+
+class ClusterGroups:
+    """Every group of the cluster. `follow` brings them to what coordination says; what VDisks know is learned by itself."""
+
+    def __init__(
+        self,
+        node_id: int,
+        coordination: Coordination,
+        interconnect: Interconnect,
+        disks: NodeDisks,
+        storage: BlobStorage,
+        *,
+        clock: Clock,
+        random: Random,
+        options: GroupOptions,
+    ) -> None:
+        self.memberships: dict[int, Membership] = {}
+        self.hosts: dict[int, VDiskHost] = {}
+        self.peers: Peers | None = None  # set before the first group is followed
+        self._node_id = node_id
+        self._coordination = coordination
+        self._interconnect = interconnect
+        self._disks = disks
+        self._storage = storage
+        self._clock = clock
+        self._random = random
+        self._options = options
+        self._troubles: dict[str, str] = {}
+
+    async def follow(self) -> None:
+        """Take every configuration that coordination has by now."""
+        for entry in self._coordination.groups().values():
+            try:
+                await self._take(entry)
+            except (PenstockError, OSError) as error:
+                if self._troubles.get(entry.key) != str(error):
+                    self._troubles[entry.key] = str(error)
+                    log.error("a storage group cannot be used here: %s", error)
+            else:
+                self._troubles.pop(entry.key, None)
+
+    def configurations(self) -> dict[str, int]:
+        """The generation of each group's configuration, as known here."""
+        return {f"{group:08x}": membership.configuration.generation for group, membership in self.memberships.items()}
+
+    def troubles(self) -> list[str]:
+        """Why VDisks that live here do not serve, or groups cannot be used."""
+        found = list(self._troubles.values())
+        for host in self.hosts.values():
+            for order in host.hosted:
+                vdisk = host.vdisks.get(order)
+                if vdisk is None:
+                    found.append(f"VDisk {host.group.vdisk_id(order)} is out")
+                elif not vdisk.in_step:
+                    found.append(f"VDisk {vdisk.id} has not heard from enough others yet")
+                elif not vdisk.proves_absence:
+                    found.append(f"VDisk {vdisk.id} is being refilled")
+        return found
+
+    async def survey(self) -> None:
+        """Ask now and then how the VDisks on other nodes are."""
+        while True:
+            for group, membership in list(self.memberships.items()):
+                host = self.hosts[group]
+                whole = await membership.survey()
+                host.elsewhere = {order: is_whole for order, is_whole in whole.items() if order not in host.hosted}
+                self._storage.adopt(group_config(membership.configuration, self._node_id, self._disks), host)
+            await asyncio.sleep(SURVEY_S)
+
+    async def _take(self, entry: Entry) -> None:
+        configuration = Configuration.unpack(entry.value)
+        membership = self.memberships.get(configuration.group)
+        if membership is None:
+            await self._open(configuration)
+        else:
+            membership.learn(configuration)
+
+    async def _open(self, configuration: Configuration) -> None:
+        group = configuration.group
+        membership = Membership(configuration, self._connect, self._clock)
+        host = VDiskHost.of_node(
+            self._node_id,
+            membership,
+            lambda order: self._open_disk(membership, order),
+            clock=self._clock,
+            random=self._random,
+            options=self._options,
+        )
+        services = [
+            VDiskService(self._interconnect.service, group, order, lambda order=order: host.vdisks.get(order))  # type: ignore[misc]
+            for order in range(len(configuration.seats))
+        ]
+        try:
+            await host.start()
+        except BaseException:
+            for service in services:
+                service.close()
+            raise
+        self._interconnect.watch(host.note_link)
+        self.memberships[group], self.hosts[group] = membership, host
+        self._storage.adopt(group_config(membership.configuration, self._node_id, self._disks), host)
+        log.info("group %08x is open: %s, %d VDisks here", group, configuration.erasure.value, len(host.hosted))
+
+    def _connect(self, configuration: Configuration, order: int) -> DiskLink | None:
+        seat = configuration.seats[order]
+        if seat.node == self._node_id:
+            return None
+        assert self.peers is not None
+        return link_to_vdisk(self.peers.link(seat.node), configuration.group, order)
+
+    async def _open_disk(self, membership: Membership, order: int) -> Disk:
+        configuration = membership.configuration
+        path = await asyncio.to_thread(self._disks.open_blocking, configuration.seats[order].disk)
+        config = group_config(configuration, self._node_id, self._disks)
+        assert config.disks[order] == path
+        return await self._disks.open(config.vdisk_directory(order))

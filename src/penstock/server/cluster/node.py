@@ -1,0 +1,396 @@
+"""A node of a cluster: joins it, hosts its share of the storage, and runs the broker while it leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock import __version__
+from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Erasure, GroupOptions
+from penstock.coordination import (
+    ClusterIdentity,
+    Coordination,
+    CoordinationUnavailableError,
+    DuplicateMemberError,
+    MemberRecord,
+)
+from penstock.core.clock import SystemClock
+from penstock.core.errors import ConfigError, PenstockError
+from penstock.gateway.kafka import BrokerAddress
+from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, TlsFiles
+from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
+from penstock.server.cluster.connection import connect_coordination
+from penstock.server.cluster.controller import GroupController, lead
+from penstock.server.cluster.directory import ClusterDirectory
+from penstock.server.cluster.disks import NodeDisks
+from penstock.server.cluster.groups import ClusterGroups
+from penstock.server.cluster.peers import ADDRESS, Peers
+from penstock.server.cluster.role import STANDBY, BrokerRole
+from penstock.server.config import NodeConfig
+from penstock.server.disk_marks import NodeLayout
+from penstock.server.errors import BadSettingError
+from penstock.server.metrics import Observatory
+from penstock.server.security import tls_context
+from penstock.server.tracing import start_tracing
+
+if TYPE_CHECKING:
+    from penstock.server.cluster.standby_http import StandbyHttp
+
+log = logging.getLogger(__name__)
+
+FIRST_GROUP: Final = DYNAMIC_GROUPS_FROM
+"""The group of all tablets, until tablets can be placed on others."""
+FEATURE_LEVEL_MIN: Final = 1
+FEATURE_LEVEL_MAX: Final = 1
+STEP_S: Final = 0.25
+MARK_S: Final = 5.0
+RETRY_S: Final = 1.0
+PROBE_S: Final = 1.0
+LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
+
+
+class ClusterNode:
+    """A running node of a cluster. Create it with `start`; `stop` hands the broker over and closes everything."""
+
+    def __init__(self, config: NodeConfig, directory: ClusterDirectory, coordination: Coordination) -> None:
+        self.config = config
+        self.data_dir = directory.path
+        self.listeners: dict[str, Listener] = {}
+        self._directory = directory
+        self._coordination = coordination
+        self._clock = SystemClock()
+        self._random: Random = SystemRandom()
+        self._closing = AsyncExitStack()
+        self._changed = asyncio.Event()
+        self._has_left = False
+        self._http: StandbyHttp | None = None
+        self._mount_console: MountConsole | None = None
+
+    @classmethod
+    async def start(cls, config: NodeConfig, mount_console: MountConsole | None = None) -> ClusterNode:
+        """Join the cluster and host its share of the storage; the broker follows when this node leads. Raises ConfigError with
+        what to change if it cannot."""
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        _check_ports(config)
+        tls_context(config)  # reports wrong files before anything is created
+        coordination = connect_coordination(config, SystemRandom())
+        directory = await asyncio.to_thread(ClusterDirectory.open, config, SystemRandom(), SystemClock())
+        node = cls(config, directory, coordination)
+        node._mount_console = mount_console
+        node._closing.callback(directory.close)
+        node._closing.push_async_callback(node._leave)
+        try:
+            identity = await _open(coordination, directory)
+            await node._join(identity)
+            await node._run(identity)
+        except BaseException:
+            await node._closing.aclose()
+            raise
+        return node
+
+    async def stop(self) -> None:
+        """Stop the broker, let another node lead, then close the VDisks."""
+        await self._closing.aclose()
+
+    async def _leave(self) -> None:
+        """Leave coordination, so that another node leads at once."""
+        if not self._has_left:
+            self._has_left = True
+            await self._coordination.close()
+
+    async def wait_failure(self) -> None:
+        """Raise why this node cannot go on, when that is so."""
+        await asyncio.shield(self._role.failure)
+
+    # Joining.
+
+    async def _join(self, identity: ClusterIdentity) -> None:
+        """Get the id of this node, and mark the directory and its disks."""
+        config, directory = self.config, self._directory
+        check_feature_level(identity)
+        name = config.node_name or socket.gethostname().partition(".")[0]
+        node_id = await self._coordination.claim_node_id(name, directory.directory_id, replaces=config.replaces_node)
+        await asyncio.to_thread(directory.keep_mark, self._coordination.mark)
+        await asyncio.to_thread(directory.join, identity.cluster_id, node_id)
+        disks = NodeDisks(
+            directory.disks,
+            identity.cluster_id,
+            node_id,
+            durable=config.durability == "fsync",
+            timeout_s=config.disk_timeout_s,
+        )
+        await asyncio.to_thread(disks.check)
+        self._disks = disks
+        self.layout = NodeLayout(identity.cluster_id, node_id, Erasure(identity.kind), directory.disks)
+        self._interconnect = await self._listen_interconnect(identity, node_id)
+        self._record = MemberRecord(
+            node_id=node_id,
+            name=name,
+            directory_id=directory.directory_id,
+            instance_id=str(uuid.UUID(bytes=self._random.randbytes(16), version=4)),
+            addresses=self._addresses(),
+            rack=config.rack or "",
+            datacenter=config.datacenter or "",
+            version=__version__,
+            feature_level_max=FEATURE_LEVEL_MAX,
+            disks=await asyncio.to_thread(disks.states),
+        )
+
+    async def _listen_interconnect(self, identity: ClusterIdentity, node_id: int) -> Interconnect:
+        config = self.config
+        own = NodeIdentity(
+            uuid.UUID(identity.cluster_id).bytes, node_id, self._directory.incarnation, FEATURE_LEVEL_MIN, FEATURE_LEVEL_MAX
+        )
+        files = (config.interconnect_cert, config.interconnect_key, config.interconnect_ca)
+        tls = TlsFiles(files[0], files[1], files[2]) if files[0] and files[1] and files[2] else None
+        interconnect = Interconnect(own, SocketNetwork(tls), clock=self._clock, random=self._random)
+        self._closing.push_async_callback(interconnect.close)
+        port = config.interconnect_port or 0
+        try:
+            address = await interconnect.listen(str(Listener(config.host, port)))
+        except OSError as error:
+            raise cannot_listen("interconnect_port", config.host, port, error) from error
+        self.listeners[ADDRESS] = Listener(config.host, int(address.rpartition(":")[2]))
+        return interconnect
+
+    def _addresses(self) -> dict[str, str]:
+        host = advertised_host(self.config)
+        ports = {name: getattr(self.config, f"{name}_port") for name in LISTENERS}
+        ports[ADDRESS] = self.listeners[ADDRESS].port
+        return {name: str(Listener(host, port)) for name, port in ports.items() if port}
+
+    # Running.
+
+    async def _run(self, identity: ClusterIdentity) -> None:
+        """Register, follow the cluster, and begin with the role of a standby."""
+        coordination, node_id = self._coordination, self.layout.node_id
+        storage = BlobStorage(clock=self._clock, random=self._random)
+        self._storage = storage
+        self._closing.push_async_callback(storage.close)
+        self._groups = ClusterGroups(
+            node_id,
+            coordination,
+            self._interconnect,
+            self._disks,
+            storage,
+            clock=self._clock,
+            random=self._random,
+            options=GroupOptions(),
+        )
+        self._peers = self._groups.peers = Peers(node_id, coordination, self._interconnect, self._clock)
+        self._controller = GroupController(coordination, self._groups, self._clock)
+        self._role = BrokerRole(
+            node_id,
+            coordination,
+            self._peers,
+            can_start=self._can_start,
+            start=self._start_broker,
+            on_standby=self._set_standby,
+        )
+        await self._set_standby(True)
+        self._closing.push_async_callback(self._set_standby, False)
+        await self._check_copy()
+        await coordination.register(self._record)
+        coordination.listen(lambda _: self._changed.set())
+        self._peers.follow()
+        await self._groups.follow()
+        coordination.campaign()
+        self._closing.push_async_callback(self._leave)
+        self._closing.push_async_callback(self._role.stop)
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("cluster-follow", self._follow()),
+                ("cluster-survey", self._groups.survey()),
+                ("cluster-lead", lead(self._controller, coordination, STEP_S)),
+                ("cluster-role", self._role.run()),
+                ("cluster-mark", self._keep_mark()),
+            )
+        ]
+        self._closing.push_async_callback(_cancel, tasks)
+        log.info("node %d (%s) of cluster %s runs", node_id, self._record.name, identity.name)
+
+    async def _check_copy(self) -> None:
+        """DuplicateMemberError if another process runs with a copy of this data directory. One that was killed a moment ago is
+        still registered, and does not answer."""
+        for member in await self._coordination.read_members():
+            address = member.addresses.get(ADDRESS, "")
+            if member.node_id != self.layout.node_id or address == self._record.addresses[ADDRESS]:
+                continue
+            if member.directory_id == self._record.directory_id and await _answers(address):
+                raise DuplicateMemberError(
+                    f"node {member.node_id} ({member.name}) runs at {address} with a copy of this data directory; stop it, or "
+                    "give this node a directory of its own"
+                )
+
+    async def _follow(self) -> None:
+        """Do what a change of any key asks for, and look now and then all the same."""
+        while True:
+            try:
+                async with asyncio.timeout(RETRY_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            self._peers.follow()
+            await self._groups.follow()
+            try:
+                await self._check_replaced()
+                await self._update_member()
+            except PenstockError as error:
+                log.debug("this node could not tell about itself: %s", error)
+
+    async def _check_replaced(self) -> None:
+        own = [member for member in self._coordination.members() if member.node_id == self.layout.node_id]
+        if own and own[0].directory_id != self._record.directory_id and not self._role.failure.done():
+            self._role.failure.set_exception(
+                DuplicateMemberError(f"node {own[0].node_id} was replaced by {own[0].name}; this process stops")
+            )
+
+    async def _update_member(self) -> None:
+        disks = await asyncio.to_thread(self._disks.states)
+        record = msgspec.structs.replace(self._record, configurations=self._groups.configurations(), disks=disks)
+        if record != self._record:
+            self._record = record
+            await self._coordination.update_member(record)
+
+    async def _keep_mark(self) -> None:
+        kept = None
+        while True:
+            mark = self._coordination.mark
+            if mark != kept and self._coordination.status.is_usable:
+                await asyncio.to_thread(self._directory.keep_mark, mark)
+                kept = mark
+            await asyncio.sleep(MARK_S)
+
+    # The broker.
+
+    def _can_start(self) -> bool:
+        membership = self._groups.memberships.get(FIRST_GROUP)
+        return membership is not None and membership.configuration.is_formed
+
+    async def _start_broker(self, on_fenced: Callable[[], None]) -> BrokerHost:
+        config, coordination = self.config, self._coordination
+        options = replace(broker_options(config, FIRST_GROUP), on_fenced=on_fenced)
+        options = replace(options, must_exist=coordination.has_started and not config.accept_data_loss)
+        if options.security is not None:
+            secret = await asyncio.to_thread(self._directory.secret, options.security.random)
+            options = replace(options, security=replace(options.security, secret=secret))
+        observatory = Observatory(clock=self._clock)
+        observatory.role = "active"
+        observatory.watch_loop()
+        host = BrokerHost(config, self.layout, observatory, self._mount_console, self._other_brokers)
+        host.closing.push_async_callback(observatory.stop_watching_loop)
+        tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
+        if tracing is not None:
+            observatory.trace(tracing)
+            host.closing.push_async_callback(asyncio.to_thread, tracing.stop)
+        await host.start(self._storage, options, self._random, coordination.note_started)
+        self.listeners.update(host.listeners)
+        return host
+
+    def _other_brokers(self, listener: str) -> list[BrokerAddress]:
+        """The other running nodes, at their listener of this name."""
+        found: list[BrokerAddress] = []
+        for member in self._coordination.members():
+            address = member.addresses.get(listener)
+            if member.node_id != self.layout.node_id and address is not None:
+                host, _, port = address.rpartition(":")
+                found.append(BrokerAddress(member.node_id, host.strip("[]"), int(port), member.rack))
+        return found
+
+    # A standby.
+
+    async def _set_standby(self, is_standby: bool) -> None:
+        """Listen for HTTP as a standby, or leave the port to the broker's listener."""
+        config = self.config
+        if self._http is not None:
+            await self._http.stop()
+            self._http = None
+        if not is_standby or config.http_port is None:
+            return
+        from penstock.server.cluster.standby_http import StandbyHttp
+
+        http = StandbyHttp(config.host, config.http_port, self._readiness, self._where, tls_context(config))
+        try:
+            await http.start()
+        except OSError as error:
+            raise cannot_listen("http_port", config.host, config.http_port, error) from error
+        self._http = http
+        self.config = replace(config, http_port=http.port)
+        self.listeners["http"] = Listener(config.host, http.port)
+
+    def _readiness(self) -> dict[str, Any]:
+        reasons = self._groups.troubles()
+        if not self._groups.memberships:
+            reasons.append(self._controller.waiting_for or "the cluster has no storage group yet")
+        reasons += self._peers.troubles()
+        if message := self._coordination.status.message:
+            reasons.append(message)
+        status = "not ready" if reasons else "ready"
+        return {
+            "status": status,
+            "role": STANDBY,
+            "node": self.layout.node_id,
+            "active_node": self._role.active_node,
+            "reasons": reasons,
+        }
+
+    def _where(self) -> str:
+        active = self._role.active_node
+        address = next((m.addresses.get("http") for m in self._coordination.members() if m.node_id == active), None)
+        return "no node serves now" if address is None else f"node {active} serves, at {address}"
+
+
+def check_feature_level(identity: ClusterIdentity) -> None:
+    """ConfigError if this version cannot be part of the cluster."""
+    if not FEATURE_LEVEL_MIN <= identity.feature_level <= FEATURE_LEVEL_MAX:
+        raise ConfigError(
+            f"the cluster {identity.name} is at feature level {identity.feature_level}, and this version of Penstock knows "
+            f"{FEATURE_LEVEL_MIN} to {FEATURE_LEVEL_MAX}; use a version that fits"
+        )
+
+
+def _check_ports(config: NodeConfig) -> None:
+    for name in ("kafka_port", "kafka_tls_port"):
+        if getattr(config, name) == 0:
+            raise BadSettingError(f"{name} is 0; a node of a cluster needs a fixed port, which other nodes tell clients")
+
+
+async def _open(coordination: Coordination, directory: ClusterDirectory) -> ClusterIdentity:
+    """Open the store, and wait for it for as long as it is away."""
+    mark = await asyncio.to_thread(directory.mark)
+    while True:
+        try:
+            return await coordination.open(mark)
+        except CoordinationUnavailableError as error:
+            log.warning("waiting for etcd: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+
+async def _answers(address: str) -> bool:
+    """Whether something listens at an address."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError:  # time-outs are OSErrors
+        return False
+    writer.close()
+    return True
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

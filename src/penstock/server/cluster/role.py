@@ -1,0 +1,130 @@
+"""Which node runs the broker: the leader. All tablets are started there with a higher generation, which fences the node before.
+
+A node that was fenced stops its broker and is a standby; it starts one again only if it leads. Coordination only says who should
+run it: with that away, the node that runs it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from penstock.coordination import Coordination
+from penstock.core.errors import ConfigError, PenstockError
+from penstock.server.broker_host import BrokerHost
+from penstock.server.cluster.peers import Peers
+
+log = logging.getLogger(__name__)
+
+ACTIVE: Final = "active"
+STANDBY: Final = "standby"
+
+LOOK_S: Final = 0.1
+CONFIRM_S: Final = 1.0  # between two looks at the storage whether another node has taken over
+LOST_AFTER_S: Final = 0.3  # a leader that cannot be reached for so long may be replaced
+CHALLENGE_S: Final = 0.5
+RETRY_S: Final = 1.0
+
+StartBroker = Callable[[Callable[[], None]], Awaitable[BrokerHost]]
+"""Starts a broker with its listeners; the function that it gets is called when another node has taken over a tablet."""
+
+
+class BrokerRole:
+    """Starts and stops the broker of this node as its role changes. `on_standby` is called with whether this node is one."""
+
+    def __init__(
+        self,
+        node_id: int,
+        coordination: Coordination,
+        peers: Peers,
+        *,
+        can_start: Callable[[], bool],
+        start: StartBroker,
+        on_standby: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        self._node_id = node_id
+        self._coordination = coordination
+        self._peers = peers
+        self._can_start = can_start
+        self._start = start
+        self._on_standby = on_standby
+        self._host: BrokerHost | None = None
+        self._fenced = asyncio.Event()
+        self._confirmed_at = 0.0
+        self._challenged_at = 0.0
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def role(self) -> str:
+        """What this node is."""
+        return STANDBY if self._host is None else ACTIVE
+
+    @property
+    def active_node(self) -> int | None:
+        """The node that runs the broker, or soon will; None if that is not known."""
+        if self._host is not None:
+            return self._node_id
+        leader = self._coordination.leader
+        return None if leader is None else leader.record.node_id
+
+    async def run(self) -> None:
+        """Follow the role for as long as the node runs."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                if self._host is None:
+                    await self._watch_leader(loop.time())
+                else:
+                    await self._watch_fence(self._host, loop.time())
+            except ConfigError as error:
+                if not self.failure.done():
+                    self.failure.set_exception(error)
+                return
+            except PenstockError as error:
+                log.warning("the broker does not start here, trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(LOOK_S)
+
+    async def stop(self) -> None:
+        """Stop the broker, if it runs here."""
+        host, self._host = self._host, None
+        if host is not None:
+            await host.stop()
+
+    async def _watch_leader(self, now: float) -> None:
+        """Start the broker if this node leads; otherwise see whether the leader is lost."""
+        if self._coordination.leadership is not None:
+            if self._can_start():
+                await self._take_over()
+            return
+        leader = self._coordination.leader
+        if leader is None or leader.record.node_id == self._node_id or now - self._challenged_at < CHALLENGE_S:
+            return
+        node_id = leader.record.node_id
+        if self._peers.down_s(node_id) < LOST_AFTER_S or not self._coordination.status.is_usable:
+            return
+        self._challenged_at = now
+        if await self._peers.is_given_up(node_id) and await self._coordination.challenge(leader):
+            log.warning("node %d cannot be reached; this node leads in its place", node_id)
+
+    async def _take_over(self) -> None:
+        self._fenced.clear()
+        await self._on_standby(False)
+        try:
+            self._host = await self._start(self._fenced.set)
+        except BaseException:
+            await self._on_standby(True)
+            raise
+        log.info("this node runs the broker")
+
+    async def _watch_fence(self, host: BrokerHost, now: float) -> None:
+        if not self._fenced.is_set() and now - self._confirmed_at >= CONFIRM_S and host.broker is not None:
+            self._confirmed_at = now
+            if await host.broker.system_tablets.system.is_superseded():
+                self._fenced.set()
+        if self._fenced.is_set():
+            log.warning("another node runs the broker by now; this one is a standby")
+            await self.stop()
+            await self._on_standby(True)

@@ -1,0 +1,113 @@
+"""A cluster of nodes in processes of their own, with one etcd."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
+from tests.e2e.running_node import RunningNode, penstock, running_node
+from tests.ports import free_ports
+
+WAIT_S = 30.0
+NAME = "tested"
+
+
+def until(what: str, ready: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
+    """Wait until something is so; what it gave."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := ready()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        time.sleep(0.05)
+    return found
+
+
+class RunningCluster:
+    """Nodes by number, each with ports and a directory of its own, which it keeps when it is started again."""
+
+    def __init__(self, directory: Path, etcd: EtcdCluster, stack: ExitStack) -> None:
+        self.directory = directory
+        self.etcd = etcd
+        self.etcd_options = ("--etcd", ",".join(etcd.urls), "--cluster-name", NAME)
+        self.nodes: dict[int, RunningNode] = {}
+        self._stack = stack
+        self._ports: dict[int, list[int]] = {}
+
+    def options(self, number: int) -> list[str]:
+        """The options of a node, ports included."""
+        kafka, http, interconnect = self._ports.setdefault(number, free_ports(3))
+        ports = {"kafka": kafka, "http": http, "interconnect": interconnect}
+        named = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
+        return [*self.etcd_options, "--node-name", f"n{number}", "--data-dir", str(self.directory / f"n{number}"), *named]
+
+    def start(self, number: int, *more: str) -> RunningNode:
+        """Start a node, or start it again."""
+        argv = [*self.options(number), *more]
+        node = self._stack.enter_context(running_node(self.log(number), argv))
+        self.nodes[number] = node
+        return node
+
+    def log(self, number: int) -> Path:
+        """The log of a node."""
+        return self.directory / f"n{number}.log"
+
+    def kill(self, number: int) -> None:
+        """kill -9."""
+        self.nodes.pop(number).kill()
+
+    def readiness(self, number: int) -> Mapping[str, Any]:
+        """What /readyz of a node shows; nothing if it does not answer."""
+        url = f"http://127.0.0.1:{self._ports[number][1]}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=2.0) as response:
+                return dict(json.loads(response.read()))
+        except urllib.error.HTTPError as error:
+            return dict(json.loads(error.read()))
+        except OSError:
+            return {}
+
+    def active(self) -> int:
+        """Wait until one node runs the broker; its number."""
+
+        def look() -> int:
+            for number in self.nodes:
+                shown = self.readiness(number)
+                if shown.get("role") == "active" and shown["status"] == "ready":
+                    return number
+            return 0
+
+        return int(until("no node is active", look))
+
+    def wait_ready(self, number: int) -> None:
+        """Wait until a node could be done without another: its VDisks are in step."""
+        until(f"node {number} is not ready", lambda: self.readiness(number).get("status") == "ready")
+
+    @property
+    def bootstrap(self) -> str:
+        """The Kafka listeners of all nodes."""
+        return ",".join(f"127.0.0.1:{ports[0]}" for ports in self._ports.values())
+
+    def ok(self, *argv: str) -> str:
+        """Run a command that must succeed; what it printed."""
+        done = penstock(*argv, variables={"PENSTOCK_ETCD": ",".join(self.etcd.urls)})
+        assert done.returncode == 0, (argv, done.stdout, done.stderr)
+        return done.stdout.decode()
+
+
+@contextmanager
+def running_cluster(directory: Path, nodes: int = 3, kind: str = "mirror-3") -> Iterator[RunningCluster]:
+    """A cluster that serves."""
+    with ExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(directory))
+        cluster = RunningCluster(directory, etcd, stack)
+        cluster.ok("cluster", "init", "--name", NAME, "--kind", kind)
+        for number in range(1, nodes + 1):
+            cluster.start(number)
+        cluster.active()
+        yield cluster
