@@ -59,12 +59,23 @@ class Route(NamedTuple):
     codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
     limits: TimestampLimits | None  # of what producers say of the time; None if it may be anything
     needs_keys: bool  # a message without a key is refused
+    shows_own_headers: bool  # those of other gateways are for Kafka's clients as well
+    epoch: int  # the leader epoch
 
     @classmethod
     def to(cls, topic: Topic, partition: Partition) -> Route:
         """The way to a partition, as the topic's configuration has it now."""
         config = topic.config
-        return cls(topic, partition, config.uses_append_time, config.codec, config.timestamp_limits, config.is_compacted)
+        return cls(
+            topic,
+            partition,
+            config.uses_append_time,
+            config.codec,
+            config.timestamp_limits,
+            config.is_compacted,
+            config.shows_own_headers,
+            partition.epoch,
+        )
 
     def must_recompress(self, batch: Batch) -> bool:
         """Whether a batch is stored in another compression than it came in."""

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from penstock.core.clock import Clock
 
 
+class Waiter(Protocol):
+    """Is told of a write; a future is one. It must not raise: others wait behind it."""
+
+    def done(self) -> bool:
+        """Whether it was told already, or was cancelled."""
+        ...
+
+    def set_result(self, result: None, /) -> None:
+        """Something was written."""
+        ...
+
+
 class Arrivals:
-    """Futures that are completed with the next write."""
+    """Readers that are told of the next write: those that are in `waiting`, until they leave it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.waiting: set[asyncio.Future[None]] = set()
+        self.waiting: set[Waiter] = set()
 
     def watch(self, waiter: asyncio.Future[None]) -> None:
         """Complete `waiter` when something is written next."""

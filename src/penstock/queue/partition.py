@@ -14,6 +14,7 @@ from itertools import islice
 from penstock.blob import Buffer, FilePiece
 from penstock.core.clock import Clock
 from penstock.core.errors import CorruptionError, PenstockError, UnavailableError
+from penstock.kernels.batch_cut import cut_batches
 from penstock.queue import keys
 from penstock.queue.batch import Batch, check_batch
 from penstock.queue.body import Body, BodyChange, ReadResult, cut_commands
@@ -178,6 +179,32 @@ class Partition(PartitionState):
                 break  # the next batch is too large, or nearly so: another look is not worth it
         self.probe.read(offset - begin, size)
         return ReadResult(tuple(buffers), size, offset, self.start_offset, end_offset, stable_offset)
+
+    def read_at_hand(self, offset: int, bytes_max: int, until: int, at_least_one: bool) -> tuple[list[Buffer], int, int] | None:
+        """As `read`, of what is in memory: the buffers, their bytes, and the offset after them; None if a body has to be read.
+        The offset is one of the partition, and before `until`."""
+        buffers: list[Buffer] = []
+        size, begin = 0, offset
+        while offset < until:
+            head = self._head
+            if head and offset >= head[0].first_offset:
+                pieces: Sequence[Piece] = head
+            else:
+                body = self._run_at(offset)
+                piece = body if isinstance(body, Piece) else self._reader.held(body)
+                if piece is None:
+                    if not buffers:
+                        return None
+                    break
+                pieces = (piece,)
+            cut, cut_size, next_offset = cut_batches(pieces, offset, bytes_max - size, until, at_least_one and not buffers)
+            buffers += cut
+            size += cut_size
+            offset = next_offset
+            if next_offset < pieces[-1].next_offset or pieces is head:
+                break
+        self.probe.read(offset - begin, size)
+        return buffers, size, offset
 
     def batch_at_hand(self, offset: int) -> memoryview | None:
         """The batch that holds an offset of the partition, or follows it, if it is in memory; None if it has to be read."""

@@ -92,6 +92,8 @@ class Transactions:
 
     def aborted_between(self, begin: int, end: int) -> list[Aborted]:
         """Aborted transactions with a part in begin <= offset < end."""
+        if not self._added and not self._history.entries:
+            return []
         added = (one for one in self._added if one.last_offset >= begin and one.first_offset < end)
         return [*self._history.between(begin, end), *added]
 

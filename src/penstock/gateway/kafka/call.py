@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +76,7 @@ class Call(Caller, ABC):
         self.began = peer.active_at
         self.waited_s = 0.0  # for records to arrive
         self.span: Span | None = None
-        self.poll: asyncio.Future[None] | None = None  # set while it waits for records; completing it ends the wait
+        self.poll: None = None  # no other than a fetch waits for records
 
     @property
     def client_id(self) -> str:

@@ -13,12 +13,13 @@ from collections import deque
 from typing import Any, cast
 
 from penstock.core.errors import PenstockError
+from penstock.gateway.kafka.apis.fetch import FetchCall
 from penstock.gateway.kafka.apis.plain_produce import PlainProduce
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.dispatch import BEFORE_AUTHENTICATION, CALLS, TokenCall, token_request, unknown_version
 from penstock.gateway.kafka.file_sender import FileSender
 from penstock.gateway.kafka.node import Node
-from penstock.gateway.kafka.probe import begin_span
+from penstock.gateway.kafka.probe import AnyCall, begin_span
 from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
 from penstock.kafka.protocol import ProtocolError, UnsupportedVersionError, decode_request, keys
 from penstock.kernels.frame_reader import BUFFER_MAX, SIZE_BYTES, FrameReader
@@ -48,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
         self.get_buffer = self._reader.space  # type: ignore[method-assign] # the transport calls the kernel, not a function of ours
         self._transport: asyncio.Transport
         self._files: FileSender | None = None
-        self._calls: deque[Call | PlainProduce] = deque()  # started, and their responses not sent, in order
+        self._calls: deque[AnyCall] = deque()  # started, and their responses not sent, in order
         self._running = 0  # how many of them have no response yet
         self._running_key = -1
         self._held_bytes = 0  # requests without a response, and responses not sent
@@ -150,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         self.sasl = None
         self._reader.allow(self._options.frame_bytes_max)
 
-    def finished(self, call: Call | PlainProduce) -> None:
+    def finished(self, call: AnyCall) -> None:
         """Called by a request when it has its response."""
         self._probe.finished(call, self._clock.monotonic())
         if self._is_closed:
@@ -266,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
         """Starts the request that the reader has found."""
         self._frame_since = self.active_at
         cost = reader.end - reader.begin + SIZE_BYTES
-        call: Call | PlainProduce
+        call: AnyCall
         if reader.api_key == keys.PRODUCE and self.sasl is None:
             call = PlainProduce()
             call.node = self._node
@@ -275,6 +276,16 @@ class Connection(asyncio.BufferedProtocol):
             call.began = self.active_at
             if call.parse(reader.buffer, reader.begin, reader.end) and (self._node.access is None or call.is_allowed()):
                 reader.take(call.has_views)
+            else:
+                call = self._call(reader, cost)
+        elif reader.api_key == keys.FETCH and self.sasl is None:
+            call = FetchCall()
+            call.node = self._node
+            call.peer = self
+            call.cost = cost
+            call.began = self.active_at
+            if call.parse(reader.buffer, reader.begin, reader.end):
+                reader.take(is_shared=False)
             else:
                 call = self._call(reader, cost)
         else:
@@ -289,22 +300,20 @@ class Connection(asyncio.BufferedProtocol):
             call.span = begin_span(self._probe.tracing, call)
         call.start()
 
-    def _call(self, reader: FrameReader, cost: int) -> Call:
+    def _call(self, reader: FrameReader, cost: int) -> Call | FetchCall:
         """Takes a request of any shape. Raises ProtocolError if it is none that is served."""
         frame = reader.frame()
         reader.take(is_shared=reader.api_key == keys.PRODUCE)  # batches stay views of the frame; all else is copied out of it
         if self.sasl is not None and self._is_token(self.sasl):
-            kind: type[Call] | None = TokenCall
-            request = token_request(frame)
-        else:
-            try:
-                request = decode_request(frame)
-            except UnsupportedVersionError as error:
-                request = unknown_version(error)
-            kind = CALLS.get(request.api_key)
-        if kind is None:
+            return TokenCall(token_request(frame), cost, self._node, self)
+        try:
+            request = decode_request(frame)
+        except UnsupportedVersionError as error:
+            request = unknown_version(error)
+        make_call = CALLS.get(request.api_key)
+        if make_call is None:
             raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
-        return kind(request, cost, self._node, self)
+        return make_call(request, cost, self._node, self)
 
     def _is_token(self, sasl: SaslExchange) -> bool:
         """Returns whether an unauthenticated client sent a bare SASL token. Raises SaslStateError for a request that needs
@@ -369,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
         if counted:
             self._release(counted)
 
-    def _send_files(self, call: Call | PlainProduce) -> None:
+    def _send_files(self, call: AnyCall) -> None:
         """Sends a response that has pieces of files; nothing else is sent until it is complete."""
         self._probe.bytes_out += call.size
         self._note_activity()

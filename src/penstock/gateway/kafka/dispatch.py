@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.trace_context import current_trace
 from penstock.gateway.kafka.apis import (
@@ -18,7 +18,6 @@ from penstock.gateway.kafka.apis import (
     configs,
     consumer_groups,
     epochs,
-    fetch,
     find_pieces,
     group_admin,
     groups,
@@ -35,12 +34,17 @@ from penstock.gateway.kafka.apis import (
     transaction_listing,
     transactions,
 )
+from penstock.gateway.kafka.apis.fetch import FetchCall
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.probe import has_error
 from penstock.gateway.kafka.security.guards import guarded
 from penstock.kafka.protocol import APIS, Message, Request, UnsupportedVersionError, keys, private_keys
 from penstock.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
 from penstock.kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -179,9 +183,9 @@ def token_request(frame: memoryview) -> Request:
     return request
 
 
-CALLS: Final[dict[int, type[Call]]] = {
+CALLS: Final[dict[int, Callable[[Request, int, Node, Connection], Call | FetchCall]]] = {
     keys.PRODUCE: produce.ProduceCall,
-    keys.FETCH: fetch.FetchCall,
+    keys.FETCH: FetchCall.of,
     keys.API_VERSIONS: ApiVersionsCall,
     **dict.fromkeys(_HANDLERS, TaskCall),
 }

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from penstock.kafka.protocol import errors
-from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from penstock.kernels.fetch_frame import FetchedPartition, FetchFrame
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -20,55 +20,35 @@ TopicRef = bytes | str  # the id of a topic, or its name in versions that have n
 Key = tuple[TopicRef, int]
 
 
-class SessionPartition:
-    """A partition of a session: what the client asked for, and the offsets that it was sent last."""
-
-    __slots__ = ("last_sent", "request", "topic")
-
-    def __init__(self, topic: TopicRef, request: FetchPartition) -> None:
-        self.topic = topic
-        self.request = request
-        self.last_sent: tuple[int, int, int] | None = None
-
-    def is_news(self, data: PartitionData) -> bool:
-        """Returns whether an incremental reply must include the partition, and remembers what it sends."""
-        offsets = (data.high_watermark, data.last_stable_offset, data.log_start_offset)
-        is_news = (
-            offsets != self.last_sent or data.error_code != errors.NONE or bool(data.records) or data.diverging_epoch is not None
-        )
-        self.last_sent = None if data.error_code != errors.NONE else offsets
-        return is_news
-
-
 class FetchSession:
     """The partitions of one session in the order in which they are looked at, and the number of its next request."""
 
-    def __init__(self, session_id: int, wanted: Iterable[SessionPartition]) -> None:
+    def __init__(self, session_id: int, parts: Iterable[FetchedPartition]) -> None:
         self.id = session_id
         self.epoch = INITIAL_EPOCH + 1
         self.used_at = 0.0
-        self.partitions: dict[Key, SessionPartition] = {(part.topic, part.request.partition): part for part in wanted}
+        self.partitions: dict[Key, FetchedPartition] = {part.key: part for part in parts}
 
-    def change(self, topics: list[FetchTopic], forgotten: list[ForgottenTopic]) -> None:
+    def change(self, parts: Iterable[FetchedPartition], forgotten: Iterable[Key]) -> None:
         """Applies the partitions that a request adds, changes and removes."""
-        for removed in forgotten:
-            for number in removed.partitions:
-                self.partitions.pop((_topic_ref(removed), number), None)
-        for topic in topics:
-            ref = _topic_ref(topic)
-            for partition in topic.partitions:
-                known = self.partitions.get((ref, partition.partition))
-                if known is None:
-                    self.partitions[ref, partition.partition] = SessionPartition(ref, partition)
-                else:
-                    known.request = partition
+        for key in forgotten:
+            self.partitions.pop(key, None)
+        for part in parts:
+            known = self.partitions.get(part.key)
+            if known is None:
+                self.partitions[part.key] = part
+            else:
+                known.change(part)
 
-    def rotate(self, served: Iterable[SessionPartition]) -> None:
+    def rotate(self, served: Iterable[Key]) -> None:
         """Moves the partitions that returned records to the end, so that none is starved."""
-        for partition in served:
-            key = (partition.topic, partition.request.partition)
+        for key in served:
             if key in self.partitions:
                 self.partitions[key] = self.partitions.pop(key)
+
+    def parts(self) -> list[FetchedPartition]:
+        """Returns its partitions for one request."""
+        return [part.copy() for part in self.partitions.values()]
 
 
 class FetchSessions:
@@ -83,17 +63,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, now: float) -> tuple[int, FetchSession | None, list[SessionPartition]]:
+    def open(self, request: FetchFrame, now: float) -> tuple[int, FetchSession | None, list[FetchedPartition]]:
         """Returns an error code, the session of the request if it has one, and the partitions to fetch."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
-            wanted = [
-                SessionPartition(_topic_ref(topic), requested) for topic in request.topics for requested in topic.partitions
-            ]
             session = None
-            if request.session_epoch == INITIAL_EPOCH and wanted:
-                session = self._create(wanted, now)
-            return errors.NONE, session, wanted
+            if request.session_epoch == INITIAL_EPOCH and request.parts:
+                session = self._create(request.parts, now)
+            return errors.NONE, session, request.parts if session is None else session.parts()
         session = self._sessions.get(request.session_id)
         if session is None:
             return errors.FETCH_SESSION_ID_NOT_FOUND, None, []
@@ -102,14 +79,14 @@ class FetchSessions:
         session.epoch = session.epoch + 1 if session.epoch < EPOCH_MAX else 1
         session.used_at = now
         self._sessions.move_to_end(session.id)
-        session.change(request.topics, request.forgotten_topics_data)
-        return errors.NONE, session, list(session.partitions.values())
+        session.change(request.parts, request.forgotten)
+        return errors.NONE, session, session.parts()
 
     def drop(self, session: FetchSession) -> None:
         """Deletes a session."""
         self._sessions.pop(session.id, None)
 
-    def _create(self, wanted: list[SessionPartition], now: float) -> FetchSession | None:
+    def _create(self, parts: list[FetchedPartition], now: float) -> FetchSession | None:
         """Creates a session. Returns None if all slots are in use: the client then sends full requests."""
         if len(self._sessions) >= self._sessions_max:
             oldest = next(iter(self._sessions.values()))
@@ -119,12 +96,7 @@ class FetchSessions:
         self._next_id = self._next_id % ID_MAX + 1
         while self._next_id in self._sessions:
             self._next_id = self._next_id % ID_MAX + 1
-        session = FetchSession(self._next_id, wanted)
+        session = FetchSession(self._next_id, parts)
         session.used_at = now
         self._sessions[session.id] = session
         return session
-
-
-def _topic_ref(topic: FetchTopic | ForgottenTopic) -> TopicRef:
-    """Versions with ids have no names, and the other way round."""
-    return topic.topic or topic.topic_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.core.probe import BISECTED, FAILED, OK, REFUSED, Durations, RequestProbe, Span, Tracing
 from penstock.core.record_format import Octets
@@ -13,9 +13,13 @@ from penstock.gateway.kafka.call import Call
 from penstock.kafka.protocol import Message, Request, keys, private_keys
 from penstock.kafka.protocol.fields import Splice
 from penstock.kafka.protocol.produce import ProduceRequest
+from penstock.kernels.produce_frame import ProduceFrame
 
 if TYPE_CHECKING:
+    from penstock.gateway.kafka.apis.fetch import FetchCall
     from penstock.gateway.kafka.apis.plain_produce import PlainProduce
+
+AnyCall: TypeAlias = "Call | PlainProduce | FetchCall"
 
 _NAMES: Final = {
     key: name.title().replace("_", "")
@@ -34,7 +38,7 @@ class KafkaProbe(RequestProbe):
 
     __slots__ = ()
 
-    def finished(self, call: Call | PlainProduce, now: float) -> None:
+    def finished(self, call: AnyCall, now: float) -> None:
         """A request has its answer. Time spent waiting for messages that were not there yet is not counted."""
         outcome = FAILED if call.must_close else REFUSED if call.is_refused else OK
         durations = self.durations.get((call.api_key, outcome))
@@ -54,9 +58,12 @@ class KafkaProbe(RequestProbe):
         return api not in _WAITING
 
 
-def begin_span(tracing: Tracing, call: Call | PlainProduce) -> Span:
+def begin_span(tracing: Tracing, call: AnyCall) -> Span:
     """A span for a request, in the trace of its first message if it brings any."""
-    batch = first_batch_of(call.request) if isinstance(call, Call) else call.batches[0].data
+    if isinstance(call, Call):
+        batch = first_batch_of(call.request)
+    else:
+        batch = call.batches[0].data if isinstance(call, ProduceFrame) else None
     name = _NAMES.get(call.api_key, str(call.api_key))
     attributes: dict[str, str | int] = {
         "messaging.system": "kafka",

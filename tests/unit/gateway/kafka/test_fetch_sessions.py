@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from penstock.gateway.kafka.fetch_sessions import FetchSession, FetchSessions
 from penstock.kafka.protocol import errors
-from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.kernels.fetch_frame import FetchedPartition, FetchFrame
 
 IDLE_S = 100.0
 
 
-def request(session_id: int = 0, epoch: int = 0, partitions: tuple[int, ...] = (0,)) -> FetchRequest:
-    asked = [FetchPartition(partition=number) for number in partitions]
-    topics = [FetchTopic(topic="t", partitions=asked)] if asked else []
-    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+def request(session_id: int = 0, epoch: int = 0, partitions: tuple[int, ...] = (0,), offset: int = 0) -> FetchFrame:
+    frame = FetchFrame()
+    frame.begin()
+    frame.session_id, frame.session_epoch = session_id, epoch
+    frame.parts = [FetchedPartition("t", number, offset) for number in partitions]
+    return frame
 
 
 def opened(sessions: FetchSessions, now: float = 0.0) -> FetchSession:
@@ -55,6 +57,25 @@ def test_a_session_is_not_made_for_nothing() -> None:
 
 def test_what_was_served_is_looked_at_last() -> None:
     session = opened(FetchSessions(2, IDLE_S))
-    session.change(request(partitions=(1, 2)).topics, [])
-    session.rotate([session.partitions["t", 0]])
+    session.change(request(partitions=(1, 2)).parts, [])
+    session.rotate([("t", 0)])
     assert [number for _, number in session.partitions] == [1, 2, 0]
+
+
+def test_requests_of_a_session_do_not_share_what_they_read() -> None:
+    sessions = FetchSessions(2, IDLE_S)
+    session = opened(sessions)
+    _, _, first = sessions.open(request(session.id, 1, ()), 0.0)
+    first[0].fill([b"records"], 7)
+    _, _, second = sessions.open(request(session.id, 2, offset=5), 0.0)
+    assert (first[0].offset, first[0].size) == (0, 7)
+    assert (second[0].offset, second[0].size) == (5, 0)
+
+
+def test_a_partition_that_is_removed_is_fetched_no_more() -> None:
+    sessions = FetchSessions(2, IDLE_S)
+    _, session, _ = sessions.open(request(partitions=(0, 1)), 0.0)
+    assert session is not None
+    change = request(session.id, 1, ())
+    change.forgotten = [("t", 0)]
+    assert [part.index for part in sessions.open(change, 0.0)[2]] == [1]

@@ -1,324 +1,328 @@
 """Fetch: returns batches of partitions, from memory or straight from files, and waits for `min_bytes` of them.
 
-A fetch runs as a task only while it reads. While it waits for records it is a future that a write completes, and a timer: a node
-can have thousands of them. One that finds nothing and runs into its timeout never has a task.
+What is in memory is read at once. A fetch runs as a task only while it reads from files. While it waits for records it is an
+object that a write tells of it, and a timer: a node can have thousands of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.blob import FilePiece
-from penstock.broker import Operation, Topic
+from penstock.broker import Operation
 from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
 from penstock.core.trace_context import current_trace
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
-from penstock.gateway.kafka.call import Call
-from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession, SessionPartition, TopicRef
+from penstock.gateway.kafka.call import Caller
+from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession
 from penstock.gateway.kafka.own_headers import ReadRequest, read_as_kafka
 from penstock.gateway.kafka.security.authorization import may_topic
-from penstock.kafka.protocol import Splice, errors
-from penstock.kafka.protocol.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
-from penstock.queue import OffsetOutOfRangeError, Partition, UnsupportedCodecError
+from penstock.kafka.protocol import Request, errors, keys
+from penstock.kafka.protocol.fetch import FetchRequest
+from penstock.kernels.fetch_frame import NOTHING_TO_READ, FetchedPartition, FetchFrame
+from penstock.queue import OffsetOutOfRangeError, UnsupportedCodecError
 
 if TYPE_CHECKING:
     from penstock.broker.quotas import RateLimit
+    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.node import Node
 
 log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 ZSTD_FROM = 10
-NO_RECORDS = b""
-NOTHING_TO_READ = -1
 
 
-class _PartitionFetch:
-    """One partition of a fetch: its part of the response, and up to where it has records to read."""
-
-    __slots__ = ("data", "partition", "shows_all", "size", "until", "wanted")
-
-    def __init__(self, wanted: SessionPartition, data: PartitionData) -> None:
-        self.wanted = wanted
-        self.data = data
-        self.partition: Partition | None = None  # None after an error
-        self.until = NOTHING_TO_READ
-        self.shows_all = False
-        self.size = 0  # of the batches
-
-    def fail(self, code: int) -> None:
-        """Returns an error instead of batches."""
-        self.data.error_code = code
-        self.partition = None
-        self.until = NOTHING_TO_READ
-
-
-class FetchCall(Call):
-    """A Fetch request in flight."""
+class FetchCall(FetchFrame, Caller):
+    """A Fetch request in flight, as `Call` is for others. `Connection` fills it in: that is a call less for every request."""
 
     __slots__ = (
-        "_body",
         "_bytes_max",
         "_deadline",
         "_held",
         "_limit",
-        "_parts",
+        "_reply",
         "_session",
         "_timer",
-        "_topic",
-        "_topic_ref",
         "_wait_since",
-        "_wanted",
+        "began",
+        "cost",
+        "node",
+        "peer",
     )
 
-    def start(self) -> None:
-        self._run(self._open)
+    api_key: Final = keys.FETCH
 
-    def _run(self, step: Callable[[], None]) -> None:
+    node: Node
+    peer: Connection
+    cost: int
+    began: float
+    _timer: asyncio.TimerHandle
+
+    @classmethod
+    def of(cls, request: Request, cost: int, node: Node, peer: Connection) -> FetchCall:
+        """The call for a request that the codecs of the protocol have decoded."""
+        call = cls()
+        call.begin()
+        call.node, call.peer, call.cost, call.began = node, peer, cost, peer.active_at
+        _take_over(call, request)
+        return call
+
+    def start(self) -> None:
+        """Serves the request."""
         try:
-            step()
+            self._open()
         except Exception:
             log.exception("a fetch of version %d failed", self.version)
-            self.hang_up()
+            self._fail()
+
+    def give_up(self, now: float) -> None:
+        """It ends by itself when its time is up."""
+
+    def encode(self) -> tuple[list[Any], int]:
+        """Returns the response as buffers, and its size."""
+        return self._reply
+
+    def told(self) -> None:
+        """A partition has grown, the time is up, or the connection wants the reply."""
+        asyncio.get_running_loop().call_soon(self._look_again)
+
+    def cancel(self) -> None:
+        """The connection is closed: the wait is over."""
+        self._stop_waiting()
 
     def _open(self) -> None:
-        node, request = self.node, cast(FetchRequest, self.request.body)
-        self._body = request
-        self._topic: Topic | None = None
-        self._topic_ref: TopicRef = ""
+        node = self.node
+        self._session: FetchSession | None = None
         now = node.clock.monotonic()
-        code, self._session, self._wanted = node.sessions.open(request, now)
-        if code:
-            self.is_refused = True
-            self.answer(FetchResponse(error_code=code, session_id=NO_SESSION))
-            return
+        if self.session_id or self.session_epoch >= 0:
+            code, self._session, self.parts = node.sessions.open(self, now)
+            if code:
+                self.is_refused = True
+                self._finish(self.reply(error_code=code))
+                return
         quotas = node.broker.quotas
-        self._limit: RateLimit | None = quotas.limit(FETCH_QUOTA, self.user, self.client_id) if quotas.limits_fetch else None
+        self._limit: RateLimit | None = (
+            quotas.limit(FETCH_QUOTA, self.user, self.client_id or "") if quotas.limits_fetch else None
+        )
         if self._limit is not None and (wait_ms := self._limit.wait_ms()):
-            self.answer(self._throttled(wait_ms))
+            self._throttle(wait_ms)
             return
-        self._deadline = now + request.max_wait_ms / 1000
-        self._bytes_max = max(min(request.max_bytes, node.options.fetch_bytes_max, node.memory.left), 1)
+        self._deadline = now + self.max_wait_ms / 1000
+        self._bytes_max = max(min(self.max_bytes, node.options.fetch_bytes_max, node.memory.left), 1)
         if self._limit is not None:
             self._bytes_max = max(min(self._bytes_max, int(self._limit.size)), 1)
         self._look()
 
-    @property
-    def is_committed(self) -> bool:
-        """Whether the client wants to see nothing of open and aborted transactions."""
-        return self._body.isolation_level == READ_COMMITTED
-
-    def topic(self, ref: TopicRef) -> Topic:
-        """Returns a topic by its name or id. Partitions of one topic mostly come one after another: it is looked up once."""
-        if self._topic is None or ref != self._topic_ref:
-            self._topic = find_topic(self.node, ref)
-            self._topic_ref = ref
-        return self._topic
-
-    def _throttled(self, wait_ms: int) -> FetchResponse:
-        """Returns an empty response with the throttle time, for a client over its quota."""
+    def _throttle(self, wait_ms: int) -> None:
+        """Answers a client over its quota: with nothing but the throttle time."""
         session = self._session
         self.peer.mute(wait_ms / 1000)
-        if session is not None and self._body.session_id != session.id:
+        if session is not None and self.session_id != session.id:
             # A session begins with a reply that names all its partitions, and this one names none.
             self.node.sessions.drop(session)
             session = None
-        return FetchResponse(throttle_time_ms=wait_ms, session_id=NO_SESSION if session is None else session.id)
+        self.parts = []
+        session_id = NO_SESSION if session is None else session.id
+        self._finish(self.reply(session_id=session_id, throttle_time_ms=wait_ms))
 
     def _look(self) -> None:
-        """Looks at every partition; reads, waits or answers by what is there."""
-        self._topic = None  # it may have been deleted since
-        self._parts = [_look_at(self, wanted) for wanted in self._wanted]
-        if any(part.until > NOTHING_TO_READ for part in self._parts):
-            self.node.spawn(self._read())
+        """Looks at every partition, reads what is in memory, and waits or answers; a task reads the rest."""
+        node = self.node
+        others = self.look(node.broker.routes if node.access is None else {})
+        if others is not None:
+            for part in others:
+                _look_at(self, part)
+            self.readable = [part for part in self.parts if part.until > NOTHING_TO_READ]
+        self.has_files = False
+        if self.readable and not self._read_at_hand():
+            node.spawn(self._read())
         else:
             self._wait_or_answer()
 
+    def _read_at_hand(self) -> bool:
+        """Reads what is in memory, up to the first partition of which that is not all; whether that was all of them."""
+        left = self._bytes_max
+        for part in self.readable:
+            if left <= 0:
+                break
+            until = part.until
+            partition = part.partition
+            if not part.shows_all:
+                first_own = partition.origins.first_own
+                if part.offset >= first_own:
+                    return False
+                until = min(until, first_own)
+            at_hand = partition.read_at_hand(part.offset, min(part.size_max, left), until, left == self._bytes_max)
+            if at_hand is None:
+                return False
+            buffers, size, next_offset = at_hand
+            part.fill(buffers, size)
+            left -= size
+            if self.is_committed:
+                part.aborted = partition.aborted_between(part.offset, next_offset)
+        return True
+
     async def _read(self) -> None:
-        """Reads every partition, up to `bytes_max` in all; the first with records returns at least one batch."""
+        """Reads every partition that was not read yet, up to `bytes_max` in all; the first with records returns at least one
+        batch."""
         if self.span is not None:
             current_trace.set(self.span.traceparent)
         try:
-            size = 0
-            for part in self._parts:
+            size = sum(part.size for part in self.readable)
+            for part in self.readable:
                 if part.until > NOTHING_TO_READ:
                     await _read_one(self, part, self._bytes_max - size, at_least_one=size == 0)
                     size += part.size
+            self._wait_or_answer()
         except Exception:
             log.exception("a fetch of version %d failed", self.version)
-            self.hang_up()
-            return
-        self._run(self._wait_or_answer)
+            self._fail()
 
     def _wait_or_answer(self) -> None:
         """Answers if there is enough, an error, or no time left; otherwise waits for one of the partitions to grow."""
-        size = sum(part.size for part in self._parts)
-        if size >= self._body.min_bytes or not self._wanted or self._has_errors() or self.peer.must_hurry():
-            self._answer(size)
+        self.sum_up()
+        if self.size >= self.min_bytes or not self.parts or self.is_refused or self.peer.must_hurry():
+            self._answer()
             return
-        self._held = self._held_now()
-        self._wait(self.node.clock.monotonic(), size)
+        self._held = self.held()
+        self._wait(self.node.clock.monotonic())
 
-    def _wait(self, now: float, size: int) -> None:
+    def _wait(self, now: float) -> None:
         left_s = self._deadline - now
         if left_s <= 0:
-            self._answer(size)
+            self._answer()
             return
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        for part in self._parts:
-            if part.partition is not None:
-                part.partition.arrivals.watch(waiter)
+        self.watch()
         self._wait_since = now
-        self._timer = loop.call_later(left_s, _wake, waiter)
-        self.poll = waiter
-        waiter.add_done_callback(self._woken)
+        self._timer = asyncio.get_running_loop().call_later(left_s, _wake, self)
+        self.poll = self
 
-    def _woken(self, waiter: asyncio.Future[None]) -> None:
-        """Called when a partition has grown, the timeout has expired, or the connection asks for the reply. The connection
-        cancels the wait when it closes."""
+    def _stop_waiting(self) -> None:
         self.poll = None
         self._timer.cancel()
-        for part in self._parts:
-            if part.partition is not None:
-                part.partition.arrivals.unwatch(waiter)
-        if not waiter.cancelled():
-            self._run(self._look_again)
+        self.unwatch()
 
     def _look_again(self) -> None:
         """Reads if enough has come, or if the time is up and anything has."""
-        now = self.node.clock.monotonic()
-        self.waited_s += now - self._wait_since
-        size = sum(part.size for part in self._parts)
-        grown = self._held_now() - self._held
-        is_last = now >= self._deadline or self.peer.must_hurry()
-        if grown and (is_last or size + grown >= self._body.min_bytes):
-            self._look()
-        elif is_last:
-            self._answer(size)
-        else:
-            self._wait(now, size)
+        if self.poll is None:
+            return  # the connection was closed meanwhile
+        try:
+            self._stop_waiting()
+            now = self.node.clock.monotonic()
+            self.waited_s += now - self._wait_since
+            grown = self.held() - self._held
+            is_last = now >= self._deadline or self.peer.must_hurry()
+            if grown and (is_last or self.size + grown >= self.min_bytes):
+                self._look()
+            elif is_last:
+                self._answer()
+            else:
+                self._wait(now)
+        except Exception:
+            log.exception("a fetch of version %d failed", self.version)
+            self._fail()
 
-    def _has_errors(self) -> bool:
-        return any(part.data.error_code or part.data.diverging_epoch for part in self._parts)
-
-    def _held_now(self) -> int:
-        """Returns how many bytes the partitions hold now."""
-        return sum(part.partition.size for part in self._parts if part.partition is not None)
-
-    def _answer(self, size: int) -> None:
+    def _answer(self) -> None:
         session = self._session
-        is_incremental = session is not None and self._body.session_id == session.id
-        self.size = size
-        self.is_refused = self._has_errors()
-        self.has_files = size > 0 and any(_has_files(part.data) for part in self._parts)
         if self._limit is not None:
             # The next request waits for what this one drew above the quota.
-            self._limit.draw(size)
-        self.answer(_respond(self._parts, session, incremental=is_incremental))
+            self._limit.draw(self.size)
+        if session is None:
+            self._finish(self.reply())
+            return
+        session.rotate(part.key for part in self.readable if part.size)
+        self._finish(self.reply(session.id, True, self.session_id == session.id))
+
+    def _finish(self, reply: tuple[list[Any], int]) -> None:
+        self._reply = reply
+        self.is_done = True
+        self.peer.finished(self)
+
+    def _fail(self) -> None:
+        """Completes the request without a response: the connection closes after the responses before it."""
+        self.must_close = True
+        self.size = 0
+        self._finish(([], 0))
 
 
-def _look_at(call: FetchCall, wanted: SessionPartition) -> _PartitionFetch:
-    """Fills in the offsets of a partition, and finds out whether it has records for the client."""
-    node, asked = call.node, wanted.request
-    data = PartitionData(partition_index=asked.partition, high_watermark=-1, records=NO_RECORDS, aborted_transactions=None)
-    part = _PartitionFetch(wanted, data)
+def _take_over(call: FetchCall, request: Request) -> None:
+    body = request.body
+    assert isinstance(body, FetchRequest)
+    call.version = request.api_version
+    call.correlation_id = request.correlation_id
+    call.client_id = request.client_id
+    call.max_wait_ms, call.min_bytes, call.max_bytes = body.max_wait_ms, body.min_bytes, body.max_bytes
+    call.is_committed = body.isolation_level == READ_COMMITTED
+    call.session_id, call.session_epoch = body.session_id, body.session_epoch
+    # Versions with ids have no names, and the other way round.
+    call.parts = [
+        FetchedPartition(
+            topic.topic or topic.topic_id,
+            part.partition,
+            part.fetch_offset,
+            part.partition_max_bytes,
+            part.current_leader_epoch,
+            part.last_fetched_epoch,
+        )
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    call.forgotten = [
+        (topic.topic or topic.topic_id, index) for topic in body.forgotten_topics_data for index in topic.partitions
+    ]
+
+
+def _look_at(call: FetchCall, part: FetchedPartition) -> None:
+    """Looks at a partition for the first time since it serves, or whose client asks for something unusual."""
+    node = call.node
     try:
-        if node.access is not None and not may_topic(call, Operation.READ, wanted.topic):
-            data.error_code = errors.TOPIC_AUTHORIZATION_FAILED
-            return part
-        topic = call.topic(wanted.topic)
-        partition = node.broker.partition(topic, asked.partition)
+        if node.access is not None and not may_topic(call, Operation.READ, part.topic):
+            part.fail(errors.TOPIC_AUTHORIZATION_FAILED)
+            return
+        topic = find_topic(node, part.topic)
+        partition = node.broker.partition(topic, part.index)
         if call.version < ZSTD_FROM and topic.config.codec == ZSTD:
             raise UnsupportedCodecError(f"what topic {topic.name!r} holds is in zstd, which needs Fetch version {ZSTD_FROM}")
-        data.error_code = epoch_error(partition, asked.current_leader_epoch)
-        if data.error_code:
-            return part
-        part.partition = partition
-        _look_for_records(part, partition, is_committed=call.is_committed)
-        if part.until > NOTHING_TO_READ:
-            part.shows_all = topic.config.shows_own_headers
+        if code := epoch_error(partition, part.leader_epoch):
+            part.fail(code)
+            return
+        if not part.look(node.broker.route(part.topic, part.index), call.is_committed):
+            span = f"{partition.start_offset}..{partition.end_offset}"
+            raise OffsetOutOfRangeError(f"offset {part.offset} is not within {span}")
+        if part.last_epoch >= 0:
+            epoch, epoch_end = partition.epoch_end(part.last_epoch)
+            if 0 <= epoch < part.last_epoch or 0 <= epoch_end < part.offset:
+                part.diverging = (epoch, epoch_end)
+                part.aborted = None
+                part.until = NOTHING_TO_READ
     except PenstockError as error:
         part.fail(topic_code(error))
-    return part
 
 
-def _look_for_records(part: _PartitionFetch, partition: Partition, *, is_committed: bool) -> None:
-    data, asked = part.data, part.wanted.request
-    start_offset, end_offset = partition.start_offset, partition.end_offset
-    data.high_watermark, data.log_start_offset, data.last_stable_offset = end_offset, start_offset, partition.stable_offset
-    offset = asked.fetch_offset
-    if not start_offset <= offset <= end_offset:
-        raise OffsetOutOfRangeError(f"offset {offset} is not within {start_offset}..{end_offset}")
-    if asked.last_fetched_epoch >= 0:
-        epoch, epoch_end = partition.epoch_end(asked.last_fetched_epoch)
-        if 0 <= epoch < asked.last_fetched_epoch or 0 <= epoch_end < offset:
-            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=epoch_end)
-            return
-    if is_committed:
-        data.aborted_transactions = []
-    until = data.last_stable_offset if is_committed else end_offset
-    if offset < until:
-        part.until = until
-
-
-async def _read_one(call: FetchCall, part: _PartitionFetch, bytes_left: int, *, at_least_one: bool) -> None:
+async def _read_one(call: FetchCall, part: FetchedPartition, bytes_left: int, *, at_least_one: bool) -> None:
     """Reads the batches of a partition, within what is left of the bytes of the response."""
-    asked, partition, data = part.wanted.request, part.partition, part.data
-    bytes_max = min(asked.partition_max_bytes, bytes_left)
-    if partition is None or (bytes_max <= 0 and not at_least_one):
+    partition = part.partition
+    bytes_max = min(part.size_max, bytes_left)
+    if bytes_max <= 0 and not at_least_one:
         return
     read = ReadRequest(bytes_max, files=call.peer.takes_files, at_least_one=at_least_one, shows_all=part.shows_all)
     try:
-        read_result = await read_as_kafka(partition, asked.fetch_offset, part.until, read)
+        read_result = await read_as_kafka(partition, part.offset, part.until, read)
     except PenstockError as error:
         part.fail(topic_code(error))
         return
-    data.records = Splice(read_result.batches, read_result.size)
-    part.size = read_result.size
-    if data.aborted_transactions is not None:
-        aborted = partition.aborted_between(asked.fetch_offset, read_result.next_offset)
-        data.aborted_transactions = [
-            AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in aborted
-        ]
+    part.fill(read_result.batches, read_result.size)
+    if any(isinstance(piece, FilePiece) for piece in read_result.batches):
+        call.has_files = True
+    if part.aborted is not None:
+        part.aborted = partition.aborted_between(part.offset, read_result.next_offset)
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-def _respond(parts: list[_PartitionFetch], session: FetchSession | None, *, incremental: bool) -> FetchResponse:
-    response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
-    topics: dict[str | bytes, FetchableTopicResponse] = {}
-    for part in parts:
-        wanted, data = part.wanted, part.data
-        if session is not None and not wanted.is_news(data) and incremental:
-            continue
-        topic = topics.get(wanted.topic)
-        if topic is None:
-            if isinstance(wanted.topic, str):
-                topic = FetchableTopicResponse(topic=wanted.topic)
-            else:
-                topic = FetchableTopicResponse(topic_id=wanted.topic)
-            topics[wanted.topic] = topic
-            response.responses.append(topic)
-        topic.partitions.append(data)
-    if session is not None:
-        session.rotate([part.wanted for part in parts if part.size])
-    return response
-
-
-def _has_files(data: PartitionData) -> bool:
-    return isinstance(data.records, Splice) and any(isinstance(piece, FilePiece) for piece in data.records.pieces)
+def _wake(call: FetchCall) -> None:
+    if not call.done():
+        call.set_result(None)

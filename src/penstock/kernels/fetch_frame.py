@@ -1,0 +1,557 @@
+"""A Fetch request: from the bytes of its frame to the partitions it names, and from what they hold to the bytes of the reply, in
+one pass each and without an object a field.
+
+     request:   api key 2 | version 2 | correlation id 4 | client id | replica 4 | max wait 4 | min bytes 4 | max bytes 4
+                | isolation level 1 | session id 4 | session epoch 4 | topics | forgotten topics | rack
+     topic:     name, or id 16 | partitions
+     partition: index 4 | leader epoch 4 | offset 8 | last fetched epoch 4 | start offset 8 | max bytes 4
+     response:  size 4 | correlation id 4 | throttle time 4 | error 2 | session id 4 | topics
+     topic:     name, or id 16 | partitions
+     partition: index 4 | error 2 | high watermark 8 | last stable offset 8 | start offset 8
+                | aborted transactions: producer id 8, first offset 8 | preferred replica 4 | records
+                | diverging epoch: epoch 4, end offset 8
+
+Lengths and counts are numbers of two or four bytes before version 12, varints of one more from there on, with tagged fields
+behind every structure; the diverging epoch is one. Not every version has every field. Requests that are unusual, as those of
+followers or with tagged fields, are left to the codecs of the protocol, which say what is wrong with them; the reply to any is
+written here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.penstock.kernels.varints import put_signed, signed_at, varint_at
+else:
+    from penstock.core.varint_buffers import put_signed, signed_at, varint_at
+
+COMPILED: Final[bool] = cython.compiled
+
+NOTHING_TO_READ: Final = -1
+
+_FETCH = cython.declare(cython.longlong, 1)
+_VERSION_MIN = cython.declare(cython.longlong, 4)
+_START_OFFSET_FROM = cython.declare(cython.longlong, 5)
+_SESSION_FROM = cython.declare(cython.longlong, 7)
+_LEADER_EPOCH_FROM = cython.declare(cython.longlong, 9)
+_ZSTD_FROM = cython.declare(cython.longlong, 10)
+_RACK_FROM = cython.declare(cython.longlong, 11)
+_FLEXIBLE_FROM = cython.declare(cython.longlong, 12)
+_BY_ID_FROM = cython.declare(cython.longlong, 13)
+_NO_REPLICA_FROM = cython.declare(cython.longlong, 15)
+_VERSION_MAX = cython.declare(cython.longlong, 18)
+_READ_COMMITTED = cython.declare(cython.longlong, 1)
+_NO_EPOCH = cython.declare(cython.longlong, -1)
+_NOTHING_TO_READ = cython.declare(cython.longlong, NOTHING_TO_READ)
+_ZSTD = cython.declare(cython.longlong, 4)
+_ID_SIZE = cython.declare(cython.Py_ssize_t, 16)
+
+# What a reply takes at most, texts and lists aside.
+_FRAME_BYTES = cython.declare(cython.Py_ssize_t, 40)
+_PARTITION_BYTES = cython.declare(cython.Py_ssize_t, 80)
+_ABORTED_BYTES = cython.declare(cython.Py_ssize_t, 17)
+
+
+@cython.cfunc
+@cython.inline
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _put_varint(out: bytearray, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
+    while number > 0x7F:
+        out[at] = number & 0x7F | 0x80
+        number >>= 7
+        at += 1
+    out[at] = number
+    return at + 1
+
+
+@cython.final
+@cython.cclass
+class FetchedPartition:
+    """One partition of a fetch: what is asked of it, what it holds for the client, and what the session told the client last."""
+
+    # Its topic, by name or by an id of 16 bytes, and its number; both are also its key.
+    topic = cython.declare(object, visibility="readonly")
+    index = cython.declare(cython.longlong, visibility="readonly")
+    key = cython.declare(tuple, visibility="readonly")
+    offset = cython.declare(cython.longlong, visibility="readonly")
+    size_max = cython.declare(cython.longlong, visibility="readonly")
+    leader_epoch = cython.declare(cython.longlong, visibility="readonly")
+    last_epoch = cython.declare(cython.longlong, visibility="readonly")
+    partition = cython.declare(object, visibility="readonly")  # None before it is looked at, and after an error
+    shows_all = cython.declare(cython.bint, visibility="readonly")  # whether headers of other gateways are shown
+    until = cython.declare(cython.longlong, visibility="public")  # up to where it is to be read; -1 if there is nothing
+    error_code = cython.declare(cython.longlong, visibility="readonly")
+    high_watermark = cython.declare(cython.longlong, visibility="readonly")
+    stable_offset = cython.declare(cython.longlong, visibility="readonly")
+    start_offset = cython.declare(cython.longlong, visibility="readonly")
+    diverging = cython.declare(object, visibility="public")  # an epoch and its end offset, if the client went another way
+    aborted = cython.declare(object, visibility="public")  # transactions as (_, producer id, first offset)
+    records = cython.declare(object, visibility="readonly")  # buffers and pieces of files
+    size = cython.declare(cython.longlong, visibility="readonly")  # of the records
+    _kept: FetchedPartition  # that of the session
+    _sent_high: cython.longlong
+    _sent_stable: cython.longlong
+    _sent_start: cython.longlong
+
+    def __init__(  # noqa: PLR0917 - compiled, keywords make it slower
+        self,
+        topic: object,
+        index: cython.longlong,
+        offset: cython.longlong = 0,
+        size_max: cython.longlong = 0,
+        leader_epoch: cython.longlong = -1,
+        last_epoch: cython.longlong = -1,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.key = (topic, index)
+        self.offset = offset
+        self.size_max = size_max
+        self.leader_epoch = leader_epoch
+        self.last_epoch = last_epoch
+        self._kept = None
+        self._sent_high = -2
+        self.reset()
+
+    def change(self, other: FetchedPartition) -> None:
+        """Asks for what another does from now on."""
+        self.offset = other.offset
+        self.size_max = other.size_max
+        self.leader_epoch = other.leader_epoch
+        self.last_epoch = other.last_epoch
+
+    def copy(self) -> FetchedPartition:
+        """Returns the same for one request of a session, which it stays part of."""
+        copied: FetchedPartition = FetchedPartition(
+            self.topic, self.index, self.offset, self.size_max, self.leader_epoch, self.last_epoch
+        )
+        copied._kept = self
+        return copied
+
+    def reset(self) -> None:
+        """Forgets what it holds."""
+        self.partition = None
+        self.shows_all = False
+        self.until = _NOTHING_TO_READ
+        self.error_code = 0
+        self.high_watermark = self.stable_offset = self.start_offset = -1
+        self.diverging = self.aborted = self.records = None
+        self.size = 0
+
+    def fail(self, code: cython.longlong) -> None:
+        """Returns an error instead of batches."""
+        self.error_code = code
+        self.partition = None
+        self.until = _NOTHING_TO_READ
+
+    def fill(self, records: object, size: cython.longlong) -> None:
+        """Returns these records of so many bytes; there is nothing more to read."""
+        self.records = records
+        self.size = size
+        self.until = _NOTHING_TO_READ
+
+    def look(self, route: object, is_committed: cython.bint) -> cython.bint:
+        """Takes over the offsets of its partition. Returns False if the client asks for one that is out of range."""
+        partition: object = route.partition
+        self.start_offset = partition.start_offset
+        self.high_watermark = partition.end_offset
+        self.stable_offset = partition.stable_offset if partition.transactions.open else self.high_watermark
+        if self.offset < self.start_offset or self.offset > self.high_watermark:
+            return False
+        self.partition = partition
+        self.shows_all = route.shows_own_headers
+        self.until = self.stable_offset if is_committed else self.high_watermark
+        if is_committed:
+            self.aborted = []
+        if self.offset >= self.until:
+            self.until = _NOTHING_TO_READ
+        return True
+
+    @cython.cfunc
+    def is_news(self) -> cython.bint:
+        """Returns whether an incremental reply must include it, and remembers what it sends."""
+        kept: FetchedPartition = self._kept
+        is_same: cython.bint = (
+            kept._sent_high == self.high_watermark
+            and kept._sent_stable == self.stable_offset
+            and kept._sent_start == self.start_offset
+        )
+        kept._sent_high = -2 if self.error_code else self.high_watermark
+        kept._sent_stable = self.stable_offset
+        kept._sent_start = self.start_offset
+        return not is_same or self.error_code != 0 or self.size > 0 or self.diverging is not None
+
+
+@cython.cclass
+class FetchFrame:
+    """One Fetch request: its partitions, then its reply."""
+
+    version = cython.declare(cython.longlong, visibility="public")
+    correlation_id = cython.declare(cython.longlong, visibility="public")
+    client_id = cython.declare(object, visibility="public")
+    max_wait_ms = cython.declare(cython.longlong, visibility="public")
+    min_bytes = cython.declare(cython.longlong, visibility="public")
+    max_bytes = cython.declare(cython.longlong, visibility="public")
+    is_committed = cython.declare(cython.bint, visibility="public")  # whether it is to see only what is decided
+    session_id = cython.declare(cython.longlong, visibility="public")
+    session_epoch = cython.declare(cython.longlong, visibility="public")
+    parts = cython.declare(list, visibility="public")
+    forgotten = cython.declare(list, visibility="public")  # keys of partitions
+    readable = cython.declare(list, visibility="public")  # partitions with something to read, once they were looked at
+    # For its owner, here because setting them in each new object takes longer.
+    size = cython.declare(cython.longlong, visibility="public")
+    is_done = cython.declare(cython.bint, visibility="public")
+    is_refused = cython.declare(cython.bint, visibility="public")
+    must_close = cython.declare(cython.bint, visibility="public")
+    has_files = cython.declare(cython.bint, visibility="public")
+    waited_s = cython.declare(cython.double, visibility="public")
+    span = cython.declare(object, visibility="public")
+    poll = cython.declare(object, visibility="public")
+    _is_told: cython.bint
+    _at: cython.Py_ssize_t  # where parsing has come to; -1 if the request is not of the common shape
+    _end: cython.Py_ssize_t
+    _is_flexible: cython.bint
+
+    def begin(self) -> None:
+        """Sets what every request begins with."""
+        self.parts = []
+        self.forgotten = []
+        self.readable = []
+        self.size = self.session_id = 0
+        self.session_epoch = -1
+        self.is_done = self.is_refused = self.must_close = self.has_files = self._is_told = False
+        self.waited_s = 0.0
+        self.span = self.poll = None
+
+    def parse(self, buffer: bytearray, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        """Returns whether these bytes are a request of the common shape. Otherwise this object is of no use."""
+        count: cython.longlong
+        self._at, self._end = begin, end
+        self.begin()
+        if begin < 0 or end > len(buffer) or self._number(buffer, 2) != _FETCH:
+            return False
+        self.version = self._number(buffer, 2)
+        if self.version < _VERSION_MIN or self.version > _VERSION_MAX:
+            return False
+        self._is_flexible = self.version >= _FLEXIBLE_FROM
+        self.correlation_id = self._number(buffer, 4)
+        count = self._number(buffer, 2)
+        self.client_id = None if count == -1 else self._text(buffer, count)
+        self._pass_tags(buffer)
+        if self.version < _NO_REPLICA_FROM and self._number(buffer, 4) != -1:
+            return False
+        self.max_wait_ms = self._number(buffer, 4)
+        self.min_bytes = self._number(buffer, 4)
+        self.max_bytes = self._number(buffer, 4)
+        self.is_committed = self._number(buffer, 1) == _READ_COMMITTED
+        if self.version >= _SESSION_FROM:
+            self.session_id = self._number(buffer, 4)
+            self.session_epoch = self._number(buffer, 4)
+        count = self._count(buffer)
+        while count > 0:
+            if not self._parse_topic(buffer):
+                return False
+            count -= 1
+        if self._at < 0 or count < 0:
+            return False
+        return self._parse_rest(buffer) and self._at == end
+
+    def look(self, routes: dict) -> list | None:
+        """Finds out what the partitions hold for the client, those that are in `routes` and ask for nothing unusual. Returns
+        the others, if there are any."""
+        others: list = None
+        part: FetchedPartition
+        self.readable = []
+        for part in self.parts:
+            part.reset()
+            route: object = routes.get(part.key)
+            if (
+                route is None
+                or (part.leader_epoch >= 0 and part.leader_epoch != route.epoch)
+                or part.last_epoch >= 0
+                or (self.version < _ZSTD_FROM and route.codec == _ZSTD)
+                or route.partition.tablet.stop_cause is not None
+                or not part.look(route, self.is_committed)
+            ):
+                part.reset()
+                if others is None:
+                    others = []
+                others.append(part)
+            elif part.until != _NOTHING_TO_READ:
+                self.readable.append(part)
+        return others
+
+    def watch(self) -> None:
+        """Has every partition tell this request of its next write."""
+        part: FetchedPartition
+        self._is_told = False
+        for part in self.parts:
+            if part.partition is not None:
+                part.partition.arrivals.waiting.add(self)
+
+    def unwatch(self) -> None:
+        """Hears of no more writes."""
+        part: FetchedPartition
+        for part in self.parts:
+            if part.partition is not None:
+                part.partition.arrivals.waiting.discard(self)
+
+    def done(self) -> cython.bint:
+        """Returns whether it was told of a write since it watches."""
+        return self._is_told
+
+    def set_result(self, result: object) -> None:
+        """Tells it of a write, or to answer with what there is."""
+        self._is_told = True
+        self.told()
+
+    def told(self) -> None:
+        """Called when it was told of a write."""
+        raise NotImplementedError
+
+    def held(self) -> cython.longlong:
+        """Returns how many bytes its partitions hold now."""
+        part: FetchedPartition
+        total: cython.longlong = 0
+        for part in self.parts:
+            if part.partition is not None:
+                total += part.partition.size
+        return total
+
+    def sum_up(self) -> None:
+        """Adds up what was read, and whether a partition has an error."""
+        part: FetchedPartition
+        self.size = 0
+        self.is_refused = False
+        for part in self.parts:
+            self.size += part.size
+            if part.error_code or part.diverging is not None:
+                self.is_refused = True
+
+    def reply(
+        self,
+        session_id: cython.longlong = 0,
+        has_session: cython.bint = False,
+        is_incremental: cython.bint = False,
+        error_code: cython.longlong = 0,
+        throttle_time_ms: cython.longlong = 0,
+    ) -> tuple:
+        """Returns the whole frame of the response as buffers, and its size. In the session that it has, an incremental reply
+        names only partitions of which the client does not know all."""
+        topics: dict = {}
+        listed: list
+        part: FetchedPartition
+        size_max: cython.Py_ssize_t = _FRAME_BYTES
+        self._is_flexible = self.version >= _FLEXIBLE_FROM
+        for part in self.parts:
+            if has_session and not part.is_news() and is_incremental:
+                continue
+            listed = topics.get(part.topic)
+            if listed is None:
+                listed = topics[part.topic] = []
+                size_max += 4 * len(part.topic) + 16
+            listed.append(part)
+            size_max += _PARTITION_BYTES
+            if part.aborted:
+                size_max += _ABORTED_BYTES * len(part.aborted)
+        # All is 0 that is not written, such as the counts of tagged fields.
+        out: bytearray = bytearray(size_max)
+        at: cython.Py_ssize_t = put_signed(out, 4, self.correlation_id, 4) + self._is_flexible
+        at = put_signed(out, at, throttle_time_ms, 4)
+        if self.version >= _SESSION_FROM:
+            at = put_signed(out, at, error_code, 2)
+            at = put_signed(out, at, session_id, 4)
+        at = self._put_count(out, at, len(topics))
+        cuts: list = []  # where records come in
+        filled: list = []
+        size: cython.longlong = 0
+        for topic, listed in topics.items():
+            at = self._put_topic(out, at, topic, len(listed))
+            for part in listed:
+                at = self._put_head(out, at, part)
+                if part.size:
+                    cuts.append(at)
+                    filled.append(part)
+                    size += part.size
+                at = self._put_diverging(out, at, part)
+            at += self._is_flexible
+        at += self._is_flexible
+        del out[at:]
+        size += at
+        put_signed(out, 0, size - 4, 4)
+        return self._spliced(out, cuts, filled), size
+
+    @cython.cfunc
+    def _spliced(self, out: bytearray, cuts: list, filled: list) -> list:
+        """The buffers of a reply: what was written, with the records of each partition where they come in."""
+        buffers: list = []
+        part: FetchedPartition
+        if not cuts:
+            return [out]
+        view: object = memoryview(out)
+        begin: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t
+        for end, part in zip(cuts, filled):  # noqa: B905 - two lists that grow together; compiled, a keyword makes it slower
+            buffers.append(view[begin:end])
+            buffers.extend(part.records)
+            begin = end
+        if begin < len(out):
+            buffers.append(view[begin:])
+        return buffers
+
+    @cython.cfunc
+    @cython.inline
+    def _number(self, buffer: bytearray, size: cython.Py_ssize_t) -> cython.longlong:
+        """The next number of so many bytes."""
+        at: cython.Py_ssize_t = self._at
+        if at < 0 or size > self._end - at:
+            self._at = -1
+            return 0
+        self._at = at + size
+        return signed_at(buffer, at, size)
+
+    @cython.cfunc
+    @cython.inline
+    def _varint(self, buffer: bytearray) -> cython.longlong:
+        """The next varint; -1 if there is none."""
+        value: cython.longlong
+        if self._at < 0:
+            return -1
+        value, self._at = varint_at(buffer, self._at, self._end)
+        return value if self._at >= 0 else -1
+
+    @cython.cfunc
+    @cython.inline
+    def _count(self, buffer: bytearray) -> cython.longlong:
+        """The next count of items; negative for null or if there is none."""
+        return self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 4)
+
+    @cython.cfunc
+    @cython.inline
+    def _pass_tags(self, buffer: bytearray) -> cython.void:
+        """Passes tagged fields, of which there must be none."""
+        if self._is_flexible and self._varint(buffer) != 0:
+            self._at = -1
+
+    @cython.cfunc
+    def _text(self, buffer: bytearray, size: cython.longlong) -> object:
+        """The next string, of so many bytes."""
+        at: cython.Py_ssize_t = self._at
+        if at < 0 or size < 0 or size > self._end - at:
+            self._at = -1
+            return None
+        self._at = at + size
+        try:
+            return buffer[at : at + size].decode("utf-8")
+        except UnicodeDecodeError:
+            self._at = -1
+            return None
+
+    @cython.cfunc
+    def _topic(self, buffer: bytearray) -> object:
+        """The next topic, by name or id."""
+        at: cython.Py_ssize_t = self._at
+        if self.version < _BY_ID_FROM:
+            return self._text(buffer, self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 2))
+        if at < 0 or self._end - at < _ID_SIZE:
+            self._at = -1
+            return None
+        self._at = at + _ID_SIZE
+        return bytes(buffer[at : at + _ID_SIZE])
+
+    @cython.cfunc
+    def _parse_topic(self, buffer: bytearray) -> cython.bint:
+        topic: object = self._topic(buffer)
+        count: cython.longlong = self._count(buffer)
+        index: cython.longlong
+        leader_epoch: cython.longlong
+        offset: cython.longlong
+        last_epoch: cython.longlong
+        if self._at < 0 or count < 0:
+            return False
+        while count > 0:
+            index = self._number(buffer, 4)
+            leader_epoch = self._number(buffer, 4) if self.version >= _LEADER_EPOCH_FROM else _NO_EPOCH
+            offset = self._number(buffer, 8)
+            last_epoch = self._number(buffer, 4) if self._is_flexible else _NO_EPOCH
+            if self.version >= _START_OFFSET_FROM:
+                self._number(buffer, 8)  # which only followers have
+            size_max: cython.longlong = self._number(buffer, 4)
+            self._pass_tags(buffer)
+            if self._at < 0:
+                return False
+            self.parts.append(FetchedPartition(topic, index, offset, size_max, leader_epoch, last_epoch))
+            count -= 1
+        self._pass_tags(buffer)
+        return self._at >= 0
+
+    @cython.cfunc
+    def _parse_rest(self, buffer: bytearray) -> cython.bint:
+        """What comes behind the topics."""
+        topics: cython.longlong = self._count(buffer) if self.version >= _SESSION_FROM else 0
+        count: cython.longlong
+        if topics < 0:
+            return False
+        while topics > 0:
+            topic: object = self._topic(buffer)
+            count = self._count(buffer)
+            if self._at < 0 or count < 0:
+                return False
+            while count > 0:
+                self.forgotten.append((topic, self._number(buffer, 4)))
+                if self._at < 0:
+                    return False
+                count -= 1
+            self._pass_tags(buffer)
+            topics -= 1
+        if self.version >= _RACK_FROM:
+            self._text(buffer, self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 2))
+        self._pass_tags(buffer)
+        return self._at >= 0
+
+    @cython.cfunc
+    def _put_topic(self, out: bytearray, at: cython.Py_ssize_t, topic: object, count: cython.longlong) -> cython.Py_ssize_t:
+        octets: bytes = topic if self.version >= _BY_ID_FROM else topic.encode()
+        size: cython.Py_ssize_t = len(octets)
+        if self.version < _BY_ID_FROM:
+            at = _put_varint(out, at, size + 1) if self._is_flexible else put_signed(out, at, size, 2)
+        out[at : at + size] = octets
+        return self._put_count(out, at + size, count)
+
+    @cython.cfunc
+    def _put_head(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
+        """All of a partition up to its records."""
+        at = put_signed(out, at, part.index, 4)
+        at = put_signed(out, at, part.error_code, 2)
+        at = put_signed(out, at, part.high_watermark, 8)
+        at = put_signed(out, at, part.stable_offset, 8)
+        if self.version >= _START_OFFSET_FROM:
+            at = put_signed(out, at, part.start_offset, 8)
+        at = self._put_count(out, at, -1 if part.aborted is None else len(part.aborted))
+        if part.aborted:
+            for _, producer_id, first_offset in part.aborted:
+                at = put_signed(out, at, producer_id, 8)
+                at = put_signed(out, at, first_offset, 8) + self._is_flexible
+        if self.version >= _RACK_FROM:
+            at = put_signed(out, at, -1, 4)  # the preferred replica
+        return self._put_count(out, at, part.size)
+
+    @cython.cfunc
+    def _put_diverging(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
+        """The tagged fields of a partition."""
+        if part.diverging is None or not self._is_flexible:
+            return at + self._is_flexible
+        epoch, end_offset = part.diverging
+        out[at] = 1  # one field: number 0, 13 bytes
+        out[at + 2] = 13
+        at = put_signed(out, at + 3, epoch, 4)
+        return put_signed(out, at, end_offset, 8) + 1
+
+    @cython.cfunc
+    @cython.inline
+    def _put_count(self, out: bytearray, at: cython.Py_ssize_t, count: cython.longlong) -> cython.Py_ssize_t:
+        return _put_varint(out, at, count + 1) if self._is_flexible else put_signed(out, at, count, 4)
