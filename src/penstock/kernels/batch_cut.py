@@ -71,17 +71,15 @@ def _cut(
     """The first byte of the batches of a piece, the byte after them, and the offset after them."""
     buffers: list = piece.buffers
     starts: list = piece.starts
-    marks: object = piece.marks
     piece_size: cython.longlong = piece.size
     which: cython.Py_ssize_t = -1
     begin: cython.longlong = 0  # of the buffer
-    after: cython.longlong = 0  # of the buffer
+    after: cython.longlong = 0
     base: cython.longlong
     length: cython.longlong
     delta: cython.longlong
-    jump: cython.Py_ssize_t
     start: cython.longlong = -1
-    end: cython.longlong = marks.positions[max(bisect_right(marks.offsets, offset) - 1, 0)]
+    end: cython.longlong = _mark_before(piece, offset)
     view: cython.const[cython.uchar][::1] = b""
     while end < piece_size:
         if end >= after or which < 0:
@@ -103,12 +101,8 @@ def _cut(
             if base >= until:
                 return end, end, until
             start = end
-            # What lies up to the last mark that still fits need not be looked at.
-            jump = bisect_right(marks.positions, start + size_max) - 1
-            if base < until <= piece.next_offset:
-                jump = min(jump, bisect_left(marks.offsets, until) - 1)
-            if jump >= 0 and marks.positions[jump] > start:
-                end = marks.positions[jump]
+            end = max(_last_mark(piece, start + size_max, until), start)
+            if end > start:
                 continue
         elif base >= until:
             return start, end, base
@@ -118,6 +112,24 @@ def _cut(
     if start < 0:
         raise CorruptionError(f"offset {offset} is in no batch of the piece {piece.first_offset} to {piece.next_offset}")
     return start, end, piece.next_offset
+
+
+@cython.cfunc
+def _mark_before(piece: object, offset: cython.longlong) -> cython.longlong:
+    """The last byte with a mark that is not behind the batch of an offset."""
+    marks: object = piece.marks
+    return marks.positions[max(bisect_right(marks.offsets, offset) - 1, 0)]
+
+
+@cython.cfunc
+def _last_mark(piece: object, position: cython.longlong, until: cython.longlong) -> cython.longlong:
+    """The last byte with a mark up to a position, and with batches only before it that begin before an offset; what lies before
+    it need not be looked at. -1 if there is none."""
+    marks: object = piece.marks
+    at: cython.Py_ssize_t = bisect_right(marks.positions, position) - 1
+    if until < piece.next_offset:
+        at = min(at, bisect_left(marks.offsets, until) - 1)
+    return marks.positions[at] if at >= 0 else -1
 
 
 @cython.cfunc

@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from penstock.kafka.protocol import errors
-from penstock.kernels.fetch_frame import FetchedPartition, FetchFrame
+from penstock.kernels.fetch_frame import FetchFrame
+from penstock.kernels.fetched_partition import FetchedPartition
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock.gateway.kafka.fetch_sessions import FetchSession, FetchSessions
 from penstock.kafka.protocol import errors
-from penstock.kernels.fetch_frame import FetchedPartition, FetchFrame
+from penstock.kernels.fetch_frame import FetchFrame
+from penstock.kernels.fetched_partition import FetchedPartition
 
 IDLE_S = 100.0
 

@@ -11,7 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.blob import FilePiece
-from penstock.broker import Operation
+from penstock.broker import INTERNAL_TOPICS, Operation
+from penstock.broker.intake import Route
 from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
@@ -23,7 +24,8 @@ from penstock.gateway.kafka.own_headers import ReadRequest, read_as_kafka
 from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.kafka.protocol import Request, errors, keys
 from penstock.kafka.protocol.fetch import FetchRequest
-from penstock.kernels.fetch_frame import NOTHING_TO_READ, FetchedPartition, FetchFrame
+from penstock.kernels.fetch_frame import FetchFrame
+from penstock.kernels.fetched_partition import NOTHING_TO_READ, FetchedPartition
 from penstock.queue import OffsetOutOfRangeError, UnsupportedCodecError
 
 if TYPE_CHECKING:
@@ -291,7 +293,9 @@ def _look_at(call: FetchCall, part: FetchedPartition) -> None:
         if code := epoch_error(partition, part.leader_epoch):
             part.fail(code)
             return
-        if not part.look(node.broker.route(part.topic, part.index), call.is_committed):
+        is_internal = topic.name in INTERNAL_TOPICS
+        route = Route.to(topic, partition) if is_internal else node.broker.route(part.topic, part.index)
+        if not part.look(route, call.is_committed):
             span = f"{partition.start_offset}..{partition.end_offset}"
             raise OffsetOutOfRangeError(f"offset {part.offset} is not within {span}")
         if part.last_epoch >= 0:
