@@ -11,8 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.blob import FilePiece
-from penstock.broker import INTERNAL_TOPICS, Operation
-from penstock.broker.intake import Route
+from penstock.broker import INTERNAL_TOPICS, Operation, Route
 from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
