@@ -12,6 +12,7 @@ from penstock.blob.failure_log import FailureLog
 from penstock.blob.group import Group
 from penstock.blob.meta import DiskState
 from penstock.blob.probe import GroupProbe
+from penstock.blob.refill_pace import RefillPace
 from penstock.blob.replication import Replicator
 from penstock.blob.sync import Syncer
 from penstock.blob.upkeep import Upkeep
@@ -28,10 +29,10 @@ ENDS_INTERVAL_S = 5.0  # each costs a sync
 class Member:
     """A VDisk of a group, its sync, replication, upkeep and scrub, and what goes wrong with them."""
 
-    def __init__(self, vdisk: VDisk, group: Group, probe: GroupProbe, clock: Clock) -> None:
+    def __init__(self, vdisk: VDisk, group: Group, probe: GroupProbe, clock: Clock, pace: RefillPace) -> None:
         self.vdisk = vdisk
         self.syncer = Syncer(vdisk, group)
-        self.replicator = Replicator(vdisk, group)
+        self.replicator = Replicator(vdisk, group, pace)
         self.upkeep = Upkeep(vdisk)
         self._group = group
         self._probe = probe

@@ -16,11 +16,13 @@ from penstock.blob.link import ChannelsReply
 from penstock.blob.meta import DiskState
 from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_excluded, recoverable
 from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, judge
+from penstock.blob.refill_pace import RefillPace
 from penstock.blob.status import Status
 from penstock.blob.topology import allowed_parts, main_part
 from penstock.blob.vdisk import VDisk
 
-AT_ONCE = 8
+AT_ONCE = 64
+AT_ONCE_BYTES = 1 << 20  # of blobs that are restored together: other traffic waits behind no more
 PATIENCE_S = 5.0  # for a disk that is late: without its answer a refill may have to start again
 PARTIAL_MAX = 1000  # blobs that a refilling disk looks at twice before it gives this round up
 
@@ -30,6 +32,7 @@ class RoundReport:
     """What a round of replication did. It is complete if nothing that could be had is still missing."""
 
     restored: int = 0
+    restored_bytes: int = 0
     dropped: int = 0
     failed: int = 0
     reason: str = ""
@@ -40,6 +43,19 @@ class RoundReport:
         return self.failed == 0
 
 
+@dataclass(slots=True)
+class RefillProgress:
+    """How far a VDisk has compared itself with its sisters in the present round, by channels."""
+
+    channels: int = 0
+    compared: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """The share of channels that were compared."""
+        return self.compared / self.channels if self.channels else 0.0
+
+
 class Replicator:
     """Compares one VDisk with its sisters and repairs differences, on its own disk only.
 
@@ -47,9 +63,13 @@ class Replicator:
     of which this disk held a part in place of a sister that is back and has not got it yet.
     """
 
-    def __init__(self, vdisk: VDisk, group: Group) -> None:
+    def __init__(self, vdisk: VDisk, group: Group, pace: RefillPace) -> None:
         self._vdisk = vdisk
         self._group = group
+        self._pace = pace
+        # When the last turn ended, and how many records the disk had then.
+        self._rested_at, self._records_seen = pace.now(), vdisk.journal.records_appended
+        self.progress = RefillProgress()
         # Of the round that goes on: the disks that gave no page or prove no absence, and blobs that lack a part somewhere.
         self._silent = 0
         self._partial: list[ListedBlob] = []
@@ -62,9 +82,13 @@ class Replicator:
             return report
         self._vdisk.repair_wanted.clear()
         self._silent, self._partial = 0, []
+        self._rested_at, self._records_seen = self._pace.now(), self._vdisk.journal.records_appended
         try:
-            for channel_key in await self._channels():
+            keys = await self._channels()
+            self.progress.channels, self.progress.compared = len(keys), 0
+            for channel_key in keys:
                 await self._mend_channel(channel_key, report)
+                self.progress.compared += 1
             if report.complete and not self._vdisk.proves_absence:
                 await self._end_refill(report)
         except ListingError as error:
@@ -135,14 +159,34 @@ class Replicator:
 
     async def _mend_channel(self, channel_key: bytes, report: RoundReport) -> None:
         waiting: list[ListedBlob] = []
+        size = 0
         listing = MergedListing(self._group, channel_key, reverse=False, may_miss=True, hedge_s=PATIENCE_S)
         async for seen in listing.blobs(b"", None):
             waiting.append(seen)
-            if len(waiting) == AT_ONCE:
-                await self._mend(waiting, report)
-                waiting = []
-        await self._mend(waiting, report)
+            size += seen.blob_id.size if self._lacks(seen) else 0
+            if len(waiting) == AT_ONCE or size >= AT_ONCE_BYTES:
+                await self._take_turn(waiting, report)
+                waiting, size = [], 0
+        await self._take_turn(waiting, report)
         self._silent |= listing.silent
+
+    async def _take_turn(self, batch: list[ListedBlob], report: RoundReport) -> None:
+        """Mend a batch, then leave the group to others for as long as the pace asks for that and for the listing before it."""
+        pace, journal = self._pace, self._vdisk.journal
+        listing_s = pace.now() - self._rested_at
+        async with pace.turn:
+            began, parts, size = pace.now(), report.restored, report.restored_bytes
+            await self._mend(batch, report)
+            parts, size = report.restored - parts, report.restored_bytes - size
+            others = journal.records_appended - self._records_seen - parts
+            await pace.rest(listing_s + pace.now() - began, parts=parts, size=size, others=others)
+        self._rested_at, self._records_seen = pace.now(), journal.records_appended
+
+    def _lacks(self, seen: ListedBlob) -> bool:
+        """Whether the part of a blob that belongs on this disk is not there."""
+        index = self._group.subgroup(seen.blob_id.pack()[:PREFIX_SIZE]).index(self._vdisk.order)
+        part = main_part(self._group.erasure, index)
+        return part != 0 and not seen.parts[index] >> part - 1 & 1
 
     async def _mend(self, batch: list[ListedBlob], report: RoundReport) -> None:
         await asyncio.gather(*(self._mend_blob(seen, report) for seen in batch))
@@ -182,6 +226,7 @@ class Replicator:
         reply = await self._vdisk.put_replica(self._group.generation, seen.blob_id.pack_part(part), body)
         if reply.status is Status.OK:
             report.restored += 1
+            report.restored_bytes += len(body)
         elif not self._is_unwanted(seen.blob_id.pack()):
             report.failed += 1
             report.reason = reply.reason

@@ -25,6 +25,8 @@ from penstock.blob.options import GroupOptions
 from penstock.blob.probe import GroupProbe
 from penstock.blob.proxy import GroupProxy
 from penstock.blob.quorum import fits_fail_model, group_quorum
+from penstock.blob.refill_pace import RefillPace
+from penstock.blob.replication import RefillProgress
 from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import VDisk
 from penstock.core.clock import Clock
@@ -69,6 +71,7 @@ class VDiskHost:
         self._membership = membership
         self.options = options or GroupOptions()
         self.probe = GroupProbe()
+        self.pace = RefillPace(clock, self.options.refill_share)
         self._open_disk = open_disk
         self._on_formed = on_formed
         self._is_forming = False
@@ -89,6 +92,10 @@ class VDiskHost:
     def vdisks(self) -> dict[int, VDisk]:
         """The VDisks that are open, by order number."""
         return {order: member.vdisk for order, member in self._members.items()}
+
+    def refills(self) -> dict[int, RefillProgress]:
+        """How far the VDisks that lack parts have got with being refilled, by order number."""
+        return {order: member.replicator.progress for order, member in self._members.items() if member.lacks_parts}
 
     async def start(self) -> None:
         """Open the disks and bring them in step. A disk that cannot be read is left out; one that is another's is an error."""
@@ -271,7 +278,7 @@ class VDiskHost:
             self._open_troubles[order].succeeded()
             for loss in vdisk.recovered.losses:
                 log.error("VDisk %s: %s", vdisk.id, loss)
-            member = Member(vdisk, self.group, self.probe, self._clock)
+            member = Member(vdisk, self.group, self.probe, self._clock, self.pace)
             if self.group.erasure is Erasure.NONE:
                 await member.accept_losses()
             await member.watch_space()  # what was full when the node stopped is so from the first write on
@@ -354,6 +361,13 @@ class VDiskHost:
         """Begin to refill the disks that lack parts. That may take hours, so it is waited for only while the group cannot answer
         without them."""
         lacking = {member.heal(): member for member in self._members.values() if member.lacks_parts}
+        self.pace.is_urgent = True
+        try:
+            await self._await_refills(lacking)
+        finally:
+            self.pace.is_urgent = False
+
+    async def _await_refills(self, lacking: dict[asyncio.Task[None], Member]) -> None:
         if lacking:
             await asyncio.wait(lacking, timeout=REFILL_AT_START_S)
         while pending := {task for task in lacking if not task.done()}:

@@ -48,6 +48,7 @@ class DiskFaults:
     gone: bool = False  # the files were deleted or unmounted under their owner
     error_rate: dict[Operation, float] = field(default_factory=dict)
     slow_factor: float = 1.0
+    throughput: float | None = None  # bytes a second; then reads and flushes are done one after another
     capacity: int = _CAPACITY
     tears: tuple[Tear, ...] = tuple(Tear)
 
@@ -217,6 +218,7 @@ class SimDisk:
         self._queues: dict[str, _Queue] = {}
         self._deleting: list[str] = []
         self._overdue = 0
+        self._busy_until = 0.0
         self._at_once_rate = at_once_rate
         self._state: Literal["open", "closed", "crashed"] = "open"
         process = current_process()
@@ -248,13 +250,15 @@ class SimDisk:
             raise RuntimeError(f"two flushes of {name} at a time: the second must wait for the first")
         queue.flushing, queue.appended = queue.appended, []
         queue.reserving, queue.reservation = queue.reservation, None
-        await self._perform("flush", lambda: self._finish_flush(name, queue), lambda: self._fail_flush(name, queue))
+        size = sum(len(copy) for _, copy in queue.flushing)
+        await self._perform("flush", lambda: self._finish_flush(name, queue), lambda: self._fail_flush(name, queue), size)
 
     def flush_at_once(self, name: str) -> bool:
         """Sometimes, while nothing is wrong with the disk, as a quick disk does."""
         self._require_open()
         faults = self.faults
         is_quick = not (faults.broken or faults.hung or faults.gone or self._overdue or faults.error_rate.get("flush"))
+        is_quick = is_quick and faults.throughput is None
         if not is_quick or not self._at_once_rate or self._random.random() >= self._at_once_rate:
             return False
         queue = self._queues.get(name) or _Queue()
@@ -272,7 +276,7 @@ class SimDisk:
     async def read(self, name: str, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0:
             raise ValueError(f"a range cannot start at {offset} with length {length}")
-        return await self._perform("read", lambda: self._read(name, offset, length))
+        return await self._perform("read", lambda: self._read(name, offset, length), size=length)
 
     async def delete(self, name: str) -> None:
         self._require_open()
@@ -330,13 +334,18 @@ class SimDisk:
 
     # How an operation goes.
 
-    async def _perform(self, operation: Operation, effect: Callable[[], _T], undo: Callable[[], object] | None = None) -> _T:
+    async def _perform(
+        self, operation: Operation, effect: Callable[[], _T], undo: Callable[[], object] | None = None, size: int = 0
+    ) -> _T:
         """Wait the latency out, then apply the effect or fail; a caller that is cancelled meanwhile does not stop it."""
         self._require_open()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[_T] = loop.create_future()
         latency = self._latency[operation]
         delay_s = (latency.base_s + self._random.uniform(0, latency.jitter_s)) * self.faults.slow_factor
+        if self.faults.throughput and size:
+            self._busy_until = max(self._busy_until, loop.time()) + delay_s + size / self.faults.throughput
+            delay_s = self._busy_until - loop.time()
         if self._overdue:
             if undo is not None:
                 undo()
