@@ -288,6 +288,7 @@ class ClusterNode:
             options = replace(options, security=replace(options.security, secret=secret))
         observatory = Observatory(clock=self._clock)
         observatory.role = "active"
+        observatory.interconnect = self._interconnect
         observatory.watch_loop()
         host = BrokerHost(config, self.layout, observatory, self._mount_console, self._other_brokers)
         host.closing.push_async_callback(observatory.stop_watching_loop)

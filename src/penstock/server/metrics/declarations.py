@@ -229,6 +229,18 @@ REPLICATION_ROUNDS = Metric(
     "penstock_replication_rounds_total", _COUNTER, "Comparisons of a VDisk with its sisters.", (), _INTERNAL
 )
 PARTS_RESTORED = Metric("penstock_replication_restored_parts_total", _COUNTER, "Parts that were restored to a VDisk.")
+RESTORED_BYTES = Metric("penstock_replication_restored_bytes_total", _COUNTER, "Bytes of parts that were restored to VDisks.")
+REFILL_RESTED = Metric(
+    "penstock_replication_throttled_seconds_total",
+    _COUNTER,
+    "How long refills and comparisons waited, so that other traffic keeps its share.",
+)
+REFILL_RATIO = Metric(
+    "penstock_vdisk_refill_ratio",
+    _GAUGE,
+    "How far a VDisk that is being refilled has got, by channels of tablets; 1 if it holds all that it should.",
+    ("vdisk",),
+)
 PARTS_DROPPED = Metric(
     "penstock_replication_dropped_parts_total",
     _COUNTER,
@@ -241,6 +253,53 @@ SCRUB_CHUNKS = Metric("penstock_scrub_chunks_total", _COUNTER, "Chunks that were
 SCRUB_DAMAGED = Metric("penstock_scrub_damaged_parts_total", _COUNTER, "Damaged parts found by scrubbing.")
 SCRUB_FINISHED = Metric(
     "penstock_scrub_finished_time_seconds", _GAUGE, "When all of a disk had last been verified, since the epoch.", (), _INTERNAL
+)
+
+# Calls between the nodes of a cluster; there are none on a node that is alone.
+LINK_CONNECTED = Metric(
+    "penstock_interconnect_connected", _GAUGE, "1 if calls to another node can be sent, 0 if they fail at once.", ("peer",)
+)
+LINK_ROUND_TRIP = Metric(
+    "penstock_interconnect_round_trip_seconds", _HISTOGRAM, "Round trips of heartbeats to another node.", ("peer",)
+)
+LINK_SENT = Metric("penstock_interconnect_sent_bytes_total", _COUNTER, "Bytes sent on the link to another node.", ("peer",))
+LINK_RECEIVED = Metric(
+    "penstock_interconnect_received_bytes_total", _COUNTER, "Bytes received on the link to another node.", ("peer",)
+)
+LINK_ERRORS = Metric(
+    "penstock_interconnect_errors_total",
+    _COUNTER,
+    "Calls to another node that got no reply or an error, by status.",
+    ("peer", "status"),
+)
+LINK_CONNECTS = Metric(
+    "penstock_interconnect_connects_total", _COUNTER, "How often the link to another node came up.", ("peer",), _INTERNAL
+)
+LINK_CALLS = Metric("penstock_interconnect_calls_total", _COUNTER, "Calls to another node.", ("peer",), _INTERNAL)
+LINK_IN_FLIGHT = Metric(
+    "penstock_interconnect_in_flight_calls", _GAUGE, "Calls to another node that have no reply yet.", ("peer",), _INTERNAL
+)
+LINK_LATE = Metric(
+    "penstock_interconnect_late_replies_total",
+    _COUNTER,
+    "Replies of another node that came after the caller had given up.",
+    ("peer",),
+    _INTERNAL,
+)
+SERVED_CALLS = Metric("penstock_interconnect_served_calls_total", _COUNTER, "Calls of other nodes.", (), _INTERNAL)
+SERVED_ERRORS = Metric(
+    "penstock_interconnect_served_errors_total",
+    _COUNTER,
+    "Calls of other nodes that were answered with an error, by status.",
+    ("status",),
+    _INTERNAL,
+)
+SERVED_HELD = Metric("penstock_interconnect_served_bytes", _GAUGE, "Bytes of the calls that are being served.", (), _INTERNAL)
+SERVED_REFUSED = Metric(
+    "penstock_interconnect_refused_connections_total",
+    _COUNTER,
+    "Connections to the port for other nodes that were refused, by reason.",
+    ("reason",),
 )
 
 # Upkeep of topics.

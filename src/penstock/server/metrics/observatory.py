@@ -10,6 +10,7 @@ from typing import Any, Final
 from penstock.broker import BrokerReading
 from penstock.core.clock import Clock
 from penstock.core.probe import RequestProbe, Tracing
+from penstock.interconnect import Interconnect
 from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
 from penstock.server.metrics.descriptor_watch import DescriptorWatch
 from penstock.server.metrics.flows import TopicFlows, TopicRates
@@ -59,6 +60,7 @@ class Observatory:
         self.probe = HttpProbe()  # of the HTTP listener
         self.count_connections: Callable[[], int] = int  # of the same, once it listens
         self.sources: Sources | None = None
+        self.interconnect: Interconnect | None = None  # of a node that is one of several
         self.survey: Survey | None = None
         self.loop_watch = LoopWatch(clock)
         self.descriptors = DescriptorWatch(clock)

@@ -15,6 +15,7 @@ from penstock.server.metrics.process import read_process
 
 if TYPE_CHECKING:
     from penstock.broker.streams import Streams
+    from penstock.interconnect import Interconnect
     from penstock.server.metrics.observatory import Observatory
     from penstock.server.metrics.sources import Sources
 
@@ -27,6 +28,8 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
     """Every sample of a tier; the internal one has them all."""
     samples = _Tiered(tier)
     _read_process(observatory, samples)
+    if observatory.interconnect is not None:
+        read_interconnect(observatory.interconnect, samples)
     sources = observatory.sources
     if sources is None:
         return samples
@@ -213,6 +216,8 @@ def _read_storage(sources: Sources, samples: Samples) -> None:
     for metric, value in (
         (m.REPLICATION_ROUNDS, probe.rounds),
         (m.PARTS_RESTORED, probe.parts_restored),
+        (m.RESTORED_BYTES, life.pace.restored_bytes),
+        (m.REFILL_RESTED, life.pace.rested_s),
         (m.PARTS_DROPPED, probe.parts_dropped),
         (m.PARTS_FAILED, probe.parts_failed),
         (m.SCRUB_CHUNKS, probe.chunks_scrubbed),
@@ -231,7 +236,9 @@ def _read_disks(sources: Sources, samples: Samples) -> None:
         if disk.size >= 0:
             samples.add(m.DISK_FREE, disk.free, str(disk.order))
             samples.add(m.DISK_SIZE, disk.size, str(disk.order))
+    refills = sources.life.refills()
     for order, vdisk in vdisks.items():
+        samples.add(m.REFILL_RATIO, refills[order].ratio if order in refills else 1, str(order))
         chunks = vdisk.index.chunks
         samples.add(m.VDISK_LIVE, sum(use.live for use in chunks.values()), str(order))
         samples.add(m.VDISK_CHUNKS, len(chunks), str(order))
@@ -242,6 +249,32 @@ def _read_disks(sources: Sources, samples: Samples) -> None:
             samples.add(m.DISK_WRITES, probe.writes, str(order))
             samples.add(m.DISK_WRITTEN, probe.bytes_written, str(order))
             samples.add(m.DISK_FAILURES, probe.failures, str(order))
+
+
+def read_interconnect(interconnect: Interconnect, samples: Samples) -> None:
+    """The links to other nodes, and the calls that this one serves."""
+    for node_id, link in interconnect.links.items():
+        probe, peer = link.probe, str(node_id)
+        for metric, value in (
+            (m.LINK_CONNECTED, int(probe.is_connected)),
+            (m.LINK_SENT, probe.bytes_out),
+            (m.LINK_RECEIVED, probe.bytes_in),
+            (m.LINK_CONNECTS, probe.connects),
+            (m.LINK_CALLS, probe.calls),
+            (m.LINK_IN_FLIGHT, probe.in_flight),
+            (m.LINK_LATE, probe.late_replies),
+        ):
+            samples.add(metric, value, peer)
+        samples.add(m.LINK_ROUND_TRIP, probe.round_trips, peer)
+        for status, count in sorted(probe.errors.items()):
+            samples.add(m.LINK_ERRORS, count, peer, status.lower())
+    served = interconnect.service.probe
+    samples.add(m.SERVED_CALLS, served.calls)
+    samples.add(m.SERVED_HELD, served.bytes_held)
+    for status, count in sorted(served.errors.items()):
+        samples.add(m.SERVED_ERRORS, count, status.lower())
+    for reason, count in sorted(served.refused.items()):
+        samples.add(m.SERVED_REFUSED, count, reason.lower())
 
 
 def _read_pipelines(reports: list[dict[str, Any]], samples: Samples) -> None:
