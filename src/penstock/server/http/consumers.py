@@ -281,7 +281,7 @@ class ConsumerResource(Resource):
 
     async def _view(self, consumer: ConsumerEntry, snapshot: Snapshot) -> ConsumerView:
         figures = await self._figures(consumer, snapshot)
-        topics = sorted(figures.topics)
+        topics = sorted(figures.lag_by_topic)
         return ConsumerView(
             name=consumer.name,
             kind=consumer.kind,
@@ -301,8 +301,7 @@ class ConsumerResource(Resource):
             return snapshot.consumers.get(consumer.key, ConsumerFigures())
         made = ConsumerFigures()
         for place in (await self._directory.stream_places()).get(consumer.key, []):
-            made.topics.add(place.subject)
-            made.lag = made.lag.joined(place.lag or Lag())
+            made.add(place.subject, place.lag or Lag())
         return made
 
     def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[ConsumerEntry], Any]:

@@ -65,10 +65,13 @@ class Lag(NamedTuple):
 class ConsumerFigures:
     """Sums over the committed offsets of a consumer."""
 
-    topics: set[str] = field(default_factory=set)
+    lag_by_topic: dict[str, int] = field(default_factory=dict)  # in messages
     lag: Lag = field(default_factory=Lag)
-    worst_topic: str = ""  # the topic with the largest lag
-    worst_messages: int = 0
+
+    def add(self, topic: str, lag: Lag) -> None:
+        """Adds the lag in one partition of a topic."""
+        self.lag = self.lag.joined(lag)
+        self.lag_by_topic[topic] = self.lag_by_topic.get(topic, 0) + lag.messages
 
 
 @dataclass(slots=True)
@@ -202,10 +205,7 @@ class Figures:
         except PenstockError:
             return
         made.readers.setdefault(topic.id, set()).add(name)
-        consumer.topics.add(topic.name)
-        consumer.lag = consumer.lag.joined(lag)
-        if lag.messages > consumer.worst_messages:
-            consumer.worst_topic, consumer.worst_messages = topic.name, lag.messages
+        consumer.add(topic.name, lag)
 
     def lag(self, partition: Partition, position: int) -> Lag:
         """The lag of a reader at an offset."""

@@ -31,7 +31,7 @@ class SpaceView(ResponseModel, frozen=True):
 
 
 class LagView(ResponseModel, frozen=True):
-    """The consumer with the largest lag, and its topic."""
+    """The consumer with the largest lag in all of its topics, and the topic that has most of it."""
 
     consumer: str
     topic: str
@@ -99,8 +99,9 @@ def _largest_lag(consumers: list[ConsumerEntry], snapshot: Snapshot) -> LagView 
     worst: LagView | None = None
     for view in consumers:
         figures = snapshot.consumers.get(view.key) if view.kind != "stream" else None
-        if figures is not None and figures.worst_messages > (0 if worst is None else worst.messages):
-            worst = LagView(consumer=view.name, topic=figures.worst_topic, messages=figures.worst_messages)
+        if figures is not None and figures.lag.messages > (0 if worst is None else worst.messages):
+            topic = max(figures.lag_by_topic, key=figures.lag_by_topic.__getitem__)
+            worst = LagView(consumer=view.name, topic=topic, messages=figures.lag.messages)
     return worst
 
 
