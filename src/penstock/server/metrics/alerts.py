@@ -20,6 +20,8 @@ CLOCK_JUMP_SHOWN_S: Final = 600.0
 BLOCK_SHOWN_S: Final = 600.0
 AGE_CLOCK_BEHIND_S: Final = 3600.0
 PIPELINE_SILENT_MS: Final = 60_000
+IDLE_S: Final = 300.0  # without members and commits: the consumer does not run
+ABANDONED_S: Final = 86_400.0  # after this long its owner knows, or there is none
 _PIPELINE_ALIVE: Final = frozenset({"starting", "running", "waiting", "restarting"})
 
 
@@ -56,6 +58,22 @@ class LagFacts(NamedTuple):
     seconds: float
     retention_share: float
     is_growing: bool
+    idle_s: float = 0.0  # how long it has had no members and committed nothing
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing consumes for it now."""
+        return self.idle_s >= IDLE_S
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nothing has consumed for it for so long that it may be forgotten."""
+        return self.idle_s >= ABANDONED_S
+
+    @property
+    def advice(self) -> str:
+        """What to do about a consumer that does not run."""
+        return f"start its members, or delete it if it is no longer used (penstock group delete {self.consumer})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +192,16 @@ def _retention(facts: Facts) -> Iterator[Alert]:
     for lag in sorted(facts.lags, key=lambda lag: -lag.retention_share):
         if lag.retention_share < RETENTION_NEAR:
             return
+        if lag.is_abandoned and lag.retention_share >= 1:
+            continue  # its messages are deleted already, and it is in the list of groups
         yield Alert(
             CRITICAL if lag.retention_share >= RETENTION_CRITICAL else WARNING,
             "consumer_near_retention",
             f"consumer {lag.consumer} has used up {min(lag.retention_share, 1):.0%} of the retention of topic {lag.topic}: what "
             f"it has not consumed is about to be deleted",
-            f"see why {lag.consumer} is slow or stopped; to be safe, raise retention.ms of {lag.topic} until it has caught up",
+            f"{lag.advice}; to be safe, raise retention.ms of {lag.topic} until it has caught up"
+            if lag.is_idle
+            else f"see why {lag.consumer} is slow; to be safe, raise retention.ms of {lag.topic} until it has caught up",
             _link("consumers", lag.consumer),
             "consumer",
             lag.consumer,
@@ -188,13 +210,17 @@ def _retention(facts: Facts) -> Iterator[Alert]:
 
 def _growing(facts: Facts) -> Iterator[Alert]:
     for lag in facts.lags:
-        if lag.is_growing:
+        if lag.is_growing and not lag.is_abandoned:
+            what = f"{lag.messages} messages, {lag.seconds:.0f} s"
             yield Alert(
                 WARNING,
                 "lag_growing",
-                f"the lag of consumer {lag.consumer} in topic {lag.topic} grows every minute: {lag.messages} messages, "
-                f"{lag.seconds:.0f} s",
-                "add members, or wait if this is a peak; a topic needs at least as many partitions as its consumer has members",
+                f"consumer {lag.consumer} has no members, and its lag in topic {lag.topic} grows: {what}"
+                if lag.is_idle
+                else f"the lag of consumer {lag.consumer} in topic {lag.topic} grows every minute: {what}",
+                lag.advice
+                if lag.is_idle
+                else "add members, up to one for each partition of the topic, or wait if this is a peak",
                 _link("consumers", lag.consumer),
                 "consumer",
                 lag.consumer,

@@ -295,14 +295,23 @@ class Observatory:
         survey = SurveyResult(0.0) if self.survey is None else self.survey.last
         jump, block = self.loop_watch.last_jump, self.loop_watch.last_block
         is_recent = jump is not None and self.clock.monotonic() - jump[0] < CLOCK_JUMP_SHOWN_S
+        now_ms = int(self.clock.wall() * 1000)
         return Facts(
-            now_ms=int(self.clock.wall() * 1000),
+            now_ms=now_ms,
             group_state=self.sources.state(),
             locked_out=self.sources.broker.sign_in.locked_out(),
             silent_listeners=self.sources.silent_listeners(),
             disks=self.sources.disks(),
             lags=[
-                LagFacts(lag.consumer, lag.topic, lag.messages, lag.seconds, lag.retention_share, self._trend.is_growing(lag))
+                LagFacts(
+                    lag.consumer,
+                    lag.topic,
+                    lag.messages,
+                    lag.seconds,
+                    lag.retention_share,
+                    self._trend.is_growing(lag),
+                    max(now_ms - lag.used_ms, 0) / 1000,
+                )
                 for lag in survey.lags
                 if lag.messages
             ],

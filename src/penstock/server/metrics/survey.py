@@ -36,6 +36,7 @@ class Lag:
     messages: int = 0
     seconds: float = 0.0
     retention_share: float = 0.0
+    used_ms: int = field(default=0, compare=False)  # when it last committed; now if it has members
 
 
 @dataclass(slots=True)
@@ -182,7 +183,8 @@ class Survey:
                 shown = name if self._reading.is_group(name) else paths.get(name)
                 if shown is not None:  # else it is of a producer
                     names.add(shown)
-                    self._add_position(by_pair, shown, queue, position, now_ms)
+                    used_ms = now_ms if self._has_members(name) else position.commit_time_ms
+                    self._add_position(by_pair, (shown, used_ms), queue, position, now_ms)
             made.positions += len(page)
             if not after:
                 break
@@ -191,9 +193,19 @@ class Survey:
         made.by_pair = by_pair
         made.lags = sorted(by_pair.values(), key=lambda lag: (-lag.messages, lag.consumer, lag.topic))
 
+    def _has_members(self, name: str) -> bool:
+        groups = self._broker.groups
+        return groups.kind(name) is not None and groups.empty_since_ms(name) is None
+
     def _add_position(
-        self, lags: dict[tuple[str, str], Lag], name: str, queue: TopicPartition, position: Position, now_ms: int
+        self,
+        lags: dict[tuple[str, str], Lag],
+        consumer: tuple[str, int],
+        queue: TopicPartition,
+        position: Position,
+        now_ms: int,
     ) -> None:
+        name, used_ms = consumer
         try:
             topic = self._broker.catalog.topic_by_id(queue.topic_id)
             partition = self._broker.partition(topic, queue.partition)
@@ -202,6 +214,7 @@ class Survey:
         lag = lags.get((name, topic.name))
         if lag is None:
             lag = lags[name, topic.name] = Lag(name, topic.name)
+        lag.used_ms = max(lag.used_ms, used_ms)
         behind = backlog_of(partition, position.offset)
         if not behind.messages:
             return

@@ -18,8 +18,8 @@ def disk(order: int = 0, *, up: bool = True, full: bool = False, free: int = 50 
     return DiskFacts(order, f"/disks/{order}", up, full, free, 100 * GIB)
 
 
-def lag(*, share: float = 0.0, growing: bool = False) -> LagFacts:
-    return LagFacts("shop/app", "orders", 5000, 90.0, share, growing)
+def lag(*, share: float = 0.0, growing: bool = False, idle_s: float = 0.0) -> LagFacts:
+    return LagFacts("shop/app", "orders", 5000, 90.0, share, growing, idle_s)
 
 
 def told(facts: Facts) -> list[tuple[str, str]]:
@@ -85,6 +85,20 @@ def test_the_worst_come_first_and_of_one_kind_only_some() -> None:
 def test_links_and_rights_go_by_what_it_is_about() -> None:
     (alert,) = alerts_of(Facts(lags=[lag(growing=True)]))
     assert (alert.link, alert.about, alert.name) == ("/consumers/shop%2Fapp", "consumer", "shop/app")
+
+
+def test_a_group_without_members_is_not_told_to_add_some() -> None:
+    for facts in (lag(growing=True, idle_s=3600.0), lag(share=0.9, idle_s=3600.0)):
+        (alert,) = alerts_of(Facts(lags=[facts]))
+        assert "start its members, or delete it" in alert.what_to_do
+        assert "add members" not in alert.what_to_do
+
+
+def test_an_abandoned_group_is_not_told_of_for_ever() -> None:
+    days_s = 3 * 86_400.0
+    assert told(Facts(lags=[lag(growing=True, idle_s=days_s)])) == []
+    assert told(Facts(lags=[lag(share=1.5, idle_s=days_s)])) == []
+    assert told(Facts(lags=[lag(share=0.96, idle_s=days_s)])) == [(CRITICAL, "consumer_near_retention")], "it can still be saved"
 
 
 def test_a_lag_grows_when_it_does_so_every_minute() -> None:
