@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from base64 import b64encode
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -75,6 +76,10 @@ class HttpApi:
             ) from error
         finally:
             connection.close()
+        if answer.status == HTTPStatus.UNAUTHORIZED and self._identity.user is None:
+            raise CommandError(
+                f"{self._url} requires a user; set --user NAME and --password-file FILE (or PENSTOCK_USER and PENSTOCK_PASSWORD)"
+            )
         return _content(self._url, answer.status, raw)
 
     def _connection(self) -> HTTPConnection:

@@ -36,7 +36,9 @@ class BasicSignIn:
         except (binascii.Error, ValueError):
             user = colon = password = ""
         if scheme.lower() != "basic" or not colon or not user:
-            raise NotSignedInError("the call does not say who makes it; send authorization: Basic with user:password in base64")
+            raise NotSignedInError(
+                "the node requires a user and a password (HTTP Basic authentication), and the request has none"
+            )
         try:
             await self._broker.sign_in.check_password(user, password, host, self._gateway)
         except WrongPasswordError as error:

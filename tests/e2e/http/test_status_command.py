@@ -78,7 +78,7 @@ def test_a_secured_node_is_signed_in_to(tmp_path_factory: pytest.TempPathFactory
         where = {"PENSTOCK_HTTP": f"https://localhost:{port}", "PENSTOCK_TLS_CA": str(CERTIFICATE)}
         refused = penstock("status", variables=where)
         assert refused.returncode == 1
-        assert b"NOT_SIGNED_IN" in refused.stderr
+        assert b"requires a user; set --user NAME and --password-file FILE" in refused.stderr
         done = penstock("status", variables={**where, "PENSTOCK_USER": "admin", "PENSTOCK_PASSWORD": PASSWORD})
         assert done.returncode == 0, done.stderr
         assert b"sasl, tls" in done.stdout
