@@ -20,7 +20,11 @@ def parser() -> argparse.ArgumentParser:
 
     lister = action("list", "list groups with their protocol and state")
     lister.add_argument("--prefix", default="", help="only names with this prefix")
-    lister.add_argument("--kind", choices=("classic", "consumer"), help="only groups of this protocol; consumer is KIP-848")
+    lister.add_argument(
+        "--kind",
+        choices=("classic", "consumer", "yt", "stream"),
+        help="only groups of this protocol; consumer is KIP-848, yt a consumer of YT, stream a durable consumer of streams",
+    )
     lister.add_argument("--state", metavar="STATE", help="only groups in this state, such as Stable or Empty")
     describe = action("describe", "show members, committed offsets, and the lag in messages and seconds")
     describe.add_argument("names", nargs="+", metavar="NAME")

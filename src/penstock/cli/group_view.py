@@ -17,6 +17,8 @@ from penstock.kafka.protocol import cluster, consumer_groups, errors, groups, ke
 
 GROUP_KEY: Final = 0
 NO_STATES: Final = ("Empty", "Dead")
+STREAM_PREFIX: Final = "stream:"
+YT_PREFIX: Final = "//"
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
@@ -71,8 +73,17 @@ def list_groups(client: CommandClient) -> list[GroupListing]:
         answer = client.node_call(node.node_id, keys.LIST_GROUPS, groups.ListGroupsRequest(), groups.ListGroupsResponse)
         if answer.error_code:
             raise RequestRefusedError("groups", answer.error_code)
-        listings += (GroupListing(item.group_id, item.group_type.lower(), item.group_state) for item in answer.groups)
+        listings += (
+            GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state) for item in answer.groups
+        )
     return sorted(listings)
+
+
+def kind_of(name: str, group_type: str) -> str:
+    """The protocol of a group: classic or consumer (KIP-848), yt of a consumer in Cypress, stream of a durable consumer."""
+    if name.startswith(STREAM_PREFIX):
+        return "stream"
+    return "yt" if name.startswith(YT_PREFIX) else group_type.lower()
 
 
 def coordinator(client: CommandClient, name: str) -> int:
@@ -182,7 +193,7 @@ def _find_classic(client: CommandClient, node: int, name: str) -> GroupView | No
         )
         for member in group.members
     )
-    return GroupView(name, "classic", group.group_state, group.protocol_data, members)
+    return GroupView(name, kind_of(name, "classic"), group.group_state, group.protocol_data, members)
 
 
 def _member(member: consumer_groups.Member) -> MemberView:

@@ -73,3 +73,14 @@ def test_rows_and_messages_are_the_same(tmp_path: Path) -> None:
         partitions = client.get("//groups/billing/@queue_consumer_partitions")
         assert partitions["pythia://tmp/rows"][0]["unread_row_count"] == 5
         assert client.list("//groups") == ["billing"]
+
+        # And a consumer of YT is a group as any.
+        client.create("queue_consumer", "//tmp/reader")
+        client.register_queue_consumer("//tmp/rows", "//tmp/reader", vital=False)
+        client.advance_consumer("//tmp/reader", "//tmp/rows", partition_index=0, old_offset=None, new_offset=2)
+        node = clusters.nodes["pythia"]
+        assert "//tmp/reader\tyt\tEmpty" in node.ok("group", "list")
+        assert "position\ttmp.rows\t0\t2\t6\t4\t" in node.ok("group", "describe", "//tmp/reader")
+        node.ok("group", "reset", "//tmp/reader", "--to", "3", "--yes")
+        partitions = client.get("//tmp/reader/@queue_consumer_partitions")
+        assert partitions["pythia://tmp/rows"][0]["unread_row_count"] == 3

@@ -36,12 +36,21 @@ from penstock.broker.groups.errors import (
 from penstock.broker.groups.group_configs import GROUP_CONFIG_KEYS
 from penstock.broker.groups.members import JoinRequest, JoinResponse, MemberIdRequiredError, OfferedProtocol, SyncResponse
 from penstock.broker.groups.options import GroupOptions
-from penstock.broker.groups.registry import CLASSIC, CONSUMER, DescribedMember, GroupDescription, Groups, GroupSummary
+from penstock.broker.groups.registry import (
+    CLASSIC,
+    CONSUMER,
+    EMPTY_STATE,
+    DescribedMember,
+    GroupDescription,
+    Groups,
+    GroupSummary,
+)
 from penstock.broker.groups.topic_pattern import InvalidPatternError
 
 __all__ = [
     "CLASSIC",
     "CONSUMER",
+    "EMPTY_STATE",
     "GROUP_CONFIG_KEYS",
     "ConsumerCoordinator",
     "ConsumerGroup",

@@ -138,6 +138,11 @@ class Namespace:
         """Every consumer that was made."""
         return [node for node in self.tree.nodes() if node.kind is Kind.CONSUMER and not node.is_going]
 
+    def offsets_name(self, group: str) -> str:
+        """The name under which the offsets of a group are committed, where `group` may be the path of a consumer."""
+        node = self.tree.get(group) if group.startswith("//") else None
+        return group if node is None or node.kind is not Kind.CONSUMER or node.is_going else consumer_name(node)
+
     def topic(self, node: Node) -> Topic:
         """The topic of a queue."""
         if node.kind is not Kind.QUEUE or node.topic_id is None:

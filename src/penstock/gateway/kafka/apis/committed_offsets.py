@@ -56,7 +56,8 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             except PenstockError as error:
                 outcome.error_code = topic_code(error)
     try:
-        await node.broker.consumers.commit(request.group_id, [(queue, position) for queue, position, _ in accepted])
+        name = node.broker.namespace.offsets_name(request.group_id)
+        await node.broker.consumers.commit(name, [(queue, position) for queue, position, _ in accepted])
     except PenstockError as error:
         for _, _, outcome in accepted:
             outcome.error_code = coordinator_code(error)
@@ -122,7 +123,8 @@ def _group(call: Call, requested: OffsetFetchRequestGroup, require_stable: bool)
     broker = call.node.broker
     try:
         broker.groups.check_fetch(requested.group_id, requested.member_id or "", requested.member_epoch)
-        positions = broker.consumers.positions(requested.group_id) if requested.group_id else {}
+        name = broker.namespace.offsets_name(requested.group_id)
+        positions = broker.consumers.positions(name) if name else {}
     except PenstockError as error:
         code = coordinator_code(error)
         response.error_code = errors.INVALID_GROUP_ID if code == errors.INVALID_REQUEST else code

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.broker import TopicPartition
-from penstock.broker.groups import GroupDescription
+from penstock.broker.groups import CLASSIC, EMPTY_STATE, GroupDescription
+from penstock.broker.namespace import group_name
 from penstock.core.errors import PenstockError
 from penstock.gateway.kafka.apis.authorized import ALL_GROUP_OPERATIONS
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
@@ -39,8 +40,10 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
     """Every group, or those in some states and of some types."""
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
+    broker = call.node.broker
     try:
-        groups = call.node.broker.groups.listed()
+        groups = broker.groups.listed()
+        paths = sorted(node.path for node in broker.namespace.consumers() if group_name(node.path) is None)
     except PenstockError as error:
         return ListGroupsResponse(error_code=coordinator_code(error))
     listed = [
@@ -53,6 +56,9 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
         for group in groups
         if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
     ]
+    if (not states or EMPTY_STATE.lower() in states) and (not kinds or CLASSIC in kinds):
+        # Consumers of YT have no members: to Kafka's tools they are groups that commit offsets, and nothing else.
+        listed += (ListedGroup(group_id=path, group_state=EMPTY_STATE, group_type=CLASSIC) for path in paths)
     return ListGroupsResponse(groups=listed)
 
 
@@ -63,7 +69,7 @@ async def describe_groups(call: Call, request: DescribeGroupsRequest) -> Describ
         described = DescribedGroup(group_id=name)
         response.groups.append(described)
         try:
-            _describe(described, call.node.broker.groups.describe_classic(name))
+            _describe(described, _find_group(call.node, name))
         except PenstockError as error:
             described.error_code, described.error_message = coordinator_code(error), str(error)
         if described.error_code == errors.GROUP_ID_NOT_FOUND:
@@ -102,6 +108,13 @@ async def delete_offsets(call: Call, request: OffsetDeleteRequest) -> OffsetDele
     except PenstockError as error:
         return OffsetDeleteResponse(error_code=coordinator_code(error))
     return response
+
+
+def _find_group(node: Node, name: str) -> GroupDescription:
+    broker = node.broker
+    if broker.namespace.offsets_name(name) != name:
+        return GroupDescription(name, EMPTY_STATE, "", "", ())
+    return broker.groups.describe_classic(name)
 
 
 def _describe(described: DescribedGroup, group: GroupDescription) -> None:
