@@ -37,7 +37,13 @@ export const RangeChoice = ({ value }: { value: string }) => (
 
 let loading: Promise<typeof uPlot> | null = null;
 function library(): Promise<typeof uPlot> {
-  loading ??= import("uplot").then((module) => module.default);
+  loading ??= import("uplot").then(
+    (module) => module.default,
+    (error: unknown) => {
+      loading = null; // the next chart asks again
+      throw error;
+    },
+  );
   return loading;
 }
 

@@ -19,6 +19,23 @@ const PAGES: Partial<Record<string, Load>> = {
   settings: () => import("./pages/settings"),
 };
 
+const RELOADED = "penstock-reloaded";
+const RELOAD_PAUSE_MS = 20_000;
+
+/** Reloads once the node answers again. A browser may remember that a part of the page failed to load, so asking again is no use. */
+function useReloadWhenBack(isBroken: boolean) {
+  useEffect(() => {
+    if (!isBroken) return undefined;
+    const timer = setInterval(async () => {
+      const last = Number(sessionStorage.getItem(RELOADED) ?? 0);
+      if (Date.now() - last < RELOAD_PAUSE_MS || !(await fetch("/readyz").catch(() => null))?.ok) return;
+      sessionStorage.setItem(RELOADED, String(Date.now()));
+      location.reload();
+    }, 2000);
+    return () => clearInterval(timer);
+  }, [isBroken]);
+}
+
 interface LoadedPage {
   key: string;
   View?: ComponentType;
@@ -41,6 +58,7 @@ const Page = () => {
       wanted = false;
     };
   }, [key]);
+  useReloadWhenBack(Boolean(loaded?.key === key && loaded.error));
   if (!PAGES[segments[0] ?? ""])
     return (
       <>
@@ -52,7 +70,7 @@ const Page = () => {
   if (!loaded.View)
     return (
       <Notice tone="bad" title="The page could not be loaded">
-        {loaded.error?.message}. Reload; the node may have been upgraded or stopped.
+        {loaded.error?.message}. The node may be down or was upgraded; the page is loaded as soon as it answers.
       </Notice>
     );
   return <loaded.View key={segments[1] ?? ""} />;

@@ -22,8 +22,11 @@ const POSITIONS: Column<Schemas["PositionView"]>[] = [
       <a
         class="name-link clip"
         data-row
-        href={href(pathOf("topics", row.topic), { partition: row.partition, start: `offset:${row.position}` })}
-        title="Messages from the committed offset on"
+        href={href(pathOf("topics", row.topic), {
+          partition: row.partition,
+          start: row.position === null ? "oldest" : `offset:${row.position}`,
+        })}
+        title={row.position === null ? "Messages from the oldest on: nothing is committed here" : "Messages from the committed offset on"}
       >
         {row.topic}
       </a>

@@ -1,18 +1,22 @@
 // A list of messages; each expands to its details.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { API, type Schemas, apiPath, errorOf, get } from "../api";
 import { Bytes, Moment, bytes, integer } from "../format";
 import { Icon } from "../icons";
-import { CopyButton, type Fact, Facts, Failure, Notice } from "../parts";
-import { setQuery } from "../router";
+import { Card, CopyButton, type Fact, Facts, Failure, Notice } from "../parts";
+import { href, pathOf, setQuery } from "../router";
 import { useCluster } from "../shell";
 import { messageCommand, messageProgram } from "../snippets";
 import { Value, asText, parseExactly, preview } from "../values";
 
 type Message = Schemas["MessageView"];
 
-const idOf = ({ partition, offset }: Message) => `${partition}-${offset}`;
+/** How many messages before a linked one are shown with it. */
+const AROUND = 10;
+
+/** The message in the URL: "partition-offset". */
+export const idOf = ({ partition, offset }: Message) => `${partition}-${offset}`;
 
 const payloadOf = ({ payload }: Message): Fact[] =>
   payload ? [["Payload", <code class="wrap">{payload.object_name}</code>]] : [];
@@ -109,6 +113,42 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
         <Failure error={error} />
       </div>
     </div>
+  );
+};
+
+/** A message that the URL names and the list does not have: it was shared by a link, or newer messages have come since. */
+export const LinkedMessage = ({ topic, id }: { topic: string; id: string }) => {
+  const [partition = "", offset = ""] = id.split("-");
+  const [message, setMessage] = useState<Message | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  useEffect(() => {
+    const control = new AbortController();
+    const path = apiPath("/topics/{name}/messages/{partition}/{offset}", { name: topic, partition, offset });
+    get(path, {}, { signal: control.signal, parse: parseExactly }).then(
+      setMessage,
+      (failure: unknown) => !control.signal.aborted && setError(errorOf(failure)),
+    );
+    return () => control.abort();
+  }, [topic, id]);
+  const around = { partition, start: `offset:${Math.max(0, Number(offset) - AROUND)}`, open: id };
+  return (
+    <Card
+      title={`Message ${integer(Number(offset))} of partition ${partition}`}
+      bare
+      actions={
+        <div class="row">
+          <a class="button small" href={href(pathOf("topics", topic), around)}>
+            Messages around it
+          </a>
+          <button type="button" class="button small" onClick={() => setQuery({ open: null })}>
+            Close
+          </button>
+        </div>
+      }
+    >
+      <Failure error={error} what="The message" />
+      {message && <MessageDetail topic={topic} message={message} />}
+    </Card>
   );
 };
 

@@ -1,6 +1,6 @@
 // Messages of a topic: from either end, an offset or a time, with search on the node; or live.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { API, type QueryOf, type Schemas, apiPath, errorOf, get } from "../api";
+import { API, type QueryOf, type Schemas, apiPath, errorOf, get, isUnreachable } from "../api";
 import { say } from "../dialogs";
 import { bytes, clockOf, count, dateOf, integer } from "../format";
 import { Icon } from "../icons";
@@ -10,11 +10,12 @@ import { type Place, type Query, href, setQuery } from "../router";
 import { useCluster } from "../shell";
 import { consumeCommand, consumeProgram } from "../snippets";
 import { parseExactly } from "../values";
-import { MessageTable } from "./message_table";
+import { LinkedMessage, MessageTable, idOf } from "./message_table";
 import { Produce } from "./produce";
 
 const HELD_MAX = 500;
 const LIMIT = 50;
+const RETRY_MS = 3000;
 
 type Message = Schemas["MessageView"];
 
@@ -188,6 +189,11 @@ function useMessages(name: string, question: QueryOf<"/topics/{name}/messages">,
     ask(null, false);
     return () => control.current?.abort();
   }, [key, live, turn]);
+  useEffect(() => {
+    if (!isUnreachable(state.error)) return undefined;
+    const timer = setTimeout(() => setTurn((old) => old + 1), RETRY_MS);
+    return () => clearTimeout(timer);
+  }, [state.error]);
   return { ...state, more: () => ask(state.next, true), refresh: () => setTurn((old) => old + 1) };
 }
 
@@ -322,6 +328,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
     say("Copied.");
   };
   const items = live ? tail.items : page.items;
+  const isLoaded = live || (page.key !== null && !page.busy);
   const toggle = () => {
     setPaused(false);
     setQuery({ live: live ? null : "1" }, { replace: false });
@@ -361,6 +368,9 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
       </div>
       {live && <LiveBar tail={tail} paused={paused} onPause={() => setPaused(!paused)} />}
       <Failure error={live ? tail.error : page.error} again={live ? null : page.refresh} what={live ? null : "Messages"} />
+      {query.open && isLoaded && !items.some((item) => idOf(item) === query.open) && (
+        <LinkedMessage key={query.open} topic={name} id={query.open} />
+      )}
       <div class="card" aria-busy={page.busy}>
         {items.length > 0 ? (
           <MessageTable topic={name} items={items} open={query.open} />

@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser, Route
 
 from tests.e2e.console.accessibility import low_contrast
 from tests.e2e.console.live_data import BIG_NUMBER, ORDERS, base_url
 from tests.e2e.console.window import Window, opened_window
 from tests.e2e.running_node import RunningNode, running_node
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +77,31 @@ def test_a_message_opens_to_exact_json_headers_and_ways_to_get_it(window: Window
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
     assert json.loads(download.value.path().read_bytes())["id"] == shown["id"]
+
+
+def test_a_shared_link_shows_its_message_among_newer_ones(window: Window) -> None:
+    page = window.page
+    window.open("/topics/orders?search=order-59&open=0-0")  # one that the list does not have
+    page.locator("pre.value").wait_for()
+    assert json.loads(page.locator("pre.value").inner_text())["id"] < BIG_NUMBER + 2 * ORDERS
+    page.get_by_role("link", name="Messages around it").click()
+    page.locator("tr.message.open").wait_for()
+    assert page.locator("pre.value").count() == 1
+    window.open("/topics/orders?open=0-999999")
+    window.see("has no message at offset 999999")
+    window.forgive("status of 404")
+
+
+def test_a_partition_without_a_committed_offset_leads_to_its_oldest_message(window: Window, node: RunningNode) -> None:
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "reports", "enable.auto.commit": False})
+    consumer.subscribe(["empty-topic"])
+    while not consumer.assignment():
+        consumer.poll(0.2)
+    window.open("/consumers/reports")
+    window.page.get_by_role("link", name="empty-topic").first.click()
+    window.until("location.search === '?partition=0&start=oldest'")
+    window.see("No messages here")
+    consumer.close()
 
 
 def test_the_copied_command_prints_what_the_page_shows(window: Window, node: RunningNode) -> None:
@@ -300,7 +326,7 @@ def test_a_lost_disk_is_drawn_where_it_was(browser: Browser, tmp_path: Path) -> 
 
 
 def test_a_node_that_is_gone_is_told_in_place(browser: Browser, tmp_path: Path) -> None:
-    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", str(free_port())]
     with running_node(tmp_path / "log", argv) as node, opened_window(browser, base_url(node)) as window:
         node.ok("topic", "create", "still-shown")
         window.open("/topics")
@@ -309,4 +335,9 @@ def test_a_node_that_is_gone_is_told_in_place(browser: Browser, tmp_path: Path) 
         window.see("The node does not answer")
         assert window.page.get_by_text("still-shown").count() == 1, "what was shown stays"
         window.picture("light-node-gone")
+        window.page.get_by_role("link", name="Storage", exact=True).click()
+        window.see("The page could not be loaded")
+        with running_node(tmp_path / "log", argv):
+            window.see("Storage groups and their VDisks.")
         window.forgive("ERR_")
+        window.forgive("dynamically imported module")
