@@ -35,6 +35,7 @@ from penstock.queue import (
     check_batch,
     check_plain_records,
     plain_records_of,
+    producer_source,
     recompressed,
     with_append_time,
     with_latest_time,
@@ -154,7 +155,7 @@ class _Entry:
             try:
                 if self.admit is not None:
                     self.admit()
-                partition.enqueue(self.batch, self.source or _source_of(self.batch), self.outcome)
+                partition.enqueue(self.batch, self.source or producer_source(self.batch), self.outcome)
             except PenstockError as refused:
                 error = refused
         if error is not None and not self.outcome.done():
@@ -187,7 +188,7 @@ class Intake:
         if not is_plain:
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         taken: Any = batch  # it has all that a Batch has
-        partition.enqueue(taken, None if batch.producer_id < 0 else _source_of(taken), batch)
+        partition.enqueue(taken, None if batch.producer_id < 0 else producer_source(taken), batch)
         return -1
 
     def begin(
@@ -211,7 +212,7 @@ class Intake:
             if not (batch.attributes & CODEC_MASK or route.codec or self._lanes) and batch.messages <= RECORDS_IN_PLACE:
                 times = check_plain_records(batch, batch.data, HEADER_SIZE, needs_keys=route.needs_keys)
                 batch = route.stamped(batch, times, now_ms)
-                partition.enqueue(batch, source or _source_of(batch), outcome)
+                partition.enqueue(batch, source or producer_source(batch), outcome)
                 return append_time_ms
         examination = _Examination(batch, route, from_client, now_ms)
         plain: memoryview | None = None
@@ -222,7 +223,7 @@ class Intake:
         batch = examination.run(plain)
         lane = self._lanes.get(partition)
         if lane is None:
-            partition.enqueue(batch, source or _source_of(batch), outcome)
+            partition.enqueue(batch, source or producer_source(batch), outcome)
         else:
             entry = _Entry(outcome, source, admit)
             entry.batch = batch
@@ -262,14 +263,6 @@ def check_header(batch: Batch) -> None:
         raise InvalidBatchError(f"producer {batch.producer_id} sends a batch with sequence number {batch.base_sequence}")
     if batch.attributes & APPEND_TIME:
         raise InvalidTimestampError("the batch says that it was stamped when it was stored; that is for the broker to say")
-
-
-def _source_of(batch: Batch) -> SourceWrite | None:
-    """Whose a batch of Kafka's is; None if it does not say."""
-    if batch.producer_id < 0:
-        return None
-    name = b"k" + batch.producer_id.to_bytes(8, "big")
-    return SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
 
 
 @cache

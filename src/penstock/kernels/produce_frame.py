@@ -457,7 +457,7 @@ class ProducedBatch:
             return False
         if most > 0 and self.base_timestamp > _TIMESTAMP_MAX - most:
             return False
-        if self.base_timestamp < -_TIMESTAMP_MAX - min(least, 0):
+        if least < 0 and self.base_timestamp < -_TIMESTAMP_MAX - 1 - least:
             return False
         self.earliest_ms = self.base_timestamp + least
         self.latest_ms = self.base_timestamp + most

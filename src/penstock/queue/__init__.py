@@ -38,7 +38,7 @@ from penstock.queue.scanned_batch import (
     joined,
     scan_batch,
 )
-from penstock.queue.sources import SourceState, SourceWrite
+from penstock.queue.sources import SourceState, SourceWrite, producer_source
 from penstock.queue.transactions import Aborted
 
 __all__ = [
@@ -91,6 +91,7 @@ __all__ = [
     "offset_of_last",
     "plain_records_of",
     "plan_salvage",
+    "producer_source",
     "recompressed",
     "scan_batch",
     "split_batches",

@@ -16,7 +16,7 @@ from penstock.core.record_format import CONTROL, LENGTH_FROM, ORIGIN_MASK
 from penstock.queue.append_note import NamedSource
 from penstock.queue.batch import PREFIX_SIZE, Batch
 from penstock.queue.piece import Gathered, Marks, Piece
-from penstock.queue.sources import SourceState, SourceWrite, after_write, producer_source
+from penstock.queue.sources import SourceState, SourceWrite, after_write, is_producer_source
 from penstock.queue.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -111,10 +111,9 @@ class PartitionAppend:
         length = len(data)
         if source is not None:
             self.sources[source.source] = after_write(state, source, batch.messages, offset)
-        if batch.producer_id >= 0 or source is not None:
-            derived = producer_source(batch)
-            if derived != source:
-                self.named_sources.append((self.batches, source))
+        is_told = batch.producer_id < 0 if source is None else is_producer_source(source, batch)
+        if not is_told:
+            self.named_sources.append((self.batches, source))
         if self._gathered is None and type(data) is bytearray:
             _PREFIX.pack_into(data, 0, offset, length - LENGTH_FROM, self.epoch)  # it is this write's alone
             self._buffers.append(data)

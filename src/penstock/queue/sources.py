@@ -103,8 +103,20 @@ def producer_source(batch: Batch) -> SourceWrite | None:
     """The source that the header of a batch names: a producer of Kafka's; None if it names none."""
     if batch.producer_id < 0:
         return None
+    # As SourceWrite(…) does, without a call of a Python function for every batch, as below.
     name = b"k" + batch.producer_id.to_bytes(8, "big")
-    return SourceWrite(name, batch.base_sequence, batch.producer_epoch, contiguous=True)
+    return tuple.__new__(SourceWrite, (name, batch.base_sequence, batch.producer_epoch, True))
+
+
+def is_producer_source(source: SourceWrite, batch: Batch) -> bool:
+    """Whether the header of a batch names this source."""
+    return (
+        source.contiguous
+        and source.seqno == batch.base_sequence
+        and source.epoch == batch.producer_epoch
+        and batch.producer_id >= 0
+        and source.source == b"k" + batch.producer_id.to_bytes(8, "big")
+    )
 
 
 def check_source(write: SourceWrite, count: int) -> None:
@@ -128,9 +140,12 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
         raise StaleEpochError(f"the source writes in epoch {write.epoch}, but epoch {state.epoch} has begun")
     if write.seqno == MARKER:
         return None
-    if write.contiguous and write.epoch != state.epoch:
-        _check_start(write)
-        return None
+    if write.contiguous:
+        if write.epoch != state.epoch:
+            _check_start(write)
+            return None
+        if write.seqno == (state.recent[-1][0] + 1) % SEQUENCE_WRAP:
+            return None  # it comes next, as nearly every one does
     last = _last_seqno(write, count)
     for batch in state.recent:
         if batch.last_seqno == last and batch.messages == count:
@@ -150,10 +165,11 @@ def after_write(state: SourceState | None, write: SourceWrite, count: int, base_
     """The state once this batch is written."""
     if write.seqno == MARKER:
         return _after_marker(state, write, base_offset)
-    batch = RecentBatch(_last_seqno(write, count), base_offset, count)
+    last = write.seqno + count - 1
+    batch = tuple.__new__(RecentBatch, (last % SEQUENCE_WRAP if write.contiguous else last, base_offset, count))
     if state is None or (write.contiguous and write.epoch != state.epoch) or not state.recent[-1].messages:
         return SourceState(write.epoch, (batch,))
-    return SourceState(write.epoch, (*state.recent[1 - RECENT_MAX :], batch))
+    return tuple.__new__(SourceState, (write.epoch, (*state.recent[1 - RECENT_MAX :], batch)))
 
 
 def _after_marker(state: SourceState | None, write: SourceWrite, offset: int) -> SourceState:
